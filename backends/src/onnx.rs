@@ -43,7 +43,7 @@ mod wrong;
 
 pub use artifact::Artifact;
 pub(crate) use artifact::UncheckedModel;
-pub(crate) use compare::{Comparison, compare};
+pub(crate) use compare::{Compared, Comparison, compare};
 pub use constant::Constant;
 pub(crate) use constant::Constants;
 pub use contents::{External, Op, Weight};

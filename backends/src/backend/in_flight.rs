@@ -5,7 +5,7 @@ use limen::backend::{
     Backend, BackendError, BatchMut, BatchRef, Capabilities, Helpers, Prepared, Session, SessionMetadata, Signature,
     TensorSpec, Ticket,
 };
-use limen::message::{DType, PortSpec};
+use limen::message::{DType, Dim, PortSpec};
 use limen::node::Metrics;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -71,7 +71,11 @@ struct ThreadBatch {
 /// A batch of one input or output.
 struct PortBuffer {
     dtype: DType,
+    /// The shape of one item; if lengths vary, that of the item of its call.
     shape: Vec<usize>,
+    /// The greatest length of each dim if any of them varies; otherwise empty.
+    bounds: Vec<usize>,
+    /// Bytes of the largest item.
     item_bytes: usize,
     /// In 8-byte words, so that it is aligned for every dtype.
     words: Vec<u64>,
@@ -80,14 +84,54 @@ struct PortBuffer {
 impl PortBuffer {
     fn new(spec: &TensorSpec, max_batch: usize) -> Result<Self, BackendError> {
         let port = PortSpec::new(spec.dtype, spec.shape.iter().cloned());
-        let (Some(shape), Some(item_bytes)) = (port.fixed_shape(), port.max_bytes()) else {
-            return Err(BackendError::Unsupported(format!("`{}` has dims that are not fixed: {port}", spec.name)));
+        let shape: Option<Vec<usize>> = spec.shape.iter().map(Dim::max).collect();
+        let (Some(shape), Some(item_bytes)) = (shape, port.max_bytes()) else {
+            return Err(BackendError::Unsupported(format!("`{}` has dims without a bound: {port}", spec.name)));
         };
-        Ok(PortBuffer { dtype: spec.dtype, shape, item_bytes, words: vec![0; (item_bytes * max_batch).div_ceil(8)] })
+        let bounds = if port.fixed_shape().is_none() { shape.clone() } else { Vec::new() };
+        let words = vec![0; item_bytes.saturating_mul(max_batch).div_ceil(8)];
+        Ok(PortBuffer { dtype: spec.dtype, shape, bounds, item_bytes, words })
     }
 
+    /// Returns the bytes of a batch; of an item whose length varies, those of its shape.
     fn bytes(&self, batch: usize) -> &[u8] {
-        &bytemuck::cast_slice(&self.words)[..self.item_bytes * batch]
+        let bytes: &[u8] = bytemuck::cast_slice(&self.words);
+        if self.bounds.is_empty() {
+            return &bytes[..self.item_bytes * batch];
+        }
+        let item = self.shape.iter().fold(self.dtype.size(), |n, length| n.saturating_mul(*length));
+        &bytes[..item.min(self.item_bytes)]
+    }
+
+    /// Copies an input of a call.
+    fn take(&mut self, batch: usize, input: &BatchRef<'_>) -> Result<(), BackendError> {
+        if self.bounds.is_empty() {
+            self.bytes_mut(batch).copy_from_slice(input.bytes);
+            return Ok(());
+        }
+        let room = bytemuck::cast_slice_mut(&mut self.words).get_mut(..input.bytes.len());
+        match room.filter(|_| self.shape.len() == input.shape.len()) {
+            Some(room) => room.copy_from_slice(input.bytes),
+            None => {
+                let (dtype, shape, bounds) = (input.dtype, input.shape, &self.bounds);
+                return Err(BackendError::Call(format!(
+                    "an input is {dtype}{shape:?}; at most {bounds:?} was planned"
+                )));
+            }
+        }
+        self.shape.copy_from_slice(input.shape);
+        Ok(())
+    }
+
+    /// Copies an output of a finished call. A length that varies is in its shape.
+    fn give(&self, batch: usize, output: &mut BatchMut<'_>) {
+        let bytes = self.bytes(batch);
+        if self.bounds.is_empty() {
+            output.bytes.copy_from_slice(bytes);
+        } else {
+            output.shape.copy_from_slice(&self.shape);
+            output.bytes[..bytes.len()].copy_from_slice(bytes);
+        }
     }
 
     fn bytes_mut(&mut self, batch: usize) -> &mut [u8] {
@@ -117,10 +161,13 @@ impl ThreadBatch {
         let ins: Vec<BatchRef<'_>> = inputs.iter().map(ins).collect();
         let mut outs: Vec<BatchMut<'_>> = outputs
             .iter_mut()
-            .map(|PortBuffer { dtype, shape, item_bytes, words }| BatchMut {
-                dtype: *dtype,
-                shape,
-                bytes: &mut bytemuck::cast_slice_mut(words)[..*item_bytes * *batch],
+            .map(|PortBuffer { dtype, shape, bounds, item_bytes, words }| {
+                if !bounds.is_empty() {
+                    // The session has written another shape in an earlier call.
+                    shape.copy_from_slice(bounds);
+                }
+                let bytes = &mut bytemuck::cast_slice_mut(words)[..*item_bytes * *batch];
+                BatchMut { dtype: *dtype, shape, bytes }
             })
             .collect();
         session.infer_batch(*batch, &ins, &mut outs, std::slice::from_mut(lane))
@@ -286,8 +333,10 @@ impl<P: Prepared> Session for InFlightSession<P> {
         let thread = self.thread(ticket.0)?;
         let mut job = thread.here.take().ok_or_else(|| BackendError::Call("more calls than threads".into()))?;
         job.batch = batch;
-        for (side, input) in job.inputs.iter_mut().zip(inputs) {
-            side.bytes_mut(batch).copy_from_slice(input.bytes);
+        let taken = job.inputs.iter_mut().zip(inputs).try_for_each(|(side, input)| side.take(batch, input));
+        if let Err(error) = taken {
+            thread.here = Some(job);
+            return Err(error);
         }
         let sent = thread.tasks.as_ref().is_some_and(|tasks| tasks.try_send(ThreadTask::Call(job)).is_ok());
         if !sent {
@@ -306,10 +355,11 @@ impl<P: Prepared> Session for InFlightSession<P> {
         let thread = self.thread(ticket.0)?;
         thread.is_under_way = false;
         let job = thread.here.as_mut().ok_or_else(|| BackendError::Call("the thread of this call is gone".into()))?;
-        for (side, output) in job.outputs.iter().zip(outputs) {
-            output.bytes.copy_from_slice(side.bytes(job.batch));
+        let result = std::mem::replace(&mut job.result, Ok(()));
+        if result.is_ok() {
+            job.outputs.iter().zip(outputs).for_each(|(side, output)| side.give(job.batch, output));
         }
-        std::mem::replace(&mut job.result, Ok(()))
+        result
     }
 
     fn metadata(&self) -> SessionMetadata {

@@ -5,11 +5,12 @@ use super::lane::OnnxLane;
 use super::reference::AnySession;
 use crate::base::Access;
 use crate::verify::Tolerance;
-use limen::backend::{BackendError, BatchRef, Signature};
+use limen::backend::{BackendError, BatchRef, Signature, TensorSpec};
+use limen::message::Dim;
 use std::time::{Duration, Instant};
 
 /// The difference between two outputs.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Difference {
     /// The largest absolute difference; infinite if one of the numbers is NaN.
     pub(crate) worst: f64,
@@ -17,13 +18,20 @@ pub(crate) struct Difference {
     pub(crate) largest: f64,
     /// How many numbers differ by more than the tolerance.
     pub(crate) over: usize,
+    /// The first shapes that differed, that of the reference first; their numbers are not compared.
+    pub(crate) shapes: Option<(Vec<usize>, Vec<usize>)>,
 }
 
 impl Difference {
-    pub(crate) fn between(expected: &[u8], got: &[u8], dtype: limen::message::DType, tolerance: Tolerance) -> Self {
-        let access = Access::for_dtype(dtype);
+    /// Compares two batches. If lengths vary, a batch has as many bytes as its shape takes.
+    pub(crate) fn between(expected: BatchRef<'_>, got: BatchRef<'_>, tolerance: Tolerance) -> Self {
+        let access = Access::for_dtype(expected.dtype);
         let mut found = Difference::default();
-        for (expected, got) in std::iter::zip(access.values(expected), access.values(got)) {
+        if expected.bytes.len() != got.bytes.len() || expected.shape != got.shape {
+            let shapes = Some((expected.shape.to_vec(), got.shape.to_vec()));
+            return Difference { worst: f64::INFINITY, over: 1, shapes, ..found };
+        }
+        for (expected, got) in std::iter::zip(access.values(expected.bytes), access.values(got.bytes)) {
             let distance =
                 if expected == got || (expected.is_nan() && got.is_nan()) { 0.0 } else { (expected - got).abs() };
             found.largest = found.largest.max(expected.abs());
@@ -38,6 +46,7 @@ impl Difference {
             worst: self.worst.max(other.worst),
             largest: self.largest.max(other.largest),
             over: self.over + other.over,
+            shapes: self.shapes.or(other.shapes),
         }
     }
 }
@@ -52,16 +61,25 @@ pub(crate) struct Comparison {
     pub(crate) calls: usize,
 }
 
+/// The result of comparing two backends.
+#[derive(Debug)]
+pub(crate) enum Compared {
+    Calls(Comparison),
+    /// No call of a model whose lengths vary succeeded on the serving backend; the error of the last one.
+    Not(BackendError),
+}
+
 /// Calls that are timed, after `WARM_UP` calls that are not. All are compared.
 pub(super) const CALLS: usize = 32;
 pub(super) const WARM_UP: usize = 4;
 
-/// Runs both on the same inputs, from a fixed seed: numbers from −1 to 1, or integers from 0 to 3.
+/// Runs both on the same inputs, from a fixed seed: numbers from −1 to 1, or integers from 0 to 3. If the lengths of inputs vary,
+/// every other call has half of the greatest.
 pub(crate) fn compare(
     signature: &Signature,
     mut sessions: [AnySession; 2],
     tolerance: Tolerance,
-) -> Result<Comparison, BackendError> {
+) -> Result<Compared, BackendError> {
     let mut random = 0x9e37_79b9_7f4a_7c15u64;
     let mut next = || {
         // xorshift64*, by Marsaglia and Vigna.
@@ -75,36 +93,56 @@ pub(crate) fn compare(
     let mut lanes = [[OnnxLane::default()], [OnnxLane::default()]];
     let mut found = vec![Difference::default(); signature.outputs.len()];
     let mut times = [Vec::new(), Vec::new()];
+    let varies = |spec: &TensorSpec| spec.shape.iter().any(|dim| matches!(dim, Dim::AtMost(_)));
+    let is_varying = signature.inputs.iter().chain(&signature.outputs).any(varies);
+    // Whether calls with shorter messages succeed, and why the last one did not.
+    let (mut takes_shorter, mut failed) = (true, None);
     for call in 0..CALLS + WARM_UP {
+        let is_shorter = takes_shorter && call % 2 == 1;
         for input in &mut inputs.0 {
+            input.resize(|most| if is_shorter { most.div_ceil(2) } else { most });
             let access = Access::for_dtype(input.spec.dtype);
             let is_float = !access.holds_only_whole();
-            let count = input.item_bytes / input.spec.dtype.size();
+            let bytes = input.item_bytes_now();
+            let count = bytes / input.spec.dtype.size();
             let values = (0..count).map(|_| if is_float { next() * 2.0 - 1.0 } else { (next() * 4.0).floor() });
-            access.write(values, &mut bytemuck::cast_slice_mut(&mut input.words)[..input.item_bytes]);
+            access.write(values, &mut bytemuck::cast_slice_mut(&mut input.words)[..bytes]);
         }
-        let given: Vec<BatchRef<'_>> = inputs.0.iter().map(|input| input.batch(1)).collect();
-        for ((session, outputs), (lanes, times)) in
-            sessions.iter_mut().zip(&mut outputs).zip(lanes.iter_mut().zip(&mut times))
-        {
-            let begun = Instant::now();
-            outputs.run(session, 1, &given, lanes)?;
-            if call >= WARM_UP {
-                times.push(begun.elapsed());
+        let given: Vec<BatchRef<'_>> = inputs.batches(1).collect();
+        let [serving, reference] = &mut sessions;
+        let ([ours, theirs], [lane, other_lane]) = (&mut outputs, &mut lanes);
+        let begun = Instant::now();
+        match ours.run(serving, 1, &given, lane) {
+            Ok(()) => {}
+            // Random numbers may give more than `max:` allows, and a model may not take shorter messages.
+            Err(error) if is_varying => {
+                takes_shorter &= !is_shorter;
+                failed = Some(error);
+                continue;
             }
+            Err(error) => return Err(error),
+        }
+        let took = begun.elapsed();
+        let begun = Instant::now();
+        theirs.run(reference, 1, &given, other_lane)?;
+        if call >= WARM_UP {
+            times[0].push(took);
+            times[1].push(begun.elapsed());
         }
         // Each continues from its own state, so that differences of states show in the outputs.
-        let [got, expected] = &outputs;
-        for ((found, spec), (got, expected)) in
-            found.iter_mut().zip(&signature.outputs).zip(got.parts(1).zip(expected.parts(1)))
-        {
-            *found = found.with(Difference::between(expected, got, spec.dtype, tolerance));
+        for (found, (got, expected)) in found.iter_mut().zip(ours.batches(1).zip(theirs.batches(1))) {
+            *found = std::mem::take(found).with(Difference::between(expected, got, tolerance));
         }
+    }
+    let calls = times[0].len();
+    if let Some(error) = failed.filter(|_| calls == 0) {
+        return Ok(Compared::Not(error));
     }
     let [serving, reference] = times.map(|mut times| {
         times.sort_unstable();
-        times[times.len() / 2]
+        times.get(times.len() / 2).copied().unwrap_or_default()
     });
     let names = signature.outputs.iter().map(|spec| spec.name.clone());
-    Ok(Comparison { differences: names.zip(found).collect(), times: (serving, reference), calls: CALLS })
+    let differences = names.zip(found).collect();
+    Ok(Compared::Calls(Comparison { differences, times: (serving, reference), calls }))
 }

@@ -44,7 +44,7 @@ fn measure_batch(
     });
     let mut outputs = Buffers::new(&signature.outputs, batch);
     let mut lanes = vec![OnnxLane::default(); batch];
-    let given: Vec<BatchRef<'_>> = inputs.0.iter().map(|input| input.batch(batch)).collect();
+    let given: Vec<BatchRef<'_>> = inputs.batches(batch).collect();
     let mut times = Vec::new();
     let now = Instant::now;
     // The first call warms the caches.

@@ -68,8 +68,8 @@ impl Shadow {
         let Shadow { session, outputs, lanes, seen, tolerance, .. } = self;
         if caught(|| outputs.run(session, batch, inputs, lanes)).is_ok_and(|result| result.is_ok()) {
             let mut over = false;
-            for (given, expected) in given.iter().zip(outputs.parts(batch)) {
-                let difference = Difference::between(expected, given.bytes, given.dtype, *tolerance);
+            for (given, buffer) in given.iter().zip(&outputs.0) {
+                let difference = Difference::between(buffer.batch(batch), buffer.as_given(given), *tolerance);
                 over |= difference.over > 0;
                 seen.worst = seen.worst.max(difference.worst);
             }
@@ -100,7 +100,7 @@ impl Shadow {
 
 #[cfg(test)]
 mod tests {
-    use super::super::compare::{CALLS, WARM_UP, compare};
+    use super::super::compare::{CALLS, Compared, WARM_UP, compare};
     use super::*;
     use limen::backend::{Session, Signature, TensorSpec};
     use limen::message::{DType, Dim};
@@ -208,6 +208,54 @@ mod tests {
         assert_eq!((shadow.seen.compared, shadow.seen.failed), (0, 1));
     }
 
+    /// Returns its input, with fewer numbers.
+    struct Shorter(usize);
+
+    impl Session for Shorter {
+        type Lane = OnnxLane;
+        fn infer_batch(
+            &mut self,
+            _: usize,
+            inputs: &[BatchRef<'_>],
+            outputs: &mut [BatchMut<'_>],
+            _: &mut [OnnxLane],
+        ) -> Result<(), BackendError> {
+            let length = inputs[0].shape[0].saturating_sub(self.0);
+            outputs[0].shape[0] = length;
+            outputs[0].bytes[..4 * length].copy_from_slice(&inputs[0].bytes[..4 * length]);
+            Ok(())
+        }
+    }
+
+    fn varying(less: usize) -> Reference {
+        let spec = |name: &str| TensorSpec { name: name.into(), dtype: DType::F32, shape: vec![Dim::AtMost(4)] };
+        let signature = Signature { inputs: vec![spec("x")], outputs: vec![spec("y")], max_batch: Some(1) };
+        let session = move |_| Ok(Box::new(Shorter(less)) as AnySession);
+        Reference { name: "other", signature, is_stateful: false, session: Box::new(session) }
+    }
+
+    #[test]
+    fn another_length_is_a_difference() {
+        for (less, over) in [(0, 0), (1, 3)] {
+            let mut shadow = ShadowPlan { reference: varying(less), every: 1, tolerance: TOLERANCE }.begin(1).unwrap();
+            for x in [&[1.0f32, 2.0][..], &[3.0], &[1.0, 2.0, 3.0, 4.0]] {
+                let (mut y, mut shape) = ([9f32; 4], [x.len()]);
+                y[..x.len()].copy_from_slice(x);
+                let bytes = bytemuck::cast_slice_mut(&mut y);
+                assert!(shadow.is_due(&[]));
+                let input = BatchRef { dtype: DType::F32, shape: &[x.len()], bytes: bytemuck::cast_slice(x) };
+                shadow.compare(1, &[input], &[BatchMut { dtype: DType::F32, shape: &mut shape, bytes }]);
+            }
+            assert_eq!((shadow.seen.compared, shadow.seen.over, shadow.seen.failed), (3, over, 0), "{less}");
+        }
+        let signature = varying(0).signature;
+        for (less, shapes) in [(0, None), (1, Some((vec![3], vec![4])))] {
+            let sessions = [Box::new(Shorter(0)) as AnySession, Box::new(Shorter(less))];
+            let Compared::Calls(found) = compare(&signature, sessions, TOLERANCE).unwrap() else { panic!("{less}") };
+            assert_eq!((found.calls, &found.differences[0].1.shapes), (CALLS, &shapes));
+        }
+    }
+
     #[test]
     fn two_backends_are_compared() {
         let signature = reference(|x| x).signature;
@@ -215,7 +263,9 @@ mod tests {
             [(|x| x, 0), (|x| x + 0.01, CALLS + WARM_UP), (|_| f32::NAN, CALLS + WARM_UP)] as [(Change, usize); 3]
         {
             let sessions = [Box::new(Off(|x| x)) as AnySession, Box::new(Off(off))];
-            let found = compare(&signature, sessions, TOLERANCE).unwrap();
+            let Compared::Calls(found) = compare(&signature, sessions, TOLERANCE).unwrap() else {
+                panic!("not compared")
+            };
             let (output, difference) = &found.differences[0];
             assert_eq!((output.as_str(), difference.over, found.calls), ("y", over, CALLS), "{difference:?}");
             assert_eq!(difference.worst > 0.0, over > 0, "{difference:?}");

@@ -2,7 +2,7 @@
 
 use super::candidate::PlanRequest;
 use crate::base::caught;
-use crate::onnx::{Comparison, OnnxPrepared, Reference, Runtime, compare};
+use crate::onnx::{Compared, Comparison, OnnxPrepared, Reference, Runtime, compare};
 use crate::verify::Tolerance;
 use limen::backend::{BackendError, Prepared};
 use limen::node::PlanErrors;
@@ -24,7 +24,14 @@ pub(super) fn against_reference<R: Runtime>(
         compare(signature, sessions, tolerance).map_err(session)
     };
     match caught(run).and_then(|found| found) {
-        Ok(found) => found.judge(reference.name, tolerance, errors),
+        Ok(Compared::Calls(found)) => found.judge(reference.name, tolerance, errors),
+        Ok(Compared::Not(why)) => {
+            let name = reference.name;
+            vec![format!(
+                "not compared with `{name}`: its lengths vary, and each call on random numbers failed: {why}; a recorded case \
+                 (`verify: {{ case: FILE.npz, against: {name} }}`) runs on both"
+            )]
+        }
         Err(why) => {
             errors.at("verify.against", why);
             Vec::new()
@@ -44,7 +51,9 @@ impl Comparison {
             let (worst, largest) = (found.worst, found.largest);
             let line =
                 format!("output `{output}` is at most {worst:.2e} from `{reference}`'s, whose largest is {largest:.3}");
-            if found.over > 0 {
+            if let Some((theirs, ours)) = found.shapes {
+                wrong.push(format!("output `{output}` is {theirs:?} on `{reference}`, and {ours:?} here"));
+            } else if found.over > 0 {
                 let Tolerance { atol, rtol } = tolerance;
                 let over = found.over;
                 wrong.push(format!("{line}; {over} numbers differ by more than atol {atol}, rtol {rtol} allow"));
