@@ -21,7 +21,7 @@ pub use config::{
 };
 pub use constant::ConstantConfig;
 pub use dispatch::Dispatch;
-pub(crate) use infer_plan::infer_plan;
+pub(crate) use infer_plan::{check_batch, infer_plan};
 pub(crate) use model_file::read_model;
 pub(crate) use onnx_plan::COMPILED;
 pub(crate) use runtimes::all_runtimes;

@@ -3,10 +3,10 @@
 //! Planning finds every error of the node and reports them together.
 
 use crate::backend::Mock;
-use crate::plan::{Choice, Config, infer_plan};
+use crate::plan::{Choice, Config, check_batch, infer_plan};
 use crate::steps::Steps;
 use crate::trial;
-use limen::backend::Backend;
+use limen::backend::{Backend, Prepared};
 use limen::infer::InferPlan;
 use limen::node::{Connected, PlanErrors, Planning};
 
@@ -25,7 +25,9 @@ impl limen::infer::Infer for InferKind {
             (Choice::Mock, _) => match config.mock.clone().map(Mock::prepare) {
                 Some(Ok(prepared)) => {
                     let least = prepared.least();
-                    infer_plan::<Mock>(&config, prepared, None, recorded.case.as_ref(), &Steps::default())
+                    let (case, steps) = (recorded.case.as_ref(), Steps::default());
+                    check_batch(&config, prepared.signature(), None)
+                        .and_then(|()| infer_plan::<Mock>(&config, prepared, case, &steps))
                         .map(|plan| plan.takes(least))
                 }
                 // `config.check` reported it, field by field.
@@ -276,6 +278,72 @@ mod tests {
         // Only ONNX Runtime caches compiled models on disk.
         let is_ort_there = plan(None, false).contains("`ort` runs it");
         assert_eq!((compiled, kept("two", "limen")), (usize::from(is_ort_there), usize::from(is_ort_there)));
+    }
+
+    /// What the node has to say for itself is reported as with a named backend, and not as a lack of every backend.
+    #[cfg(feature = "rten")]
+    #[test]
+    fn auto_names_what_the_node_has_to_change() {
+        use crate::onnx::test_models::{floats, ints, model};
+        use rten_onnx::onnx::DataType;
+        let folder = tempfile::tempdir().unwrap();
+        let side = |name, dims| (name, DataType::FLOAT, dims);
+        let weights = [ints("none", &[]), floats("zero", &[], &[0.0]), floats("one", &[], &[1.0])];
+        let count = model(
+            &[side("x", &["1", "1"][..])],
+            &[side("y", &["k"][..])],
+            &weights,
+            &["a = Reshape x none", "y = Range zero a one"],
+        );
+        let places =
+            model(&[side("x", &["1", "4"][..])], &[("y", DataType::INT64, &["2", "k"][..])], &[], &["y = NonZero x"]);
+        std::fs::write(folder.path().join("count.onnx"), count).unwrap();
+        std::fs::write(folder.path().join("places.onnx"), places).unwrap();
+        let by_values =
+            "output `y` has a length that depends on values (dim 0, `k`; node `y` (Range)): write its greatest length";
+        for (config, field, why) in [
+            (json!({ "model": "count.onnx" }), "max", by_values),
+            (json!({ "model": "count.onnx", "max": { "z": 3 } }), "max", "`max` names `z`; its outputs are `y`"),
+            (json!({ "model": "places.onnx", "max": { "y": [3, 2, 1] } }), "max", "`max` has 3 lengths for output `y`"),
+            (
+                json!({ "model": "places.onnx", "batch": { "max": 2 } }),
+                "batch.max",
+                "the model takes at most 1 in a call",
+            ),
+        ] {
+            for backend in ["auto", "rten"] {
+                let mut config = config.clone();
+                config["backend"] = backend.into();
+                let error = plan(&folder.path().to_string_lossy(), config).unwrap_err();
+                assert!(error.contains(&format!("Field(\"{field}\")")) && error.contains(why), "{backend}: {error}");
+                assert!(!error.contains("no backend of this program"), "{backend}: {error}");
+            }
+        }
+    }
+
+    #[cfg(feature = "rten")]
+    #[test]
+    fn the_plan_says_where_a_bound_comes_from() {
+        use crate::onnx::test_models::model;
+        use rten_onnx::onnx::DataType;
+        let folder = tempfile::tempdir().unwrap();
+        for (width, max, line) in [
+            (
+                "4",
+                None,
+                "output `y` is i32[2,≤4], 32 B a message: the most that node `y` (NonZero) gives for inputs of this size",
+            ),
+            ("4", Some(3), "output `y` is i32[2,≤3], 24 B a message: as `max:` says"),
+            ("200000", None, "a smaller `max: { y: [2, 200000] }` takes less memory"),
+        ] {
+            let x = ("x", DataType::FLOAT, &["1", width][..]);
+            let file = model(&[x], &[("y", DataType::INT64, &["2", "k"][..])], &[], &["y = NonZero x"]);
+            std::fs::write(folder.path().join("m.onnx"), file).unwrap();
+            let mut config = json!({ "model": "m.onnx" });
+            max.iter().for_each(|max| config["max"] = json!({ "y": max }));
+            let planned = plan(&folder.path().to_string_lossy(), config).unwrap();
+            assert!(planned.contains(line), "{line}: {planned}");
+        }
     }
 
     /// Only ONNX Runtime has the operator Det: the plan uses it, and says why the other backends cannot.

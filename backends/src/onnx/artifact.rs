@@ -1,6 +1,7 @@
 //! A model's file and the files of its weights, read and checked before any runtime sees them.
 
 use super::data_file::{DataFile, MAX_MODEL_BYTES, data_files};
+use super::lengths::ValueShaped;
 use super::outline::Outline;
 use super::sizes;
 use crate::base::sha256;
@@ -96,6 +97,9 @@ impl Artifact {
         let data = data_files(path, folder, memory, &outline, most)?;
         outline.files = data.iter().map(|file| (file.name.clone(), sha256(&file.bytes))).collect();
         sizes::check(&graph, &data)?;
+        if outline.outputs.iter().any(|output| output.depends_on_values) {
+            outline.value_shaped = Some(Arc::new(ValueShaped::new(&graph, &data)));
+        }
         let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         Ok(Artifact { folder: folder.to_path_buf(), file, bytes, data, outline: Arc::new(outline) })
     }

@@ -2,7 +2,7 @@
 
 use super::wire;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The most characters of a name in a message: a model can have one long name, which ten thousand messages would repeat.
 const MAX_NAME: usize = 100;
@@ -37,7 +37,21 @@ pub(super) fn graphs_of(node: &wire::Node) -> impl Iterator<Item = &wire::Graph>
     node.attributes.iter().flat_map(|attribute| attribute.graph.as_deref().into_iter().chain(&attribute.graphs))
 }
 
-/// Returns the nodes of a graph in topological order.
+/// Returns the tensors of the graphs around it that a graph uses.
+fn captured(graph: &wire::Graph) -> BTreeSet<&str> {
+    let mut used: BTreeSet<&str> = graph.outputs.iter().map(|output| output.name.as_str()).collect();
+    for node in &graph.nodes {
+        used.extend(node.inputs.iter().map(String::as_str));
+        graphs_of(node).for_each(|inner| used.extend(captured(inner)));
+    }
+    let own = graph.inputs.iter().map(|input| &input.name).chain(graph.initializers.iter().map(|tensor| &tensor.name));
+    for name in own.chain(graph.nodes.iter().flat_map(|node| &node.outputs)) {
+        used.remove(name.as_str());
+    }
+    used
+}
+
+/// Returns the nodes of a graph in topological order; a node also depends on what its subgraphs capture.
 ///
 /// # Errors
 /// A node that depends on its own output.
@@ -46,7 +60,8 @@ pub(super) fn order(graph: &wire::Graph) -> Result<Vec<usize>, &wire::Node> {
         graph.nodes.iter().enumerate().flat_map(|(at, node)| node.outputs.iter().map(move |o| (o.as_str(), at)));
     let made: BTreeMap<&str, usize> = outputs.filter(|(output, _)| !output.is_empty()).collect();
     let sources = |node: &wire::Node| -> Vec<usize> {
-        node.inputs.iter().filter_map(|input| made.get(input.as_str()).copied()).collect()
+        let inputs = node.inputs.iter().map(String::as_str).chain(graphs_of(node).flat_map(captured));
+        inputs.filter_map(|input| made.get(input).copied()).collect()
     };
     let mut waits = vec![0; graph.nodes.len()];
     let mut takers = vec![Vec::new(); graph.nodes.len()];

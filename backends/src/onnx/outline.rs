@@ -5,7 +5,7 @@
 
 use super::contents::{Contents, Op, Weight};
 use super::input::{Input, Length, Unbound};
-use super::node::{graphs_of, order};
+use super::lengths::{ValueShaped, decided_by_values};
 use super::wire;
 use crate::base::{check_sum, port_name, sha256};
 use limen::backend::BackendError;
@@ -13,6 +13,7 @@ use limen::message::Dim;
 use prost::Message;
 use prost::bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The outline of an ONNX file.
 #[derive(Clone, Debug)]
@@ -35,6 +36,8 @@ pub struct Outline {
     pub sha256: String,
     /// The files beside it that hold its weights, with the SHA-256 of each.
     pub files: BTreeMap<String, String>,
+    /// What bounds the lengths that depend on values, if an output has such.
+    pub(super) value_shaped: Option<Arc<ValueShaped>>,
 }
 
 /// An output of a model.
@@ -88,8 +91,8 @@ impl Outline {
         let Some(graph) = graph else { return Err(BackendError::Model("it holds no graph".into())) };
         let Contents { ops, depth, weights: constants } = Contents::read(&graph, &opsets, file.len() as u64)?;
         let opset = |o: &&wire::OpSet| o.domain.is_empty() || o.domain == "ai.onnx";
-        let dependent = value_shaped(&graph);
         let weights: BTreeSet<&str> = graph.initializers.iter().map(|w| w.name.as_str()).collect();
+        let dependent = decided_by_values(&graph, &BTreeSet::new());
         let inputs = graph.inputs.iter().filter(|input| !weights.contains(input.name.as_str()));
         let outline = Outline {
             inputs: inputs.map(Input::read).collect::<Result<_, _>>().map_err(BackendError::Unsupported)?,
@@ -101,7 +104,7 @@ impl Outline {
                     name: output.name.clone(),
                     port: port_name(&output.name),
                     declared: Input::read(output).ok(),
-                    depends_on_values: dependent.contains(output.name.as_str()),
+                    depends_on_values: dependent.contains_key(output.name.as_str()),
                 })
                 .collect(),
             left_out: graph.outputs.iter().filter(|output| !is_tensor(output)).map(|o| port_name(&o.name)).collect(),
@@ -111,6 +114,7 @@ impl Outline {
             opset: opsets.iter().find(opset).map_or(0, |o| o.version),
             sha256: sha256(file),
             files: BTreeMap::new(),
+            value_shaped: None,
         };
         if outline.outputs.is_empty() && !graph.outputs.is_empty() {
             return Err(BackendError::Unsupported("its outputs are sequences or maps; ports carry tensors".into()));
@@ -199,26 +203,6 @@ impl Outline {
 /// Whether an output is a tensor, as far as it says.
 fn is_tensor(output: &wire::Value) -> bool {
     output.kind.as_ref().is_none_or(|kind| kind.tensor.is_some())
-}
-
-/// Operators whose output shape depends on the values of their inputs.
-const VALUE_SHAPED: [&str; 5] = ["Compress", "Loop", "NonMaxSuppression", "NonZero", "Unique"];
-
-/// Returns the tensors of a graph whose shape depends on values: the outputs of such operators, and all that is computed from them.
-fn value_shaped(graph: &wire::Graph) -> BTreeSet<&str> {
-    fn is_value_shaped(node: &wire::Node) -> bool {
-        VALUE_SHAPED.contains(&node.op.as_str()) || graphs_of(node).any(|graph| graph.nodes.iter().any(is_value_shaped))
-    }
-    let mut found = BTreeSet::new();
-    // The graph has no cycle: `Contents::read` has checked it.
-    for at in order(graph).unwrap_or_default() {
-        let node = &graph.nodes[at];
-        if is_value_shaped(node) || node.inputs.iter().any(|input| found.contains(input.as_str())) {
-            // An optional output that is left out has no name.
-            found.extend(node.outputs.iter().map(String::as_str).filter(|output| !output.is_empty()));
-        }
-    }
-    found
 }
 
 impl Outline {

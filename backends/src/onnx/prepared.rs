@@ -3,12 +3,15 @@
 use super::artifact::Artifact;
 use super::constant::{Constant, Constants};
 use super::input::{Input, LeadingDim, Length};
+use super::lengths::{BoundInput, ValueLengths};
 use super::loaded::Loaded;
 use super::outline::{BoundShapes, Outline};
-use super::outputs::{OutputBounds, Trial, TrialValues, why_single};
+use super::outputs::{NotPrepared, OutputBounds, why_single};
 use super::runtime::{Call, CallInput, Runtime};
 use super::session::{OnnxSession, SessionInput, SessionOutput, buffer};
 use super::shadow::ShadowPlan;
+use super::shapes::Extent;
+use super::trial_call::{Trial, TrialValues};
 use crate::base::{Access, BackendOptions};
 use crate::cache::Compiled;
 use crate::steps::Steps;
@@ -102,7 +105,7 @@ impl<R: Runtime> Backend for Onnx<R> {
             let all: Vec<_> = unbound.iter().map(|u| format!("input `{}`: {}", u.input, u.why)).collect();
             BackendError::Unsupported(all.join("; "))
         })?;
-        OnnxPrepared::new(loaded, bound, &model, &Steps::default())
+        Ok(OnnxPrepared::new(loaded, bound, &model, &Steps::default())?)
     }
 }
 
@@ -159,7 +162,7 @@ pub struct OnnxPrepared<R: Runtime> {
     constants: Constants,
     signature: Signature,
     single: Option<String>,
-    note: Option<String>,
+    notes: Vec<String>,
     buckets: Vec<usize>,
     /// Dims with one name whose length varies: the inputs, and the dims of their items.
     alike: Vec<Vec<(usize, usize)>>,
@@ -181,7 +184,7 @@ impl<R: Runtime> OnnxPrepared<R> {
         bound: BoundShapes,
         model: &OnnxModel,
         steps: &Steps,
-    ) -> Result<Self, BackendError> {
+    ) -> Result<Self, NotPrepared> {
         let outline = &loaded.outline;
         let batch_dims = batch_dims(outline, &model.states)?;
         let inputs = std::iter::zip(&outline.inputs, &bound.items).zip(&batch_dims);
@@ -202,7 +205,7 @@ impl<R: Runtime> OnnxPrepared<R> {
             model.states.iter().map(|state| (at(&state.input, &in_ports), at(&state.output, &out_ports))).collect();
         if let Some(port) = model.max.keys().find(|port| !out_ports.contains(port)) {
             let there = out_ports.join("`, `");
-            return Err(BackendError::Unsupported(format!("`max` names `{port}`; its outputs are `{there}`")));
+            return Err(NotPrepared::Max(format!("`max` names `{port}`; its outputs are `{there}`")));
         }
 
         let shared = loaded.runtime.share(call.threads)?;
@@ -216,18 +219,19 @@ impl<R: Runtime> OnnxPrepared<R> {
                 .collect(),
             max: &model.max,
             inputs_vary: varying.is_some(),
+            by_values: value_lengths(outline, &bound, &batch_dims, &call, &model.constants),
         };
         let state_of = |at| input_of(&states, at).map(|input| &call.inputs[input]);
         if let Some((input, _)) = states.iter().find(|(input, _)| call.inputs[*input].varies.contains(&true)) {
             let why = format!("the state `{}` would differ in length from call to call", in_ports[*input]);
-            return Err(BackendError::Unsupported(why));
+            return Err(BackendError::Unsupported(why).into());
         }
         let (values, one) = match model.untried {
-            true => (None, bounds.as_declared(state_of).map_err(BackendError::Unsupported)?),
+            true => (None, bounds.as_declared(state_of)?),
             false => trial.one_item().map(|(values, found)| (Some(values), found))?,
         };
         let shorter = values.filter(|_| varying.is_some()).and_then(|values| trial.shorter_item(values).ok());
-        let outputs = bounds.outputs(&one, shorter.as_ref(), state_of)?;
+        let (outputs, mut notes) = bounds.outputs(&one, shorter.as_ref(), state_of)?;
         let has_no_batch = |at: usize| match states.iter().any(|(input, _)| *input == at) {
             true => batch_dims[at].is_none(),
             // All items share a constant.
@@ -251,11 +255,11 @@ impl<R: Runtime> OnnxPrepared<R> {
                 Some(Ok(two)) => why_single(&outputs, &one, &two),
             }
         };
-        let note = match values {
-            None => Some("not tried before its first message: its outputs have their declared shapes".to_string()),
-            Some(TrialValues::Ones) => Some("it fails on zeros: tried on ones".into()),
-            Some(TrialValues::Zeros | TrialValues::Recorded) => None,
-        };
+        match values {
+            None => notes.push("not tried before its first message: its outputs have their declared shapes".into()),
+            Some(TrialValues::Ones) => notes.push("it fails on zeros: tried on ones".into()),
+            Some(TrialValues::Zeros | TrialValues::Recorded) => {}
+        }
 
         let varying_dims = bound.symbols.iter().filter(|(_, length)| matches!(length, Dim::AtMost(_)));
         let alike = varying_dims.map(|(symbol, _)| outline.dims_named(symbol, &batch_dims)).collect();
@@ -273,7 +277,7 @@ impl<R: Runtime> OnnxPrepared<R> {
             constants,
             signature,
             single,
-            note,
+            notes,
             buckets,
             alike,
             finite,
@@ -307,15 +311,9 @@ impl<R: Runtime> OnnxPrepared<R> {
         self.single.as_deref()
     }
 
-    /// Returns what is to be said about its trial, if anything.
-    pub(crate) fn trial_note(&self) -> Option<&str> {
-        self.note.as_deref()
-    }
-
-    /// Whether its calls, or their outputs, differ in length.
-    pub(crate) fn varies(&self) -> bool {
-        self.call.inputs.iter().any(|input| input.varies.contains(&true))
-            || self.outputs.iter().any(|output| output.varies.contains(&true))
+    /// Returns lines about its trial, and about the bounds of lengths that vary.
+    pub(crate) fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// Returns the sizes to which batches of up to `max_batch` are padded; empty if they are not padded.
@@ -329,6 +327,37 @@ impl<R: Runtime> OnnxPrepared<R> {
         }
         buckets
     }
+}
+
+/// Returns the outputs whose lengths depend on values, with what is known of them for calls with one item.
+fn value_lengths(
+    outline: &Outline,
+    bound: &BoundShapes,
+    batch_dims: &[Option<usize>],
+    call: &Call,
+    constants: &Constants,
+) -> BTreeMap<String, ValueLengths> {
+    let Some(graph) = &outline.value_shaped else { return BTreeMap::new() };
+    let extent = |dim: &Dim| match dim {
+        Dim::AtMost(most) => Extent::up_to(*most as u64),
+        dim => Extent::exactly(dim.max().unwrap_or(1) as u64),
+    };
+    let mut symbols: BTreeMap<&str, Extent> =
+        bound.symbols.iter().map(|(symbol, dim)| (symbol.as_str(), extent(dim))).collect();
+    let inputs = std::iter::zip(&outline.inputs, &bound.items).zip(std::iter::zip(&call.inputs, batch_dims));
+    let inputs = inputs.map(|((declared, item), (input, batch_dim))| {
+        let mut shape: Vec<Extent> = item.iter().map(extent).collect();
+        if let Some(dim) = batch_dim.filter(|dim| *dim <= shape.len()) {
+            shape.insert(dim, Extent::exactly(1));
+            if let Some(Length::Symbol(symbol)) = declared.shape.get(dim) {
+                symbols.entry(symbol).or_insert(Extent::exactly(1));
+            }
+        }
+        let constant = constants.get(&declared.port).map(|constant| &constant.values[..]);
+        BoundInput { name: &input.name, shape, constant }
+    });
+    let inputs: Vec<BoundInput<'_>> = inputs.collect();
+    graph.outputs(&inputs, &symbols)
 }
 
 /// Returns the input that an output goes to as a state.

@@ -30,6 +30,28 @@ pub(crate) struct PlanRequest<'a> {
     pub(crate) steps: &'a Steps,
 }
 
+/// Why a runtime does not run the model of a node.
+pub(crate) enum Refused {
+    /// The node has to change, whichever runtime it takes.
+    Node(PlanErrors),
+    /// Another runtime may run it.
+    Runtime(PlanErrors),
+}
+
+impl Refused {
+    pub(crate) fn errors(self) -> PlanErrors {
+        match self {
+            Refused::Node(errors) | Refused::Runtime(errors) => errors,
+        }
+    }
+}
+
+impl From<PlanErrors> for Refused {
+    fn from(errors: PlanErrors) -> Self {
+        Refused::Runtime(errors)
+    }
+}
+
 /// How long a model is measured on a backend, alone and in batches.
 const MEASURED_FOR: Duration = Duration::from_millis(50);
 
@@ -49,8 +71,8 @@ pub(super) struct Built {
     pub(super) probe: fn(&BackendOptions) -> Result<Capabilities, BackendError>,
     pub(super) build: fn(&BackendOptions) -> String,
     pub(super) is_library: bool,
-    pub(super) plan: fn(&PlanRequest<'_>) -> Result<InferPlan, PlanErrors>,
-    pub(super) reference: fn(&PlanRequest<'_>) -> Result<Reference, PlanErrors>,
+    pub(super) plan: fn(&PlanRequest<'_>) -> Result<InferPlan, Refused>,
+    pub(super) reference: fn(&PlanRequest<'_>) -> Result<Reference, Refused>,
     pub(super) rewrites: fn(&str) -> bool,
     pub(super) deviations: fn() -> &'static [Deviation],
 }
@@ -128,10 +150,10 @@ impl Candidate<'_> {
         })
     }
 
-    pub(crate) fn plan(&self, job: &PlanRequest<'_>) -> Result<InferPlan, PlanErrors> {
+    pub(crate) fn plan(&self, job: &PlanRequest<'_>) -> Result<InferPlan, Refused> {
         match &self.built {
             Some(built) => (built.plan)(job),
-            None => Err(PlanErrors::default()),
+            None => Err(PlanErrors::default().into()),
         }
     }
 }
@@ -144,8 +166,9 @@ pub(crate) fn reference(choice: Choice, job: &PlanRequest<'_>) -> Result<Referen
     let candidate = job.candidates.iter().find(|candidate| candidate.choice == choice);
     let candidate = candidate.ok_or("a model can be compared with `rten`, `tract` or `ort`")?;
     match (candidate.verdict(&job.required), &candidate.built) {
-        (RuntimeVerdict::Fits, Some(built)) => (built.reference)(job).map_err(|errors| {
-            format!("`{}` cannot run it: {}", candidate.name, errors.messages().collect::<Vec<_>>().join("; "))
+        (RuntimeVerdict::Fits, Some(built)) => (built.reference)(job).map_err(|refused| {
+            let why = refused.errors();
+            format!("`{}` cannot run it: {}", candidate.name, why.messages().collect::<Vec<_>>().join("; "))
         }),
         (verdict, _) => Err(format!("`{}` {verdict}", candidate.name)),
     }
@@ -163,8 +186,8 @@ mod tests {
             probe,
             build: |_| String::new(),
             is_library: true,
-            plan: |_| Err(PlanErrors::default()),
-            reference: |_| Err(PlanErrors::default()),
+            plan: |_| Err(PlanErrors::default().into()),
+            reference: |_| Err(PlanErrors::default().into()),
             rewrites: |_| false,
             deviations: || &[],
         };

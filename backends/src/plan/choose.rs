@@ -1,6 +1,6 @@
 //! Chooses a runtime for a model.
 
-use super::candidate::{Candidate, PlanRequest};
+use super::candidate::{Candidate, PlanRequest, Refused};
 use super::config::{Choice, Config, Recorded};
 use super::model_file::{ModelFiles, read_model, unreadable};
 use super::order::order;
@@ -209,6 +209,8 @@ fn first_that_plans(
 ) -> Result<Option<InferPlan>, PlanErrors> {
     let PlanRequest { config, steps, .. } = job;
     let operators = Inspection::of(outline).operators;
+    // What has to change in the node for the first runtime that could run its model then.
+    let mut refused = None;
     for (candidate, verdict) in verdicts {
         let is_asked = config.backend == Choice::Auto || config.backend == candidate.choice;
         if !is_asked || *verdict != RuntimeVerdict::Fits {
@@ -232,15 +234,19 @@ fn first_that_plans(
                 }));
             }
             // With a named backend no other is tried.
-            Err(errors) if config.backend != Choice::Auto => return Err(errors),
-            Err(errors) => {
+            Err(refused) if config.backend != Choice::Auto => return Err(refused.errors()),
+            Err(why) => {
+                if let (Refused::Node(errors), None) = (&why, &refused) {
+                    refused = Some(errors.clone());
+                }
+                let errors = why.errors();
                 let why: Vec<String> = errors.messages().map(str::to_string).collect();
                 steps.fail(candidate.name, &why);
                 *verdict = RuntimeVerdict::Failed(why);
             }
         }
     }
-    Ok(None)
+    refused.map_or(Ok(None), Err)
 }
 
 /// Returns a line about each runtime.

@@ -74,8 +74,8 @@ pub struct Config {
     #[schemars(skip)]
     pub constants: BTreeMap<String, ConstantConfig>,
     /// The greatest lengths of the dims of an output, by port: `{ boxes: [100, 6] }`, or `{ boxes: 100 }` for the one dim that the
-    /// model does not declare. Needed where the values of a message decide a length; each message then has its own. A call that
-    /// gives more fails.
+    /// model does not declare. For outputs with a length that the values of a message decide; each message then has its own. By
+    /// default what its operators give at most, if that is known. A call that gives more fails.
     #[serde(default)]
     pub max: BTreeMap<String, MaxConfig>,
     /// What the model is run on before the graph starts: an `.npz` whose arrays are some of its inputs, or `first_message`, which

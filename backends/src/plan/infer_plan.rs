@@ -4,21 +4,14 @@ use super::config::Config;
 use crate::backend::{InFlight, InFlightPrepared};
 use crate::steps::Steps;
 use crate::verify::{Case, Tolerance};
-use limen::backend::{Backend, Prepared};
+use limen::backend::{Backend, Signature};
 use limen::infer::InferPlan;
 use limen::node::PlanErrors;
 use std::sync::Arc;
 
-/// Checks batching and the recorded case against the model itself.
-pub(crate) fn infer_plan<B: Backend>(
-    config: &Config,
-    prepared: B::Prepared,
-    single: Option<&str>,
-    case: Option<&(Case, Tolerance)>,
-    steps: &Steps,
-) -> Result<InferPlan, PlanErrors> {
+/// Checks that a model takes the batches of its node. `single` says why it takes one item in a call, if so.
+pub(crate) fn check_batch(config: &Config, signature: &Signature, single: Option<&str>) -> Result<(), PlanErrors> {
     let mut errors = PlanErrors::default();
-    let signature = prepared.signature();
     if let Some(most) = signature.max_batch.filter(|most| config.batch.max > *most) {
         let because = single.map(|why| format!(": {why}")).unwrap_or_default();
         let message = format!("the model takes at most {most} in a call{because}");
@@ -26,6 +19,17 @@ pub(crate) fn infer_plan<B: Backend>(
             .at("batch.max", message)
             .help("write a smaller batch; more take a model with a symbolic first dim and messages of one size");
     }
+    errors.into_result(())
+}
+
+/// Checks the recorded case against the model itself.
+pub(crate) fn infer_plan<B: Backend>(
+    config: &Config,
+    prepared: B::Prepared,
+    case: Option<&(Case, Tolerance)>,
+    steps: &Steps,
+) -> Result<InferPlan, PlanErrors> {
+    let mut errors = PlanErrors::default();
     let mut verified = None;
     let file = config.verify.as_ref().and_then(|verify| verify.case.as_ref());
     if let (Some((case, tolerance)), Some(file)) = (case, file) {

@@ -1,18 +1,19 @@
 //! Loads a model into a runtime and tries it.
 
-use super::candidate::PlanRequest;
+use super::candidate::{PlanRequest, Refused};
 use super::config::{Guard, Load, MAX_THREADS};
 use super::model_file::unusable;
 use crate::base::port_name;
 use crate::onnx::{
-    AnySession, Constants, Input, Loaded, ModelState, OnnxModel, OnnxPrepared, Reference, Runtime, batch_dims,
+    AnySession, Constants, Input, Loaded, ModelState, NotPrepared, OnnxModel, OnnxPrepared, Reference, Runtime,
+    batch_dims,
 };
 use limen::backend::{Prepared, TensorSpec};
 use limen::message::Dim;
 use limen::node::PlanErrors;
 
 /// Loads a model into a runtime, binds its shapes and tries it.
-pub(super) fn prepare_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<OnnxPrepared<R>, PlanErrors> {
+pub(super) fn prepare_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<OnnxPrepared<R>, Refused> {
     let PlanRequest { config, options, given, model, steps, .. } = job;
     steps.announce(Some(R::NAME), "loaded it");
     let loaded = job
@@ -35,7 +36,7 @@ pub(super) fn prepare_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<OnnxPrep
         Ok(batch_dims) => batch_dims,
         Err(error) => {
             errors.at("state", error.to_string());
-            return Err(errors);
+            return Err(Refused::Node(errors));
         }
     };
     let mut constants = Constants::new();
@@ -52,7 +53,7 @@ pub(super) fn prepare_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<OnnxPrep
             Err(why) => _ = errors.at(format!("constants.{port}"), format!("the value of input `{port}`: {why}")),
         }
     }
-    errors.into_result(())?;
+    errors.into_result(()).map_err(Refused::Node)?;
     let mut errors = PlanErrors::default();
     let is_port = |port: &String| !constants.contains_key(port) && states.iter().all(|state| state.input != *port);
     let inputs = || loaded.outline.inputs.iter().filter(|input| is_port(&input.port));
@@ -80,7 +81,7 @@ pub(super) fn prepare_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<OnnxPrep
                     errors.input(unbound.input, unbound.why);
                 }
             }
-            return Err(errors);
+            return Err(Refused::Node(errors));
         }
     };
     if let (Some(file), Some(items)) = (config.trial_file(), &job.recorded.trial) {
@@ -93,7 +94,7 @@ pub(super) fn prepare_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<OnnxPrep
         let specs: Vec<TensorSpec> = bound.filter(|(input, _)| is_port(&input.port)).map(spec).collect();
         items.misfits(&specs).into_iter().for_each(|wrong| _ = errors.at("trial", format!("`{file}`: {wrong}")));
     }
-    errors.into_result(())?;
+    errors.into_result(()).map_err(Refused::Node)?;
     let threads = config.threads.clamp(1, MAX_THREADS);
     let finite = config.guard == Guard::Finite;
     let lazy = config.load == Load::Lazy;
@@ -112,11 +113,20 @@ pub(super) fn prepare_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<OnnxPrep
         plans: config.plans,
         ..OnnxModel::default()
     };
-    OnnxPrepared::<R>::new(loaded, bound, &how, steps).map_err(|error| unusable::<R>(model, &error))
+    OnnxPrepared::<R>::new(loaded, bound, &how, steps).map_err(|error| match error {
+        NotPrepared::Max(why) => {
+            let mut errors = PlanErrors::default();
+            errors.at("max", format!("`{model}`: {why}")).help(
+                "the greatest lengths are those of one item; messages may be shorter, and a call that gives more fails",
+            );
+            Refused::Node(errors)
+        }
+        NotPrepared::Other(error) => unusable::<R>(model, &error).into(),
+    })
 }
 
 /// Loads a model as the reference of a comparison.
-pub(super) fn reference_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<Reference, PlanErrors> {
+pub(super) fn reference_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<Reference, Refused> {
     let prepared = prepare_onnx::<R>(job)?;
     let signature = prepared.signature().clone();
     let is_stateful = prepared.is_stateful();

@@ -1,9 +1,9 @@
 //! Plans a node that runs an ONNX model.
 
-use super::candidate::{PlanRequest, reference};
+use super::candidate::{PlanRequest, Refused, reference};
 use super::compare::{against_reference, check_case_on};
-use super::config::{Config, Load};
-use super::infer_plan::infer_plan;
+use super::config::Load;
+use super::infer_plan::{check_batch, infer_plan};
 use super::load::prepare_onnx;
 use crate::base::caught;
 use crate::onnx::{Onnx, OnnxPrepared, Reference, Runtime, ShadowPlan, measure};
@@ -21,49 +21,34 @@ pub(crate) const COMPILED: &str = "reported what it compiled";
 const MEASURED_FOR: Duration = Duration::from_millis(5);
 
 /// Plans a model for a runtime.
-pub(super) fn plan_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<InferPlan, PlanErrors> {
+pub(super) fn plan_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<InferPlan, Refused> {
     let PlanRequest { config, model, steps, .. } = job;
     let mut prepared = prepare_onnx::<R>(job)?;
     let (bytes, parameters) = prepared.size();
     let threads = prepared.threads();
     let mut errors = PlanErrors::default();
-    if prepared.varies() {
-        refuse_for_varying(config, &mut errors);
-        errors.into_result(())?;
-    }
-    let mut errors = PlanErrors::default();
+    let batch = check_batch(config, prepared.signature(), prepared.single());
+    let is_of_node = batch.is_err();
+    batch.err().into_iter().for_each(|wrong| errors.append(wrong));
     let mut lines = compare_with_reference(&prepared, job, &mut errors);
     lines.extend(add_shadow(&mut prepared, job, &mut errors));
     lines.extend(batching_advice(&prepared, job));
     lines.extend(compilation_lines(&prepared, job));
-    lines.extend(prepared.trial_note().map(str::to_string));
-    let single = prepared.single().map(str::to_string);
-    match infer_plan::<Onnx<R>>(config, prepared, single.as_deref(), job.recorded.case.as_ref(), steps) {
+    lines.extend_from_slice(prepared.notes());
+    let planned = infer_plan::<Onnx<R>>(config, prepared, job.recorded.case.as_ref(), steps).map(|planned| {
+        let s = if threads == 1 { "" } else { "s" };
+        let about = format!("{model}: {}, {parameters} parameters, {threads} thread{s}", show_bytes(bytes));
+        let planned = planned.on_skip(config.on_skip).on_end(config.on_end).note(about);
+        lines.into_iter().fold(planned, InferPlan::note)
+    });
+    let planned = match planned {
+        Ok(planned) => errors.into_result(planned),
         Err(others) => {
             errors.append(others);
             Err(errors)
         }
-        Ok(planned) => {
-            let s = if threads == 1 { "" } else { "s" };
-            let about = format!("{model}: {}, {parameters} parameters, {threads} thread{s}", show_bytes(bytes));
-            let planned = planned.on_skip(config.on_skip).on_end(config.on_end).note(about);
-            errors.into_result(lines.into_iter().fold(planned, InferPlan::note))
-        }
-    }
-}
-
-/// Reports what is not possible for a model whose items differ in length.
-fn refuse_for_varying(config: &Config, errors: &mut PlanErrors) {
-    let against = config.verify.as_ref().is_some_and(|verify| verify.against.is_some());
-    for (field, is_given) in
-        [("in_flight", config.in_flight > 1), ("shadow", config.shadow.is_some()), ("verify.against", against)]
-    {
-        if is_given {
-            errors
-                .at(field, "is not possible for a model whose inputs or outputs differ in length from call to call")
-                .help("leave it out, or give the inputs a fixed size");
-        }
-    }
+    };
+    planned.map_err(if is_of_node { Refused::Node } else { Refused::Runtime })
 }
 
 /// Returns a warning if the reference is the backend that serves.

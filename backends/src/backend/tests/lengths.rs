@@ -5,6 +5,8 @@ use super::*;
 on_every_runtime! {
     messages_may_differ_in_length
     values_may_decide_a_length
+    a_bound_follows_from_the_operators
+    an_input_may_be_the_length_of_a_range
     a_length_that_values_decide_needs_a_bound
     a_model_that_fails_on_zeros_is_tried_on_other_numbers
     dropout_does_nothing
@@ -101,12 +103,43 @@ fn values_may_decide_a_length<R: Runtime>() {
     }
 }
 
+/// Without `max:`: of four numbers at most four are not 0.
+fn a_bound_follows_from_the_operators<R: Runtime>() {
+    let prepared = prepare_model::<R>(&places(), |_| ()).unwrap();
+    assert_eq!(prepared.signature().outputs[0].shape, [Dim::AtMost(4), Dim::Fixed(2)]);
+    let mut session = prepared.session(1).unwrap();
+    for (x, expected) in [
+        ([1.0; 4], &[0, 0, 0, 1, 0, 2, 0, 3][..]),
+        ([0.0; 4], &[]),
+        ([0.0, 0.0, 3.0, 0.0], &[0, 2]),
+        ([1.0; 4], &[0, 0, 0, 1, 0, 2, 0, 3]),
+    ] {
+        let (shape, y) = one::<R, i32>(&mut session, &x, &[4, 2]).unwrap();
+        assert_eq!((shape, &y[..]), (vec![expected.len() / 2, 2], expected));
+    }
+}
+
+fn an_input_may_be_the_length_of_a_range<R: Runtime>() {
+    let bytes = model(
+        &[("x", D::FLOAT, &["1", "1"])],
+        &[("y", D::FLOAT, &["k"])],
+        &[ints("none", &[]), floats("zero", &[], &[0.0]), floats("step", &[], &[1.0])],
+        &["a = Reshape x none", "y = Range zero a step"],
+    );
+    let error = prepare_model::<R>(&bytes, |_| ()).unwrap_err().to_string();
+    assert!(error.contains("depends on values (dim 0, `k`; node `y` (Range))"), "{error}");
+    let prepared = prepare_model::<R>(&bytes, |model| model.max = [("y".to_string(), vec![5])].into()).unwrap();
+    let mut session = prepared.session(1).unwrap();
+    for most in [2u8, 5, 0, 3, 2] {
+        let expected: Vec<f32> = (0..most).map(f32::from).collect();
+        let found = one::<R, f32>(&mut session, &[f32::from(most)], &[5]).unwrap();
+        assert_eq!(found, (vec![usize::from(most)], expected));
+    }
+    assert!(one::<R, f32>(&mut session, &[6.0], &[5]).is_err());
+}
+
 fn a_length_that_values_decide_needs_a_bound<R: Runtime>() {
     for (max, why) in [
-        (
-            None,
-            "output `y` has a length that depends on values (dim 0, `k`): write its greatest length, `max: { y: [100, 2] }`",
-        ),
         (Some(vec![3, 7]), "`max` gives 7 for dim 1 of output `y`, which the model declares as 2"),
         (Some(vec![3, 2, 1]), "`max` has 3 lengths for output `y`, whose items have 2 dims"),
     ] {
@@ -129,7 +162,7 @@ fn a_model_that_fails_on_zeros_is_tried_on_other_numbers<R: Runtime>() {
         )
     };
     let prepared = prepare_model::<R>(&at(5.0), |_| ()).unwrap();
-    assert_eq!(prepared.trial_note(), Some("it fails on zeros: tried on ones"));
+    assert_eq!(prepared.notes(), ["it fails on zeros: tried on ones"]);
     let mut session = prepared.session(1).unwrap();
     let found = answers(&[0.8, 1.0], |x| one::<R, f32>(&mut session, &[*x], &[1]).unwrap().1);
     assert_eq!(found, [[8.0], [7.0]]);
@@ -139,7 +172,7 @@ fn a_model_that_fails_on_zeros_is_tried_on_other_numbers<R: Runtime>() {
     let path = folder.path().join("items.npz");
     crate::verify::test_files::write_npz(&path, &[("x", crate::verify::test_files::f32s("(2, 1)", &[0.8, 0.0]))]);
     let prepared = prepare_model::<R>(&at(5.0), |model| model.sample = Some(crate::verify::Case::read(&path).unwrap()));
-    assert_eq!(prepared.unwrap().trial_note(), None);
+    assert!(prepared.unwrap().notes().is_empty());
 
     // 7 - 7x where the table has three: it fails on all of them, and has the shapes it declares.
     let outside = model(
@@ -151,7 +184,7 @@ fn a_model_that_fails_on_zeros_is_tried_on_other_numbers<R: Runtime>() {
     let error = prepare_model::<R>(&outside, |_| ()).unwrap_err().to_string();
     assert!(error.contains("a trial run on zeros failed: ") && error.contains("`trial: first_message`"), "{error}");
     let prepared = prepare_model::<R>(&outside, |model| model.untried = true).unwrap();
-    assert!(prepared.trial_note().is_some_and(|note| note.starts_with("not tried before its first message")));
+    assert!(prepared.notes().iter().any(|note| note.starts_with("not tried before its first message")));
     let mut session = prepared.session(1).unwrap();
     let found = answers(&[-6.0, 0.0, -7.0], |x| one::<R, f32>(&mut session, &[*x], &[1]).ok());
     assert_eq!(found, [Some((vec![1], vec![8.0])), None, Some((vec![1], vec![7.0]))]);
@@ -226,6 +259,19 @@ fn a_state_that_grows_is_refused<R: Runtime>() {
 
 /// Through the engine: the first output has twice the elements, the second goes nowhere, the third has as many as are not 0.
 fn a_graph_carries_messages_of_every_length<R: Runtime>() {
+    let name = R::NAME;
+    for (more, figures) in [
+        (String::new(), None),
+        ("in_flight: 3".to_string(), None),
+        (format!("shadow: {{ backend: {name}, every: 1 }}"), Some([15.0, 0.0, 0.0])),
+        (format!("verify: {{ against: {name} }}"), None),
+    ] {
+        carry::<R>(&more, figures);
+    }
+}
+
+/// Sends messages through a model with `more` in its config, and expects these figures of its shadow.
+fn carry<R: Runtime>(more: &str, figures: Option<[f64; 3]>) {
     let side = |name, dims| (name, D::FLOAT, dims);
     let bytes = model(
         &[side("x", &["n", "t"][..])],
@@ -238,7 +284,7 @@ fn a_graph_carries_messages_of_every_length<R: Runtime>() {
     let (path, name) = (folder.path().join("graph.yaml"), R::NAME);
     let text = format!(
         "version: 1\nnodes:\n  a: {{ kind: inlet, config: {{ spec: \"f32[<=4]\" }} }}\n  m:\n    kind: infer\n    \
-         config: {{ model: m.onnx, backend: {name}, max: {{ places: 3 }}, plans: 2 }}\n    from: a\n    on_error: skip\n  \
+         config: {{ model: m.onnx, backend: {name}, max: {{ places: 3 }}, plans: 2, {more} }}\n    from: a\n    on_error: skip\n  \
          z: {{ kind: outlet, config: {{ hold: 10 }}, from: m/twice }}\n  \
          p: {{ kind: outlet, config: {{ hold: 10 }}, from: m/places }}\n"
     );
@@ -251,26 +297,33 @@ fn a_graph_carries_messages_of_every_length<R: Runtime>() {
     let mut outlets = ["z", "p"].map(|name| graph.outlet::<limen::Tensor>(name).unwrap());
     let running = graph.start().unwrap();
     let wait = std::time::Duration::from_secs(20);
-    let sent = [&[1.0f32, 2.0, 0.0][..], &[3.0], &[1.0, 0.0, 0.0, 4.0], &[5.0; 4], &[0.0, 0.0], &[7.0, 8.0, 9.0]];
-    answers(&sent, |x| {
-        let mut message = inlet.loan(&inlet.header()).unwrap();
-        message.set_len(0, x.len()).unwrap();
-        message.as_mut_slice::<f32>().unwrap().copy_from_slice(x);
-        inlet.send(message).unwrap();
-        if x.iter().filter(|x| **x != 0.0).count() > 3 {
-            // More places than `max` allows: the call fails.
-            return;
+    let mut sent = [&[1.0f32, 2.0, 0.0][..], &[3.0], &[1.0, 0.0, 0.0, 4.0], &[5.0; 4], &[0.0, 0.0], &[7.0, 8.0, 9.0]];
+    for _ in 0..3 {
+        for x in &sent {
+            let mut message = inlet.loan(&inlet.header()).unwrap();
+            message.set_len(0, x.len()).unwrap();
+            message.as_mut_slice::<f32>().unwrap().copy_from_slice(x);
+            inlet.send(message).unwrap();
         }
-        let [twice, places] = outlets.each_mut().map(|outlet| outlet.recv_timeout(wait).unwrap());
-        let expected: Vec<f32> = x.iter().copied().chain(x.iter().map(|x| -x)).collect();
-        assert_eq!(twice.body.as_slice::<f32>().unwrap(), expected);
-        let at: Vec<i32> = (0..).zip(*x).filter(|(_, x)| **x != 0.0).map(|(at, _)| at).collect();
-        assert_eq!(places.body.shape()[..], [2, at.len()]);
-        assert_eq!(places.body.as_slice::<i32>().unwrap()[at.len()..], at);
-    });
+        // With more places than `max` allows the call fails.
+        for x in sent.iter().filter(|x| x.iter().filter(|x| **x != 0.0).count() <= 3) {
+            let [twice, places] = outlets.each_mut().map(|outlet| outlet.recv_timeout(wait).unwrap());
+            let expected: Vec<f32> = x.iter().copied().chain(x.iter().map(|x| -x)).collect();
+            assert_eq!(twice.body.as_slice::<f32>().unwrap(), expected, "{more}");
+            let at: Vec<i32> = (0..).zip(*x).filter(|(_, x)| **x != 0.0).map(|(at, _)| at).collect();
+            assert_eq!(places.body.shape()[..], [2, at.len()], "{more}");
+            assert_eq!(places.body.as_slice::<i32>().unwrap()[at.len()..], at, "{more}");
+        }
+        sent.reverse();
+    }
     inlet.close();
     let report = running.wait();
     assert!(report.bugs.is_empty(), "{:?}", report.bugs);
     let node = report.nodes.iter().find(|node| node.name == "m").unwrap();
-    assert_eq!((node.done, node.failed), (15, 3));
+    assert_eq!((node.done, node.failed), (15, 3), "{more}");
+    if let Some(expected) = figures {
+        let figure = |name: &str| node.metrics.iter().find(|(known, _)| *known == name).map(|(_, value)| value);
+        let found = ["shadow_compared", "shadow_over", "shadow_failed"].map(figure);
+        assert_eq!(found, expected.map(Some), "{more}");
+    }
 }
