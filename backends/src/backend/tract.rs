@@ -6,7 +6,9 @@
 
 use crate::base::{BackendOptions, caught, elements, narrow};
 use crate::cache::Compiled;
-use crate::onnx::{Artifact, Call, DataFile, Deviation, Elem, Input, Length, Onnx, Op, Runner, Runtime, Take};
+use crate::onnx::{
+    Artifact, Call, CallInput, Constant, DataFile, Deviation, Elem, Input, Length, Onnx, Op, Runner, Runtime, Take,
+};
 use limen::backend::{BackendError, BatchRef, Capabilities, Ops, SessionMetadata};
 use limen::files::memory_name;
 use limen::message::{DType, Element};
@@ -18,6 +20,8 @@ use tract_onnx::data_resolver::ModelDataResolver;
 use tract_onnx::dim_expr::parse_onnx_dim;
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::internal::bail;
+
+mod operators;
 
 /// The backend `tract`.
 pub type Tract = Onnx<TractRuntime>;
@@ -41,8 +45,34 @@ enum Template {
 /// Compiled models, the most recently used last.
 #[derive(Default)]
 struct Plans {
-    made: Vec<(Vec<Vec<usize>>, Arc<TypedRunnableModel>)>,
+    made: Vec<(Vec<Given>, Arc<TypedRunnableModel>)>,
     compiled: Compiled,
+}
+
+/// What is known of an input when a model is compiled.
+#[derive(Clone, Debug, PartialEq)]
+struct Given {
+    shape: Vec<usize>,
+    constant: Option<Constant>,
+    elem: Elem,
+}
+
+impl Given {
+    fn of(input: &CallInput, batch: usize) -> Given {
+        Given { shape: input.shape(batch), constant: input.constant.clone(), elem: input.elem }
+    }
+
+    /// Returns what tract has to know.
+    fn fact(&self, declared: &InferenceFact) -> TractResult<InferenceFact> {
+        let Some(constant) = &self.constant else {
+            let shape: TVec<TDim> = self.shape.iter().map(|length| (*length as i64).into()).collect();
+            return Ok(declared.clone().with_shape(shape));
+        };
+        let dtype = self.elem.dtype();
+        let bytes = constant.repeated(dtype, self.shape.iter().product());
+        let tensor = value(&BatchRef { dtype, shape: &self.shape, bytes: &bytes }, self.elem)?;
+        Ok(InferenceFact::from(tensor.into_tensor()))
+    }
 }
 
 impl std::fmt::Debug for TractRuntime {
@@ -173,7 +203,7 @@ impl Runtime for TractRuntime {
             let why = format!("tract looks for files of weights on disk; `{}` is in memory", file.name);
             return Err(BackendError::Unsupported(why));
         }
-        let mut onnx = tract_onnx::onnx();
+        let mut onnx = operators::reader();
         onnx.provider = Arc::new(WeightFiles(artifact.data));
         let unsupported = |error: TractError| BackendError::Unsupported(text(&error));
         let proto = onnx.proto_model_for_read(&mut &artifact.bytes[..]);
@@ -194,12 +224,18 @@ impl Runtime for TractRuntime {
             }
             Ok(model)
         };
-        let parsed = parse(&onnx)?;
-        // A recurrent operator without a first state panics where its batch has no length yet.
-        let analysed = caught(|| parsed.into_typed().and_then(|model| model.into_decluttered()));
+        let analysed = match operators::compares_lengths(&artifact.outline.ops) {
+            true => None,
+            false => {
+                let parsed = parse(&onnx)?;
+                // A recurrent operator without a first state panics where its batch has no length yet.
+                let analysed = caught(|| parsed.into_typed().and_then(|model| model.into_decluttered()));
+                analysed.ok().and_then(Result::ok)
+            }
+        };
         let template = match analysed {
-            Ok(Ok(model)) => Template::Analysed(model),
-            _ => {
+            Some(model) => Template::Analysed(model),
+            None => {
                 // What the file says about its tensors has symbols that would contradict the lengths.
                 onnx.ignore_value_info = true;
                 Template::Parsed(parse(&onnx)?)
@@ -215,13 +251,13 @@ impl Runtime for TractRuntime {
     fn runner(&self, (): &(), call: &Call) -> Result<TractRunner, BackendError> {
         let mut plans = BTreeMap::new();
         for batch in &call.batches {
-            let shapes = call.inputs.iter().map(|input| input.shape(*batch)).collect();
-            let plan = self.0.compile(shapes, call.plans).map_err(|error| BackendError::Unsupported(text(&error)))?;
+            let given = call.inputs.iter().map(|input| Given::of(input, *batch)).collect();
+            let plan = self.0.compile(given, call.plans).map_err(|error| BackendError::Unsupported(text(&error)))?;
             plans.insert(*batch, plan);
         }
         let elems = call.inputs.iter().map(|input| input.elem).collect();
         let varies = call.inputs.iter().any(|input| input.varies.contains(&true));
-        let varying = varies.then(|| (self.0.clone(), call.inputs.iter().map(|input| input.shape(1)).collect()));
+        let varying = varies.then(|| (self.0.clone(), call.inputs.iter().map(|input| Given::of(input, 1)).collect()));
         Ok(TractRunner { plans, kept: call.plans, varying, elems, outputs: call.outputs.clone() })
     }
 
@@ -231,24 +267,20 @@ impl Runtime for TractRuntime {
 }
 
 impl TractModel {
-    /// Gives every symbol its length and compiles the model, unless these shapes are compiled already. Keeps the `most` shapes that
-    /// were used last.
-    fn compile(
-        &self,
-        shapes: Vec<Vec<usize>>,
-        most: usize,
-    ) -> TractResult<(Arc<TypedRunnableModel>, TypedSimpleState)> {
+    /// Gives every symbol its length and compiles the model, unless it is compiled already for the same inputs. Keeps the `most` plans
+    /// that were used last.
+    fn compile(&self, given: Vec<Given>, most: usize) -> TractResult<(Arc<TypedRunnableModel>, TypedSimpleState)> {
         // Held while compiling, so that two nodes do not compile the same model at once.
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         let Plans { made, compiled } = &mut *plans;
-        let plan = match made.iter().position(|(key, _)| *key == shapes) {
+        let plan = match made.iter().position(|(key, _)| *key == given) {
             Some(at) => {
                 compiled.hits += 1;
                 made.remove(at).1
             }
             None => {
                 let begun = Instant::now();
-                let plan = self.with_lengths(&shapes)?.into_optimized()?.into_runnable()?;
+                let plan = self.with_lengths(&given)?.into_optimized()?.into_runnable()?;
                 compiled.compiled += 1;
                 compiled.compile_ns += begun.elapsed().as_nanos() as u64;
                 while made.len() >= most.max(1) {
@@ -258,28 +290,27 @@ impl TractModel {
                 plan
             }
         };
-        made.push((shapes, plan.clone()));
+        made.push((given, plan.clone()));
         drop(plans);
         let state = plan.spawn()?;
         Ok((plan, state))
     }
 
     /// Returns the model with a length for every symbol.
-    fn with_lengths(&self, shapes: &[Vec<usize>]) -> TractResult<TypedModel> {
+    fn with_lengths(&self, given: &[Given]) -> TractResult<TypedModel> {
         let template = match &self.template {
             Template::Analysed(template) => template,
             Template::Parsed(parsed) => {
                 let mut model = parsed.clone();
-                for (at, shape) in shapes.iter().enumerate() {
-                    let shape: TVec<TDim> = shape.iter().map(|length| (*length as i64).into()).collect();
-                    let fact = model.input_fact(at)?.clone().with_shape(shape);
+                for (at, given) in given.iter().enumerate() {
+                    let fact = given.fact(model.input_fact(at)?)?;
                     model.set_input_fact(at, fact)?;
                 }
                 return model.into_typed()?.into_decluttered();
             }
         };
         let mut lengths = HashMap::new();
-        for (at, shape) in shapes.iter().enumerate() {
+        for (at, Given { shape, .. }) in given.iter().enumerate() {
             let fact = template.input_fact(at)?;
             for (dim, length) in std::iter::zip(fact.shape.iter(), shape) {
                 if let TDim::Sym(symbol) = dim {
@@ -320,8 +351,8 @@ pub struct TractRunner {
     plans: BTreeMap<usize, (Arc<TypedRunnableModel>, TypedSimpleState)>,
     /// How many shapes stay compiled.
     kept: usize,
-    /// The model, and the shapes for which one item was compiled last, if they vary.
-    varying: Option<(Arc<TractModel>, Vec<Vec<usize>>)>,
+    /// The model, and the inputs for which one item was compiled last, if their shapes vary.
+    varying: Option<(Arc<TractModel>, Vec<Given>)>,
     elems: Vec<Elem>,
     /// Their names in the model.
     outputs: Vec<String>,
@@ -335,13 +366,14 @@ impl std::fmt::Debug for TractRunner {
 
 impl Runner for TractRunner {
     fn run(&mut self, batch: usize, inputs: &[BatchRef<'_>], take: &mut Take<'_>) -> Result<(), BackendError> {
-        if let Some((model, shapes)) = &mut self.varying
-            && !shapes.iter().map(Vec::as_slice).eq(inputs.iter().map(|input| input.shape))
+        if let Some((model, given)) = &mut self.varying
+            && !given.iter().map(|given| &given.shape[..]).eq(inputs.iter().map(|input| input.shape))
         {
-            shapes.clear();
-            let given: Vec<Vec<usize>> = inputs.iter().map(|input| input.shape.to_vec()).collect();
-            let compiled = model.compile(given.clone(), self.kept).map_err(|error| BackendError::Call(text(&error)))?;
-            *shapes = given;
+            let now = std::iter::zip(&*given, inputs);
+            let now: Vec<Given> =
+                now.map(|(before, input)| Given { shape: input.shape.to_vec(), ..before.clone() }).collect();
+            let compiled = model.compile(now.clone(), self.kept).map_err(|error| BackendError::Call(text(&error)))?;
+            *given = now;
             self.plans.insert(1, compiled);
         }
         let plan = self.plans.get_mut(&batch);

@@ -3,6 +3,8 @@
 use super::input::Length;
 use super::outline::Outline;
 use crate::base::Access;
+#[cfg(feature = "tract")]
+use limen::message::DType;
 use std::collections::BTreeMap;
 
 /// The value of an input that is the same in every call. Such an input is not a port.
@@ -41,6 +43,14 @@ impl Constant {
             Some(value) => Err(format!("holds {value}, which {} cannot", input.elem.dtype())),
             None => Ok(()),
         }
+    }
+
+    /// Returns its numbers as so many elements of a port: as many copies as fit.
+    #[cfg(feature = "tract")]
+    pub(crate) fn repeated(&self, dtype: DType, elements: usize) -> Vec<u8> {
+        let mut bytes = vec![0; elements.saturating_mul(dtype.size())];
+        self.fill(Access::for_dtype(dtype), &mut bytes);
+        bytes
     }
 
     /// Writes as many copies of its numbers as fit.

@@ -194,6 +194,7 @@ impl<R: Runtime> OnnxPrepared<R> {
             item: item.iter().map(|dim| dim.max().unwrap_or(1)).collect(),
             varies: item.iter().map(|dim| matches!(dim, Dim::AtMost(_))).collect(),
             batch_dim: *batch_dim,
+            constant: model.constants.get(&declared.port).cloned(),
         });
         let names = outline.outputs.iter().map(|output| output.name.clone()).collect();
         let threads = model.threads.max(1);

@@ -1,6 +1,7 @@
 //! The interface of the runtimes that run ONNX models.
 
 use super::artifact::Artifact;
+use super::constant::Constant;
 use super::deviation::Deviation;
 use super::elem::Elem;
 use crate::base::BackendOptions;
@@ -95,6 +96,8 @@ pub struct CallInput {
     pub varies: Vec<bool>,
     /// The index of the batch dim in the model's shape; `None` if the model has no batch.
     pub batch_dim: Option<usize>,
+    /// Its value, if that is the same for each item of each call.
+    pub constant: Option<Constant>,
 }
 
 impl CallInput {

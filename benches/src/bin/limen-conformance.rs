@@ -64,6 +64,7 @@ fn run<R: Runtime>(folder: &Path) -> Result<(), String> {
                 item: array.shape.clone(),
                 varies: vec![false; array.shape.len()],
                 batch_dim: None,
+                constant: None,
             })
             .collect(),
         outputs: artifact.outline.outputs.iter().map(|output| output.name.clone()).collect(),
