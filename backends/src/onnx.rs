@@ -33,6 +33,7 @@ mod node_shapes;
 mod outline;
 mod outputs;
 mod prepared;
+mod ranks;
 mod reference;
 mod runtime;
 mod session;
@@ -53,7 +54,7 @@ pub(crate) use constant::Constants;
 pub use contents::{External, Op, Weight};
 pub use data_file::DataFile;
 pub use deviation::Deviation;
-pub(crate) use deviation::covers_several_dims;
+pub(crate) use deviation::{aligns_fractional_corners, covers_several_dims};
 #[cfg(feature = "rten")]
 pub(crate) use dropout::without_dropout;
 pub use elem::Elem;

@@ -16,7 +16,7 @@ use crate::base::sha256;
 use crate::base::{BackendOptions, caught};
 use crate::base::{elements, narrow};
 use crate::cache::{self, Compiled, Found, Key};
-use crate::onnx::{Artifact, Call, Elem, Onnx, Runner, Runtime, Take};
+use crate::onnx::{Artifact, Call, Deviation, Elem, Onnx, Runner, Runtime, Take, aligns_fractional_corners};
 use ::ort::environment::Environment;
 use ::ort::logging::LogLevel;
 use ::ort::session::builder::{GraphOptimizationLevel, PrepackedWeights, SessionBuilder};
@@ -114,6 +114,20 @@ impl Library {
     }
 }
 
+/// What ONNX Runtime 1.22 to 1.32 computes otherwise than ONNX.
+const DEVIATIONS: &[Deviation] = &[
+    Deviation {
+        op: "MaxUnpool",
+        concerns: |op| op.has_input(2),
+        what: "takes indices as those of `output_shape`, which only pads what they are of",
+    },
+    Deviation {
+        op: "Resize",
+        concerns: aligns_fractional_corners,
+        what: "aligns corners to the rounded length where its scales give a fraction",
+    },
+];
+
 fn unsupported(error: impl Display) -> BackendError {
     BackendError::Unsupported(error.to_string())
 }
@@ -165,6 +179,10 @@ impl Runtime for OrtRuntime {
     /// The text that the library has about itself: its branch, commit, and flags of the compiler.
     fn build(options: &BackendOptions) -> String {
         environment(options).ok().and_then(|_| caught(::ort::info).ok()).unwrap_or_default().to_string()
+    }
+
+    fn deviations() -> &'static [Deviation] {
+        DEVIATIONS
     }
 
     fn load(artifact: Artifact, options: &BackendOptions) -> Result<Self, BackendError> {

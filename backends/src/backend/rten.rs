@@ -16,9 +16,13 @@
 //! sleep; `RTEN_NUM_THREADS=1` makes it small.
 
 use crate::base::{BackendOptions, elements};
-use crate::onnx::{Artifact, Call, Deviation, Onnx, Op, Runner, Runtime, Take, covers_several_dims, without_dropout};
+use crate::onnx::{
+    Artifact, Call, Deviation, Onnx, Op, Runner, Runtime, Take, aligns_fractional_corners, covers_several_dims,
+    without_dropout,
+};
 use ::rten::{
-    LoadError, LoadErrorKind, Model, ModelOptions, NodeId, RunOptions, ThreadPool, Value, ValueOrView, ValueView,
+    LoadError, LoadErrorKind, Model, ModelOptions, NodeId, RunOptions, ShapeInferenceMode, ThreadPool, Value,
+    ValueOrView, ValueView,
 };
 use bytemuck::Pod;
 use limen::backend::{BackendError, BatchRef, Capabilities, Ops, SessionMetadata};
@@ -53,6 +57,8 @@ const OPS: &str = "\
     com.microsoft.DynamicQuantizeLSTM com.microsoft.FastGelu com.microsoft.Gelu com.microsoft.GroupQueryAttention \
     com.microsoft.MatMulNBits com.microsoft.MultiHeadAttention com.microsoft.QuickGelu \
     com.microsoft.SkipLayerNormalization";
+
+const DYNAMIC_LSTM: &str = "com.microsoft.DynamicQuantizeLSTM";
 
 /// Loaded as `Identity`.
 const DROPOUT: &str = "Dropout";
@@ -99,13 +105,22 @@ const DEVIATIONS: &[Deviation] = &[
         concerns: |op: &Op| op.word("mode") == Some("cubic"),
         what: "interpolates linearly where `mode` is `cubic`",
     },
+    Deviation {
+        op: "Resize",
+        concerns: aligns_fractional_corners,
+        what: "aligns corners to the rounded length where its scales give a fraction",
+    },
     Deviation { op: "Sign", concerns: |_| true, what: "gives 1 for 0" },
     Deviation {
         op: "Softmax",
         concerns: covers_several_dims,
         what: "covers one dim, where before operator set 13 it covers all dims from `axis` on",
     },
-    Deviation { op: "com.microsoft.DynamicQuantizeLSTM", concerns: |_| true, what: "gives its outputs other shapes" },
+    Deviation {
+        op: DYNAMIC_LSTM,
+        concerns: |_| true,
+        what: "may round what it quantizes to the other of two neighbouring integers",
+    },
 ];
 const RUNS_ALL_STEPS: &str = "runs all steps, whatever `sequence_lens` holds";
 
@@ -161,8 +176,10 @@ impl Runtime for RtenRuntime {
                 file.name
             )));
         }
-        if artifact.outline.depth > MAX_DEPTH {
-            let depth = artifact.outline.depth;
+        let has = |id: &str| artifact.outline.ops.iter().filter(|op| op.id == id).count();
+        let (dropouts, dynamic) = (has(DROPOUT), has(DYNAMIC_LSTM));
+        let depth = artifact.outline.depth;
+        if depth > MAX_DEPTH {
             return Err(BackendError::Unsupported(format!(
                 "it has a chain of {depth} operators; rten takes at most {MAX_DEPTH}; use another backend"
             )));
@@ -171,11 +188,13 @@ impl Runtime for RtenRuntime {
         for file in artifact.data {
             options.external_data(&file.name, Arc::unwrap_or_clone(file.bytes));
         }
-        let has_dropout = artifact.outline.ops.iter().any(|op| op.id == DROPOUT);
-        let bytes = match has_dropout.then(|| without_dropout(&artifact.bytes)).flatten() {
-            Some(bytes) => bytes,
-            None => Arc::unwrap_or_clone(artifact.bytes),
-        };
+        // rten infers the shapes of that operator as those of an LSTM, whose weights are transposed, and replaces each `Shape` by them.
+        if dynamic > 0 {
+            options.shape_inference(ShapeInferenceMode::Off);
+        }
+        let bytes = artifact.bytes;
+        let rewritten = (dropouts > 0).then(|| without_dropout(&bytes)).flatten();
+        let bytes = rewritten.unwrap_or_else(|| Arc::unwrap_or_clone(bytes));
         let model = options.load(bytes).map_err(|error| load_error(&error))?;
         Ok(RtenRuntime { model: Arc::new(model) })
     }

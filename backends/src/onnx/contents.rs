@@ -2,6 +2,7 @@
 
 use super::elem::elem_of;
 use super::node::{brief, graphs_of, label, name_of, order};
+use super::ranks::ranks;
 use super::wire;
 use super::wrong::ModelProblems;
 use limen::backend::BackendError;
@@ -21,17 +22,28 @@ pub struct Op {
     pub node: String,
     /// The version of its operator set; 0 if the model does not declare it.
     pub opset: i64,
-    /// The ranks of its first and second input and of its first output, where the model declares them.
+    /// The ranks of its first and second input and of its first output, where the model declares them or they follow from operators.
     pub ranks: [Option<usize>; 3],
     /// Which of its first 32 inputs it has: a bit for each.
     inputs: u32,
+    /// The numbers by which a `Resize` multiplies lengths, where they are constant.
+    pub scales: Option<Vec<f32>>,
     /// Those of its [`ATTRIBUTES`] that it has.
     attributes: BTreeMap<String, AttributeValue>,
 }
 
 /// The attributes that are kept: the others decide nothing before the model is loaded.
-const ATTRIBUTES: [&str; 8] =
-    ["activations", "alpha", "axis", "clip", "direction", "input_forget", "mode", "select_last_index"];
+const ATTRIBUTES: [&str; 9] = [
+    "activations",
+    "alpha",
+    "axis",
+    "clip",
+    "coordinate_transformation_mode",
+    "direction",
+    "input_forget",
+    "mode",
+    "select_last_index",
+];
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 enum AttributeValue {
@@ -64,7 +76,7 @@ impl Op {
             .and_then(|value| if let AttributeValue::Float(float) = value { Some(*float) } else { None })
     }
 
-    /// Returns the attribute `direction` or `mode`, or `activations` with a space between words.
+    /// Returns the attribute `direction`, `mode` or `coordinate_transformation_mode`, or `activations` with a space between words.
     pub fn word(&self, name: &str) -> Option<&str> {
         self.attributes
             .get(name)
@@ -99,13 +111,18 @@ fn given(node: &wire::Node) -> u32 {
     node.inputs.iter().take(32).enumerate().fold(0, |given, (at, name)| given | u32::from(!name.is_empty()) << at)
 }
 
-/// Returns the declared ranks of the tensors of a graph.
-fn ranks(graph: &wire::Graph) -> BTreeMap<&str, usize> {
-    let declared = graph.inputs.iter().chain(&graph.outputs).chain(&graph.value_info).filter_map(|value| {
-        let shape = value.kind.as_ref()?.tensor.as_ref()?.shape.as_ref()?;
-        Some((value.name.as_str(), shape.dims.len()))
-    });
-    declared.chain(graph.initializers.iter().map(|tensor| (tensor.name.as_str(), tensor.dims.len()))).collect()
+/// The most scales of a `Resize`: one for each dim.
+const MAX_SCALES: usize = 16;
+
+/// Returns the constant scales of a `Resize`.
+fn scales<'a>(node: &wire::Node, constant: impl Fn(&str) -> Option<&'a wire::Tensor>) -> Option<Vec<f32>> {
+    let name = node.inputs.get(2).filter(|name| node.op == "Resize" && !name.is_empty())?;
+    let tensor = constant(name).filter(|tensor| tensor.elem == 1)?;
+    let scales: Vec<f32> = match &tensor.raw {
+        Some(raw) => raw.as_chunks().0.iter().take(MAX_SCALES).map(|bytes| f32::from_le_bytes(*bytes)).collect(),
+        None => tensor.floats.iter().take(MAX_SCALES).copied().collect(),
+    };
+    Some(scales).filter(|scales| !scales.is_empty())
 }
 
 /// A weight.
@@ -214,21 +231,25 @@ impl ContentsReader<'_> {
                 self.wrong.push(|| format!("the output `{}` is not in the model", brief(&output.name)));
             }
         }
-        match order(graph) {
-            Err(node) => {
-                self.wrong.push(|| format!("{} depends on its own output: the graph has a cycle", name_of(node)))
-            }
-            Ok(order) => {
-                let mut depths = vec![1; graph.nodes.len()];
-                for at in order {
-                    let before = graph.nodes[at].inputs.iter().filter_map(|input| made.get(input.as_str()));
-                    depths[at] = 1 + before.map(|before| depths[*before]).max().unwrap_or(0);
-                    self.found.depth = self.found.depth.max(depths[at]);
-                }
-            }
+        let order = order(graph).unwrap_or_else(|node| {
+            self.wrong.push(|| format!("{} depends on its own output: the graph has a cycle", name_of(node)));
+            Vec::new()
+        });
+        let mut depths = vec![1; graph.nodes.len()];
+        for at in &order {
+            let before = graph.nodes[*at].inputs.iter().filter_map(|input| made.get(input.as_str()));
+            depths[*at] = 1 + before.map(|before| depths[*before]).max().unwrap_or(0);
+            self.found.depth = self.found.depth.max(depths[*at]);
         }
         seen.names.extend(made.keys().copied());
-        let ranks = ranks(graph);
+        let ranks = ranks(graph, &order);
+        let weights: BTreeMap<&str, &wire::Tensor> =
+            graph.initializers.iter().map(|weight| (weight.name.as_str(), weight)).collect();
+        let constant = |name: &str| {
+            let made = || graph.nodes.get(*made.get(name)?).filter(|node| node.op == "Constant");
+            let value = || made()?.attributes.iter().find_map(|attribute| attribute.tensor.as_ref());
+            weights.get(name).copied().or_else(value)
+        };
         let rank_of = |tensor: Option<&String>| tensor.and_then(|tensor| ranks.get(tensor.as_str()).copied());
         for node in &graph.nodes {
             let name = brief(label(node));
@@ -248,6 +269,7 @@ impl ContentsReader<'_> {
                 opset: self.opsets.iter().find(of).map_or(0, |set| set.version),
                 inputs: given(node),
                 ranks: [node.inputs.first(), node.inputs.get(1), node.outputs.first()].map(rank_of),
+                scales: scales(node, constant),
                 attributes: attributes(node),
             });
             for attribute in &node.attributes {

@@ -3,7 +3,7 @@
 use super::contents::Op;
 
 /// An operator that a runtime is known to compute otherwise than ONNX defines it, without an error. Known from the test cases of
-/// the ONNX project (`benches/backends/conformance-*.txt`) and from the tests of the backends.
+/// the ONNX project (`benches/backends/conformance-*.txt`, which say `deviation`) and from the tests of the backends.
 #[derive(Clone, Copy, Debug)]
 pub struct Deviation {
     /// The operator, as in [`Op::id`].
@@ -25,4 +25,13 @@ pub(crate) fn covers_several_dims(op: &Op) -> bool {
         (axis, Some(rank)) => axis != rank as i64 - 1,
         (_, None) => true,
     }
+}
+
+/// Whether a `Resize` aligns corners to a length that its scales give only after rounding.
+pub(crate) fn aligns_fractional_corners(op: &Op) -> bool {
+    let is_whole = |scales: &Vec<f32>| scales.iter().all(|scale| scale.fract() == 0.0);
+    // With a fourth input it has lengths, and no scales.
+    op.word("coordinate_transformation_mode") == Some("align_corners")
+        && !op.has_input(3)
+        && !op.scales.as_ref().is_some_and(is_whole)
 }

@@ -453,12 +453,12 @@ pub(super) fn keeps_shape(op: &str) -> bool {
 }
 
 /// Operators that broadcast their inputs to one shape.
-const BROADCASTING: &str = "\
+pub(super) const BROADCASTING: &str = "\
     Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod \
     Mul Or Pow Sub Sum Where Xor";
 
 /// Operators whose output has the shape of their first input.
-const SHAPE_PRESERVING: &str = "\
+pub(super) const SHAPE_PRESERVING: &str = "\
     Abs Acos Acosh Asin Asinh Atan Atanh BatchNormalization BitwiseNot Cast CastLike Ceil Clip Cos Cosh CumSum \
     DequantizeLinear Dropout Elu Erf Exp Floor Gelu HardSigmoid HardSwish Hardmax Identity InstanceNormalization IsInf \
     IsNaN LayerNormalization LeakyRelu Log LogSoftmax LpNormalization Mish Neg Not PRelu QuantizeLinear Reciprocal Relu \

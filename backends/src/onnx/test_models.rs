@@ -152,3 +152,31 @@ pub(crate) fn branches(outer: Vec<u8>, inner: &[u8]) -> Vec<u8> {
     });
     model.write_buf().unwrap()
 }
+
+/// A protobuf field.
+pub(crate) fn field(number: u32, content: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    prost::encoding::encode_key(number, prost::encoding::WireType::LengthDelimited, &mut bytes);
+    prost::encoding::encode_varint(content.len() as u64, &mut bytes);
+    [&bytes, content].concat()
+}
+
+/// Adds `output = If condition` to a model, with the graphs of two other models as its branches.
+#[cfg(all(feature = "tract", feature = "ort"))]
+pub(crate) fn with_if(outer: &[u8], condition: &str, output: &str, holds: &[u8], fails: &[u8]) -> Vec<u8> {
+    #[derive(Clone, PartialEq, prost::Message)]
+    struct Inner {
+        #[prost(bytes = "vec", repeated, tag = "7")]
+        graph: Vec<Vec<u8>>,
+    }
+    let branch = |name: &str, model: &[u8]| {
+        // ONNX Runtime wants it to have a name. 5 is the type of a graph.
+        let graph = [<Inner as prost::Message>::decode(model).unwrap().graph.concat(), field(2, b"branch")].concat();
+        let kind = [160, 1, 5];
+        field(5, &[&field(1, name.as_bytes())[..], &kind, &field(6, &graph)].concat())
+    };
+    let names = [(1, condition), (2, output), (3, output), (4, "If")].map(|(tag, name)| field(tag, name.as_bytes()));
+    let node = [names.concat(), branch("then_branch", holds), branch("else_branch", fails)].concat();
+    // A decoder merges a second graph into the first.
+    [outer, &field(7, &field(1, &node))].concat()
+}

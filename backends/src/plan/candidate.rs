@@ -119,13 +119,13 @@ impl Candidate<'_> {
         let Some(built) = &self.built else {
             return Dispatch::NotThere(RuntimeVerdict::NotBuilt(self.name).to_string());
         };
-        let known = match (built.probe)(self.options) {
-            Err(error) => return Dispatch::NotThere(RuntimeVerdict::Unavailable(error.to_string()).to_string()),
-            Ok(Capabilities { ops: Ops::Unlisted, .. }) => return Dispatch::Unsaid,
-            Ok(Capabilities { ops: Ops::Listed(known), .. }) => known,
-        };
         let deviating = self.deviations(ops);
         let deviating: Vec<(String, &str)> = deviating.into_iter().map(|(op, what)| (op.id.clone(), what)).collect();
+        let known = match (built.probe)(self.options) {
+            Err(error) => return Dispatch::NotThere(RuntimeVerdict::Unavailable(error.to_string()).to_string()),
+            Ok(Capabilities { ops: Ops::Unlisted, .. }) => return Dispatch::Unsaid { deviating },
+            Ok(Capabilities { ops: Ops::Listed(known), .. }) => known,
+        };
         let (mut native, mut rewritten, mut unsupported) = (Vec::new(), Vec::new(), Vec::new());
         for op in operators {
             let list = match known.contains(op) {

@@ -8,7 +8,10 @@ pub enum Dispatch {
     /// The runtime is not available, and why.
     NotThere(String),
     /// The runtime does not list its operators: only loading the model shows.
-    Unsaid,
+    Unsaid {
+        /// Operators that it computes otherwise than ONNX in this model, and what it does.
+        deviating: Vec<(String, &'static str)>,
+    },
     /// The runtime lists its operators.
     Known {
         /// Operators with a kernel of that name.
@@ -26,7 +29,10 @@ impl fmt::Display for Dispatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Dispatch::NotThere(why) => f.write_str(why),
-            Dispatch::Unsaid => f.write_str("does not list its operators: only loading the model shows"),
+            Dispatch::Unsaid { deviating } => {
+                f.write_str("does not list its operators: only loading the model shows")?;
+                deviating.iter().try_for_each(|(op, what)| write!(f, "; {op} {what}"))
+            }
             Dispatch::Known { native, rewritten, deviating, unsupported } => {
                 write!(f, "{} native", native.len())?;
                 if !rewritten.is_empty() {

@@ -72,7 +72,8 @@ pub(crate) fn show_inspection(
 fn verdict(dispatch: &Dispatch) -> &'static str {
     match dispatch {
         Dispatch::NotThere(_) => "is not there",
-        Dispatch::Unsaid => "shows it when it loads the model",
+        Dispatch::Unsaid { deviating } if deviating.is_empty() => "shows it when it loads the model",
+        Dispatch::Unsaid { .. } => "needs a recorded case",
         Dispatch::Known { unsupported, .. } if !unsupported.is_empty() => "does not run it",
         Dispatch::Known { deviating, .. } if !deviating.is_empty() => "needs a recorded case",
         Dispatch::Known { .. } => "has all operators",
@@ -83,7 +84,8 @@ fn verdict(dispatch: &Dispatch) -> &'static str {
 fn support(dispatch: &Dispatch, operator: &String) -> String {
     match dispatch {
         Dispatch::NotThere(_) => "-",
-        Dispatch::Unsaid => "?",
+        Dispatch::Unsaid { deviating } if deviating.iter().any(|(op, _)| op == operator) => "deviates",
+        Dispatch::Unsaid { .. } => "?",
         Dispatch::Known { native, .. } if native.contains(operator) => "native",
         Dispatch::Known { rewritten, .. } if rewritten.contains(operator) => "rewritten",
         Dispatch::Known { deviating, .. } if deviating.iter().any(|(op, _)| op == operator) => "deviates",
