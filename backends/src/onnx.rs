@@ -22,11 +22,15 @@ mod data_file;
 mod deviation;
 #[cfg(feature = "rten")]
 mod dropout;
+#[cfg(feature = "rten")]
+mod edit;
 mod elem;
 mod input;
 mod lane;
 mod lengths;
 mod loaded;
+#[cfg(feature = "rten")]
+mod lrn;
 mod measure;
 mod node;
 mod node_shapes;
@@ -61,6 +65,8 @@ pub use elem::Elem;
 pub use input::{Input, LeadingDim, Length};
 pub use lane::OnnxLane;
 pub(crate) use loaded::Loaded;
+#[cfg(feature = "rten")]
+pub(crate) use lrn::{LONGER as LRN_LONGER, without_lrn};
 pub(crate) use measure::measure;
 pub use outline::{Outline, Output};
 pub(crate) use outputs::NotPrepared;

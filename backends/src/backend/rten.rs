@@ -17,8 +17,8 @@
 
 use crate::base::{BackendOptions, elements};
 use crate::onnx::{
-    Artifact, Call, Deviation, Onnx, Op, Runner, Runtime, Take, aligns_fractional_corners, covers_several_dims,
-    without_dropout,
+    Artifact, Call, Deviation, LRN_LONGER, Onnx, Op, Runner, Runtime, Take, aligns_fractional_corners,
+    covers_several_dims, without_dropout, without_lrn,
 };
 use ::rten::{
     LoadError, LoadErrorKind, Model, ModelOptions, NodeId, RunOptions, ShapeInferenceMode, ThreadPool, Value,
@@ -62,6 +62,8 @@ const DYNAMIC_LSTM: &str = "com.microsoft.DynamicQuantizeLSTM";
 
 /// Loaded as `Identity`.
 const DROPOUT: &str = "Dropout";
+/// Loaded as a mean over channels.
+const LRN: &str = "LRN";
 
 /// What rten 0.27 computes otherwise than ONNX.
 const DEVIATIONS: &[Deviation] = &[
@@ -151,13 +153,13 @@ impl Runtime for RtenRuntime {
     type Runner = RtenRunner;
 
     fn probe(_: &BackendOptions) -> Result<Capabilities, BackendError> {
-        let ops = OPS.split_whitespace().chain([DROPOUT]).map(str::to_string).collect();
+        let ops = OPS.split_whitespace().chain([DROPOUT, LRN]).map(str::to_string).collect();
         let dtypes = [DType::F32, DType::I32, DType::I8, DType::U8];
         Ok(Capabilities::cpu(VERSION, dtypes, Ops::Listed(ops)))
     }
 
     fn rewrites(operator: &str) -> bool {
-        matches!(operator, "Constant" | DROPOUT)
+        matches!(operator, "Constant" | DROPOUT | LRN)
     }
 
     fn deviations() -> &'static [Deviation] {
@@ -177,8 +179,8 @@ impl Runtime for RtenRuntime {
             )));
         }
         let has = |id: &str| artifact.outline.ops.iter().filter(|op| op.id == id).count();
-        let (dropouts, dynamic) = (has(DROPOUT), has(DYNAMIC_LSTM));
-        let depth = artifact.outline.depth;
+        let (lrns, dropouts, dynamic) = (has(LRN), has(DROPOUT), has(DYNAMIC_LSTM));
+        let depth = artifact.outline.depth.saturating_add(lrns.saturating_mul(LRN_LONGER));
         if depth > MAX_DEPTH {
             return Err(BackendError::Unsupported(format!(
                 "it has a chain of {depth} operators; rten takes at most {MAX_DEPTH}; use another backend"
@@ -192,8 +194,10 @@ impl Runtime for RtenRuntime {
         if dynamic > 0 {
             options.shape_inference(ShapeInferenceMode::Off);
         }
-        let bytes = artifact.bytes;
+        let mut bytes = artifact.bytes;
         let rewritten = (dropouts > 0).then(|| without_dropout(&bytes)).flatten();
+        bytes = rewritten.map_or(bytes, Arc::new);
+        let rewritten = (lrns > 0).then(|| without_lrn(&bytes)).flatten();
         let bytes = rewritten.unwrap_or_else(|| Arc::unwrap_or_clone(bytes));
         let model = options.load(bytes).map_err(|error| load_error(&error))?;
         Ok(RtenRuntime { model: Arc::new(model) })

@@ -33,6 +33,8 @@ macro_rules! on_every_runtime {
 mod deviations;
 mod lengths;
 mod recurrent;
+#[cfg(all(feature = "ort", any(feature = "rten", feature = "tract")))]
+mod rewritten;
 
 on_every_runtime! {
     the_shipped_models_have_their_signatures

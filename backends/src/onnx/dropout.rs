@@ -1,13 +1,9 @@
 //! `Dropout` in a model that is not trained, where it does nothing: an `Identity`, for runtimes that lack it.
 
+use super::edit::replace_nodes;
 use super::wire;
 use prost::Message;
-use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, encode_key, encode_varint, skip_field};
 use std::collections::BTreeSet;
-
-/// The field numbers of `onnx.proto`.
-const GRAPH: u32 = 7;
-const NODE: u32 = 1;
 
 /// Returns the file of a model with `Identity` for each `Dropout` of its graph that drops nothing; `None` if there is none.
 pub(crate) fn without_dropout(file: &[u8]) -> Option<Vec<u8>> {
@@ -31,9 +27,8 @@ pub(crate) fn without_dropout(file: &[u8]) -> Option<Vec<u8>> {
         let training = node.inputs.get(2).is_none_or(|training| training.is_empty() || is_false(training));
         node.op == "Dropout" && matches!(&*node.domain, "" | "ai.onnx") && training && !mask
     };
-    let replaced = |at: usize| {
-        let node = graph.nodes.get(at).filter(|node| drops_nothing(node))?;
-        let first = |names: &[String]| names.first().cloned().into_iter().collect();
+    let first = |names: &[String]| names.first().cloned().into_iter().collect();
+    replace_nodes(file, &graph, |node| {
         let identity = wire::Node {
             inputs: first(&node.inputs),
             outputs: first(&node.outputs),
@@ -41,46 +36,8 @@ pub(crate) fn without_dropout(file: &[u8]) -> Option<Vec<u8>> {
             op: "Identity".into(),
             ..wire::Node::default()
         };
-        Some(identity.encode_to_vec())
-    };
-    graph.nodes.iter().any(drops_nothing).then_some(())?;
-    // A file may hold its graph in several parts, whose nodes are those of one list.
-    let mut nodes = 0;
-    replace(file, GRAPH, |graph| {
-        replace(graph, NODE, |_| {
-            nodes += 1;
-            replaced(nodes - 1)
-        })
+        drops_nothing(node).then(|| vec![identity])
     })
-}
-
-/// Returns a message with other content for some of the fields with a number; `None` if it is malformed.
-fn replace(message: &[u8], number: u32, mut with: impl FnMut(&[u8]) -> Option<Vec<u8>>) -> Option<Vec<u8>> {
-    let (mut rest, mut whole) = (message, Vec::with_capacity(message.len()));
-    while !rest.is_empty() {
-        let field = rest;
-        let (tag, kind) = decode_key(&mut rest).ok()?;
-        let mut other = None;
-        if kind == WireType::LengthDelimited {
-            let length = usize::try_from(decode_varint(&mut rest).ok()?).ok()?;
-            let (content, behind) = rest.split_at_checked(length)?;
-            rest = behind;
-            if tag == number {
-                other = with(content);
-            }
-        } else {
-            skip_field(kind, tag, &mut rest, DecodeContext::default()).ok()?;
-        }
-        match other {
-            Some(content) => {
-                encode_key(tag, kind, &mut whole);
-                encode_varint(content.len() as u64, &mut whole);
-                whole.extend(content);
-            }
-            None => whole.extend(&field[..field.len() - rest.len()]),
-        }
-    }
-    Some(whole)
 }
 
 #[cfg(test)]

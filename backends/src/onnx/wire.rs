@@ -79,9 +79,10 @@ pub(super) struct Attribute {
     pub(super) tensor: Option<Tensor>,
     #[prost(message, optional, boxed, tag = "6")]
     pub(super) graph: Option<Box<Graph>>,
-    #[prost(float, repeated, tag = "7")]
+    // As `onnx.proto` has it: parsers of runtimes take these lists no other way.
+    #[prost(float, repeated, packed = "false", tag = "7")]
     pub(super) floats: Vec<f32>,
-    #[prost(int64, repeated, tag = "8")]
+    #[prost(int64, repeated, packed = "false", tag = "8")]
     pub(super) ints: Vec<i64>,
     #[prost(bytes = "bytes", repeated, tag = "9")]
     pub(super) texts: Vec<Bytes>,
@@ -89,6 +90,9 @@ pub(super) struct Attribute {
     pub(super) tensors: Vec<Tensor>,
     #[prost(message, repeated, tag = "11")]
     pub(super) graphs: Vec<Graph>,
+    /// Its type, which runtimes read: for nodes that are written here.
+    #[prost(int32, tag = "20")]
+    pub(super) kind: i32,
     #[prost(message, optional, tag = "22")]
     pub(super) sparse: Option<SparseTensor>,
     #[prost(message, repeated, tag = "23")]
@@ -97,7 +101,7 @@ pub(super) struct Attribute {
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Tensor {
-    #[prost(int64, repeated, tag = "1")]
+    #[prost(int64, repeated, packed = "false", tag = "1")]
     pub(super) dims: Vec<i64>,
     #[prost(int32, tag = "2")]
     pub(super) elem: i32,
