@@ -233,13 +233,54 @@ const MANY: usize = 256;
 /// The maximum number of names listed when none is similar.
 const LISTED: usize = 16;
 
+/// What other tools call things, with the names here.
+const ELSEWHERE: [(&str, &str); 32] = [
+    ("audio", "wav"),
+    ("bfloat16", "bf16"),
+    ("double", "f64"),
+    ("flatten", "reshape"),
+    ("float", "f32"),
+    ("float16", "f16"),
+    ("float32", "f32"),
+    ("float64", "f64"),
+    ("gray", "grey"),
+    ("grayscale", "grey"),
+    ("half", "f16"),
+    ("image", "image_files"),
+    ("images", "image_files"),
+    ("inference", "infer"),
+    ("int16", "i16"),
+    ("int32", "i32"),
+    ("int64", "i64"),
+    ("int8", "i8"),
+    ("json", "jsonl"),
+    ("log", "console"),
+    ("model", "infer"),
+    ("numpy", "npy"),
+    ("onnx", "infer"),
+    ("onnxruntime", "ort"),
+    ("permute", "transpose"),
+    ("print", "console"),
+    ("sound", "wav"),
+    ("uint16", "u16"),
+    ("uint32", "u32"),
+    ("uint64", "u64"),
+    ("uint8", "u8"),
+    ("yolo", "decode_yolo"),
+];
+
 /// Returns the name most similar to `name`, for "did you mean"; `None` if none is close enough.
 ///
 /// ```
 /// assert_eq!(limen::text::nearest("resise", ["argmax", "resize"]), Some("resize"));
+/// assert_eq!(limen::text::nearest("numpy", ["npy", "null"]), Some("npy"), "what other tools call it");
 /// assert_eq!(limen::text::nearest("a", ["b"]), None);
 /// ```
 pub fn nearest<'a>(name: &str, among: impl IntoIterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    let elsewhere = ELSEWHERE.iter().filter(|(other, _)| *other == name);
+    if let Some(same) = elsewhere.filter_map(|(_, ours)| among.clone().into_iter().find(|one| one == ours)).next() {
+        return Some(same);
+    }
     let many = among.clone().into_iter().nth(MANY).is_some();
     let alike = |candidate: &&str| !many || (candidate.len() == name.len() && candidate.get(..1) == name.get(..1));
     among

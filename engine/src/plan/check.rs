@@ -76,6 +76,15 @@ impl Planner<'_> {
         }
     }
 
+    /// Notes nodes whose outputs no node takes.
+    pub(super) fn note_untaken(nodes: &[NodePlan], notes: &mut Vec<String>) {
+        let is_untaken =
+            |node: &&NodePlan| !node.outputs.is_empty() && node.outputs.iter().all(|output| output.edges.is_empty());
+        for node in nodes.iter().filter(is_untaken) {
+            notes.push(format!("no node takes what `{}` gives", node.name));
+        }
+    }
+
     /// Notes live sources that a slow node can block.
     pub(super) fn warn(&self, nodes: &[NodePlan], edges: &[EdgePlan], notes: &mut Vec<String>) {
         for (at, node) in nodes.iter().enumerate() {

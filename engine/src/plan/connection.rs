@@ -8,7 +8,7 @@ use crate::base::unit::Bytes;
 use crate::exec::planned::PlannedNode;
 use crate::file::spec::{InputSpec, NodeSpec};
 use crate::message::MAX_PORTS;
-use crate::message::tensor::{Content, DType, Dim, PortSpec};
+use crate::message::tensor::{Content, DType, Dim, Layout, PortSpec};
 use crate::node::PortType;
 use crate::node::ports::Ports;
 
@@ -249,7 +249,9 @@ pub(super) fn remedy(have: &PortSpec, want: &PortSpec) -> String {
     let is_image = |spec: &PortSpec| spec.dtype == DType::U8 && spec.shape.len() == 3;
     let dtype = want.dtype;
     let shape_fits = want.accepts(&PortSpec { dtype, ..have.clone() }).is_ok();
-    if is_image(have) && dtype != DType::U8 && want.shape.len() == 3 {
+    if let Some(advice) = recolouring(have, want) {
+        advice
+    } else if is_image(have) && dtype != DType::U8 && want.shape.len() == 3 {
         "put a `to_tensor` node between them (and `resize` or `letterbox` before it where the sizes differ)".into()
     } else if have.dtype == DType::U8 && dtype != DType::U8 && have.content != Content::Numbers {
         "put a `decode` node between them: it parses the numbers in a packet".into()
@@ -268,6 +270,29 @@ pub(super) fn remedy(have: &PortSpec, want: &PortSpec) -> String {
     } else {
         "change the size where it is made".into()
     }
+}
+
+/// Returns advice for images that differ in their channels only.
+fn recolouring(have: &PortSpec, want: &PortSpec) -> Option<String> {
+    let ([_, _, _], [_, _, _]) = (&have.shape[..], &want.shape[..]) else { return None };
+    let (at, place) = match have.layout {
+        Some(Layout::Chw) => (0, "before its conversion by `to_tensor`"),
+        Some(Layout::Hwc) => (2, "before its conversion by `to_tensor`"),
+        None if have.dtype == DType::U8 => (2, "between them"),
+        None => return None,
+    };
+    let Dim::Fixed(channels) = want.shape[at] else { return None };
+    let to = match channels {
+        1 => "grey",
+        3 => "rgb",
+        4 => "rgba",
+        _ => return None,
+    };
+    let mut recoloured = have.clone();
+    recoloured.shape[at] = want.shape[at].clone();
+    let is_image = matches!(have.shape[at], Dim::Fixed(1 | 3 | 4));
+    (is_image && have.shape[at] != want.shape[at] && want.accepts(&recoloured).is_ok())
+        .then(|| format!("write `channels: {channels}` at the source, or put a `colour` node with `to: {to}` {place}"))
 }
 
 /// Returns the kind that gives the elements of one spec the shape of another, and its config.
@@ -299,7 +324,6 @@ fn reshaping(have: &PortSpec, want: &PortSpec) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::tensor::Layout;
 
     #[test]
     fn the_advice_for_ports_that_do_not_fit_is_accepted() {
@@ -317,6 +341,15 @@ mod tests {
             (spec("u8[480,640,3]"), spec("f32[3,224,224]"), "`to_tensor`", "cast"),
             (spec("u8[480,640,3]"), spec("f32[1000]"), "connect an output that gives f32[1000]", "to_tensor"),
             (spec("u8[480,640,3]"), spec("u8[64,64,3]"), "`resize`", "cast"),
+            (
+                spec("f32[3,8,8]").with_layout(Layout::Chw),
+                spec("f32[1,8,8]"),
+                "write `channels: 1` at the source, or put a `colour` node with `to: grey` before its conversion",
+                "resize",
+            ),
+            (spec("f32[8,8,1]").with_layout(Layout::Hwc), spec("f32[8,8,3]"), "`to: rgb`", "resize"),
+            (spec("u8[8,8,3]"), spec("u8[8,8,1]"), "a `colour` node with `to: grey` between them", "resize"),
+            (spec("f32[3,8,8]").with_layout(Layout::Chw), spec("f32[1,9,9]"), "`resize`", "colour"),
             (
                 spec("f32[3,<=480,<=640]").with_layout(Layout::Chw),
                 spec("f32[3,224,224]"),

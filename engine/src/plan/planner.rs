@@ -120,6 +120,7 @@ impl Planner<'_> {
         self.size_pools(&mut nodes, &edges, &specs);
         self.size_blends(&mut nodes, &edges, &specs);
         let memory = self.memory(&nodes, &edges);
+        Self::note_untaken(&nodes, &mut notes);
         self.warn(&nodes, &edges, &mut notes);
         self.note_latest(&mut nodes, &edges);
         self.check_public(&nodes, &specs);

@@ -2,7 +2,7 @@
 //! the others.
 
 use crate::base::document::Tree;
-use crate::base::error::{Place, PlanErrors, Problem, Problems, suggest};
+use crate::base::error::{Place, PlanErrors, Problem, Problems, nearest, suggest};
 use crate::exec::infer::{Batch, Infer, InferPlan};
 use crate::exec::planned::{PlannedNode, StageParts};
 use crate::exec::stage::{SinkStage, SourceStage, Stage, TransformStage, Trouble, build_node, guarded};
@@ -290,7 +290,11 @@ impl Registry {
 
     /// Creates the problem of an unknown kind.
     pub(crate) fn unknown(&self, kind: &str, place: &Place) -> Problem {
-        let help = suggest(kind, self.kinds.keys().map(String::as_str));
+        let names = self.kinds.keys().map(String::as_str);
+        let help = match nearest(kind, names.clone()) {
+            Some(_) => suggest(kind, names),
+            None => format!("{}; `limen-run kinds` describes each", suggest(kind, names)),
+        };
         Problem::new("E0124", place.clone(), format!("there is no kind `{kind}`")).help(help)
     }
 }

@@ -1,7 +1,7 @@
 //! A tree as a serde deserializer: typed values, every unknown key, and the place of every wrong value.
 
 use super::{Key, Tree, Value};
-use crate::base::error::{Place, Problem, suggest};
+use crate::base::error::{Place, Problem, nearest, suggest};
 use serde::de::{self, IntoDeserializer};
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -126,7 +126,10 @@ impl de::Error for ReadError {
         WrongValue { message: format!("a list of {found} is not {expected}"), help, ..WrongValue::default() }.into()
     }
     fn unknown_variant(found: &str, expected: &'static [&'static str]) -> Self {
-        let help = suggest(found, expected.iter().copied());
+        let help = match nearest(found, expected.iter().copied()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "write one of them".into(),
+        };
         let all = expected.iter().map(|v| format!("`{v}`")).collect::<Vec<_>>().join(", ");
         WrongValue { message: format!("`{found}` is not one of {all}"), help: Some(help), ..WrongValue::default() }
             .into()
@@ -224,7 +227,17 @@ impl<'a> TreeReader<'a> {
             Value::Null => &[],
             other => {
                 let all = fields.iter().map(|f| format!("`{f}`")).collect::<Vec<_>>().join(", ");
-                let (message, help) = (format!("{} is not a map", other.describe()), Some(format!("keys: {all}")));
+                let mut help = format!("keys: {all}");
+                // The value that a key was meant for is most often that of the first.
+                let scalar = match other {
+                    Value::Int(number) => Some(number.to_string()),
+                    Value::Text(text) => Some(text.clone()),
+                    _ => None,
+                };
+                if let (Some(scalar), Some(first)) = (scalar, fields.first()) {
+                    help = format!("{help}, as in `{{ {first}: {scalar} }}`");
+                }
+                let (message, help) = (format!("{} is not a map", other.describe()), Some(help));
                 return Err(WrongValue { message, help, ..WrongValue::default() }.into());
             }
         };
