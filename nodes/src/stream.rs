@@ -45,12 +45,14 @@ pub(crate) fn max_bytes() -> Bytes {
     Bytes(64 << 10)
 }
 
-/// Returns the spec of messages of at most `max` bytes.
-pub(crate) fn spec(max: Bytes, content: Content, errors: &mut PlanErrors) -> PortSpec {
+/// Returns the spec of messages of at most `max` bytes, or exactly so many with [`Framing::Fixed`].
+pub(crate) fn spec(max: Bytes, framing: Framing, content: Option<Content>, errors: &mut PlanErrors) -> PortSpec {
     if max.0 == 0 || max.0 > LARGEST_MESSAGE {
         errors.at("max_bytes", format!("{} bytes is out of range", max.0)).help("write a size from 1B to 1GiB");
     }
-    PortSpec::new(DType::U8, [Dim::AtMost(max.0.clamp(1, LARGEST_MESSAGE) as usize)]).with_content(content)
+    let most = max.0.clamp(1, LARGEST_MESSAGE) as usize;
+    let dim = if framing == Framing::Fixed { Dim::Fixed(most) } else { Dim::AtMost(most) };
+    PortSpec::new(DType::U8, [dim]).with_content(content.unwrap_or(framing.content()))
 }
 
 /// Returns the ports of a sink that writes the bytes of any tensor.
@@ -59,6 +61,10 @@ pub(crate) fn takes_bytes(given: &Connected, framing: Framing, errors: &mut Plan
     if framing == Framing::Lines && spec.dtype != DType::U8 {
         let message = format!("{spec} is not text, which `framing: lines` needs");
         errors.input("in", message).help("write `framing: length`, or convert it to text before this node");
+    }
+    if framing == Framing::Fixed && spec.fixed_shape().is_none() {
+        let message = format!("{spec} varies in length, which `framing: fixed` cannot mark");
+        errors.input("in", message).help("write `framing: length`, or put a `pad` node with `to` before this node");
     }
     let largest = spec.max_bytes().unwrap_or(0);
     if framing.has_length() && u32::try_from(largest).is_err() {

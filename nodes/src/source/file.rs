@@ -27,7 +27,7 @@ pub struct Config {
     #[serde(default)]
     pub framing: Framing,
     /// Bytes of the longest message, such as `4KiB`; `64KiB` by default. With `framing: raw`, every message but the last has
-    /// this size.
+    /// this size, with `framing: fixed` every message.
     #[serde(default = "stream::max_bytes")]
     pub max_bytes: Bytes,
     /// The content of a message: `text`, which `csv`, `jsonl` and `console` write as text, or `bytes`. By default `text` with
@@ -155,7 +155,7 @@ fn ports(config: &Config, folders: &Folders) -> Result<Ports, PlanErrors> {
     if let Err((message, help)) = input_file::open(&config.path, folders) {
         errors.at("path", message).help(help);
     }
-    let spec = stream::spec(config.max_bytes, config.content.unwrap_or(config.framing.content()), &mut errors);
+    let spec = stream::spec(config.max_bytes, config.framing, config.content, &mut errors);
     let ports = Ports::new().output("bytes", spec).cost(Cost::Medium).memory(stream::buffer(config.max_bytes));
     errors.into_result(ports.rate(config.rate))
 }
@@ -232,6 +232,9 @@ mod tests {
         assert_eq!(messages(b"a\nb", Framing::Lines, 8, 2), ["a", "b", "a", "b"]);
         assert_eq!(messages(b"1234567", Framing::Raw, 3, 2), ["123", "456", "7", "123", "456", "7"]);
         assert_eq!(messages(b"\0\0\0\x01a\0\0\0\x02bc", Framing::Length, 8, 1), ["a", "bc"]);
+        let cut = "f: message 3: the file ends within the message, which is not sent; the file is truncated";
+        assert_eq!(messages(b"1234567", Framing::Fixed, 3, 1)[..2], ["123", "456"]);
+        assert!(messages(b"1234567", Framing::Fixed, 3, 1)[2].starts_with(cut));
         assert_eq!(messages(b"", Framing::Lines, 8, 3), [""; 0]);
         let long = format!("{}\n", "x".repeat(30_000));
         assert_eq!(messages(long.repeat(9).as_bytes(), Framing::Lines, 30_000, 1), [&long[..30_000]; 9]);

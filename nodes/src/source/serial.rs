@@ -70,7 +70,7 @@ impl Node for Serial {
 
     fn ports(config: &Config, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
-        let spec = stream::spec(config.max_bytes, config.content.unwrap_or(config.framing.content()), &mut errors);
+        let spec = stream::spec(config.max_bytes, config.framing, config.content, &mut errors);
         let mut ports = Ports::new()
             .output("bytes", spec)
             .cost(Cost::Medium)

@@ -22,7 +22,9 @@ pub struct Config {
     /// How the end of a message is marked; `lines` by default.
     #[serde(default)]
     pub framing: Framing,
-    /// Bytes of the longest message, such as `4KiB`; `64KiB` by default.
+    /// Bytes of the longest message, such as `4KiB`; `64KiB` by default. With `framing: fixed`, every message has this size:
+    /// `max_bytes: 921600B` takes raw frames of 640×480 pixels with three channels, which `reshape` makes an image
+    /// (`shape: [480, 640, 3]`).
     #[serde(default = "stream::max_bytes")]
     pub max_bytes: Bytes,
     /// The content of a message: `text`, which `csv`, `jsonl` and `console` write as text, or `bytes`. By default `text` with
@@ -62,7 +64,7 @@ impl Node for Stdin {
 
     fn ports(config: &Config, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
-        let spec = stream::spec(config.max_bytes, config.content.unwrap_or(config.framing.content()), &mut errors);
+        let spec = stream::spec(config.max_bytes, config.framing, config.content, &mut errors);
         let ports = Ports::new().output("bytes", spec).cost(Cost::Medium).memory(stream::buffer(config.max_bytes));
         errors.into_result(ports.claim(Claim::Device("standard input".into())))
     }

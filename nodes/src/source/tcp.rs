@@ -113,7 +113,7 @@ impl Node for Tcp {
         let mut errors = PlanErrors::default();
         let tcp = config.tcp();
         tcp.check(&mut errors);
-        let spec = stream::spec(config.max_bytes, config.content.unwrap_or(config.framing.content()), &mut errors);
+        let spec = stream::spec(config.max_bytes, config.framing, config.content, &mut errors);
         let mut ports = Ports::new().output("bytes", spec).cost(Cost::Medium);
         ports = ports.memory(tcp.connection_limit().saturating_mul(stream::buffer(config.max_bytes)));
         if config.on_close != OnClose::End {

@@ -1,6 +1,6 @@
 //! Messages from UDP datagrams.
 
-use crate::stream::{self, Address};
+use crate::stream::{self, Address, Framing};
 use limen::node::{
     Building, Claim, Connected, Cost, Emit, Interest, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports,
     Source, Watched,
@@ -144,7 +144,7 @@ impl Node for Udp {
 
     fn ports(config: &Config, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
-        let spec = stream::spec(config.max_bytes, config.content, &mut errors);
+        let spec = stream::spec(config.max_bytes, Framing::Raw, Some(config.content), &mut errors);
         let mut ports = Ports::new().output("bytes", spec).cost(Cost::Medium).live().endless();
         ports = ports.memory(config.max_bytes.0 as usize);
         ports = ports.claim(Claim::Device(format!("udp {}", config.listen)));

@@ -16,8 +16,10 @@ pub enum Framing {
     /// Each line is a message, without its line ending (`\n` or `\r\n`).
     #[default]
     Lines,
-    /// No marks: a message is the bytes available when it is read, up to `max_bytes`.
+    /// No marks: a message is what one read gives, at most `max_bytes`. From a `file`, every message but the last has `max_bytes`.
     Raw,
+    /// No marks: every message has exactly `max_bytes` bytes, as raw frames of video do. A sink takes messages of one size.
+    Fixed,
     /// The length of each message precedes it, as 4 bytes in big-endian order.
     Length,
     /// The length of each message precedes it, as 4 bytes in little-endian order.
@@ -124,6 +126,7 @@ impl Deframer {
     pub(crate) fn take(&mut self) -> Option<Result<Range<usize>, TooLarge>> {
         match self.framing {
             Framing::Raw => self.chunk(),
+            Framing::Fixed => self.whole_chunk(),
             Framing::Lines => self.line(),
             Framing::Length | Framing::LengthLe => self.sized(),
         }
@@ -155,6 +158,7 @@ impl Deframer {
         let bytes = &self.buffer[self.start..self.end];
         match self.framing {
             Framing::Raw => bytes.len().div_ceil(self.max.max(1)) as u64,
+            Framing::Fixed => (bytes.len() / self.max.max(1)) as u64,
             Framing::Lines => bytes.iter().filter(|b| **b == b'\n').count() as u64,
             Framing::Length | Framing::LengthLe => {
                 let (mut rest, mut n) = (bytes.get(self.to_skip..).unwrap_or_default(), 0);
@@ -176,6 +180,10 @@ impl Deframer {
         let start = self.start;
         self.start = self.end.min(start + self.max);
         (start < self.start).then_some(Ok(start..self.start))
+    }
+
+    fn whole_chunk(&mut self) -> Option<Result<Range<usize>, TooLarge>> {
+        (self.end - self.start >= self.max.max(1)).then(|| self.chunk())?
     }
 
     fn line(&mut self) -> Option<Result<Range<usize>, TooLarge>> {
@@ -260,7 +268,7 @@ mod tests {
         if let Some(frame) = deframer.last() {
             found.push(word(&deframer, frame));
         }
-        assert!(framing.has_length() || !deframer.is_partial());
+        assert!(framing.has_length() || framing == Framing::Fixed || !deframer.is_partial());
         found
     }
 
@@ -282,6 +290,9 @@ mod tests {
             (Framing::Length, 5, b"\0\0\0\x05123", &["~"]),
             (Framing::Length, 5, b"\0\0", &["~"]),
             (Framing::Lines, 5, b"", &[]),
+            (Framing::Fixed, 3, b"one\n\r\ntwo", &["one", "\n\r\n", "two"]),
+            (Framing::Fixed, 3, b"onetw", &["one", "~"]),
+            (Framing::Fixed, 20_000, long.as_bytes(), &[&long]),
         ] {
             for step in [1, 2, 3, 7, 100_000] {
                 let found = frames(framing, max, bytes, step);
@@ -310,6 +321,10 @@ mod tests {
             assert_eq!(frames(framing, 5, &bytes, 3), messages, "{framing:?}");
         }
         assert!(Framing::Lines.write(b"a\nb", &mut Vec::new()).is_err());
-        assert!(Framing::Raw.write(b"a\nb", &mut Vec::new()).is_ok());
+        for framing in [Framing::Raw, Framing::Fixed] {
+            let mut bytes = Vec::new();
+            framing.write(b"a\nb", &mut bytes).unwrap();
+            assert_eq!(bytes, b"a\nb", "{framing:?}");
+        }
     }
 }
