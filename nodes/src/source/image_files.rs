@@ -185,7 +185,8 @@ impl Node for ImageFiles {
         }
         if let Some(why) = survey.why {
             ports = ports.note(format!(
-                "{} of {} files cannot be used, the first because: {why}",
+                "{} of {} files cannot be used, and each fails a call: `on_error: skip` goes on, a narrower `path` leaves them out; the first: \
+                 {why}",
                 survey.unreadable,
                 files.len()
             ));
@@ -297,7 +298,13 @@ fn find(pattern: &str, folders: &Folders) -> Result<Vec<Found>, String> {
     }
     files.sort_by(|a, b| a.path.cmp(&b.path));
     if files.is_empty() {
-        let hint = if folders.graph.join(pattern).is_dir() { "; it is a folder: append `/*.png`" } else { "" };
+        let hint = if folders.graph.join(pattern).is_dir() {
+            "; it is a folder: append `/*.png`"
+        } else if pattern.contains('{') {
+            "; braces stand for themselves: one pattern for several endings is `*`"
+        } else {
+            ""
+        };
         return Err(format!("no file matches `{pattern}` in `{}`{hint}", folders.graph.display()));
     }
     Ok(files)
@@ -347,6 +354,7 @@ mod tests {
         for (pattern, expected) in [
             ("data/*.jpg", "no file matches"),
             ("data", "it is a folder"),
+            ("data/*.{png,jpg}", "braces stand for themselves"),
             ("../*.png", "--allow-path"),
             ("data/***", "not a pattern"),
         ] {

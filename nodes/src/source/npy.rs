@@ -14,7 +14,7 @@ use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 
 /// Reads an array from a NumPy `.npy` file, one item of its first dim per message: `value`, with the type of the array and the
-/// shape of an item.
+/// shape of an item. An array of bools becomes `u8`: 0 or 1.
 ///
 /// Type and shape are known while planning. From a truncated file the complete items are sent, then one call fails.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -75,7 +75,7 @@ impl ArrayHeader {
             return Err("it is a single value without a first dim; save it with `.reshape(1)`".into());
         };
         if is_fortran && !shape.is_empty() {
-            return Err("it is in Fortran order; save it with `numpy.ascontiguousarray`".into());
+            return Err("it is in Fortran order".into());
         }
         if shape.len() > MAX_RANK {
             return Err(format!("its items have {} dims, a tensor has at most {MAX_RANK}", shape.len()));
@@ -96,7 +96,7 @@ impl ArrayHeader {
 fn open(config: &Config, folders: &Folders) -> Result<(PathBuf, BufReader<InputFile>, ArrayHeader), FileProblem> {
     let file = input_file::open(&config.path, folders)?;
     let path = file.path().to_path_buf();
-    let help = "save the array again with `numpy.save`";
+    let help = "save the array again: `numpy.save(file, numpy.ascontiguousarray(array))`";
     let problem = |message: String| (format!("`{}`: {message}", path.display()), help);
     let length = file.size();
     let mut file = BufReader::with_capacity(64 << 10, file);

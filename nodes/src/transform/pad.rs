@@ -16,7 +16,8 @@ use serde::Deserialize;
 /// With `to`, dims that vary from message to message (`≤n`) become fixed, as most models require.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// The shape of the output, without `before` and `after`: as many elements as each message lacks are added at the ends.
+    /// The shape of the output: as many elements as each message lacks are added at the ends. Not together with `before` or
+    /// `after`.
     pub to: Option<Vec<usize>>,
     /// How many elements to add before the first of each dim; 0 by default.
     pub before: Option<Vec<usize>>,
