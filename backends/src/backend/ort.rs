@@ -17,23 +17,28 @@ use crate::base::{BackendOptions, caught};
 use crate::base::{elements, narrow};
 use crate::cache::{self, Compiled, Found, Key};
 use crate::onnx::{Artifact, Call, Deviation, Elem, Onnx, Runner, Runtime, Take, aligns_fractional_corners};
+use ::ort::LoadDynamicError;
 use ::ort::environment::Environment;
 use ::ort::logging::LogLevel;
 use ::ort::session::builder::{GraphOptimizationLevel, PrepackedWeights, SessionBuilder};
 use ::ort::session::{Session, SessionInputValue};
 use ::ort::value::{DynValue, PrimitiveTensorElementType, Tensor, TensorElementType, TensorRef, ValueType};
 use limen::backend::{BackendError, BatchRef, Capabilities, Ops, SessionMetadata};
-use limen::files::real_path;
+use limen::files::{InputFile, real_path};
 use limen::message::{DType, Element};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Display};
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// The backend `ort`.
 pub type Ort = Onnx<OrtRuntime>;
+
+/// The most entries of a folder that are searched for a library.
+const MAX_LISTED: usize = 1000;
 
 /// The library of this process. ort and ONNX Runtime support only one.
 static LIBRARY: Mutex<Library> = Mutex::new(Library { loaded: None, failed: BTreeMap::new() });
@@ -63,7 +68,6 @@ fn environment(options: &BackendOptions) -> Result<Environment, BackendError> {
 impl Library {
     fn environment(&mut self, asked: Option<&Path>) -> Result<Environment, String> {
         // A path is relative to the working directory; a bare name is left to the system's search.
-        let is_bare = |path: &Path| path.components().count() == 1;
         let absolute = |path: &Path| match is_bare(path) {
             true => path.to_path_buf(),
             false => std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()),
@@ -90,11 +94,18 @@ impl Library {
         }
         let unusable = |why: String| {
             format!(
-                "ONNX Runtime: {why}. Get its library, for example with `pip install onnxruntime`, which puts \
+                "ONNX Runtime is not loaded: {why}. Get its library, for example with `pip install onnxruntime`, which puts \
                  `libonnxruntime.so.…` into `onnxruntime/capi`, and name it with `--onnxruntime FILE` or in ORT_DYLIB_PATH"
             )
         };
-        let begun = caught(|| ::ort::init_from(&path).map_err(|error| error.to_string())).and_then(|result| result);
+        let load = || match no_library(&path) {
+            Some(why) => Err(why),
+            None => ::ort::init_from(&path).map_err(|error| match error {
+                LoadDynamicError::Dlopen { .. } if is_bare(&path) => format!("`{}` was not found", path.display()),
+                error => error.to_string(),
+            }),
+        };
+        let begun = caught(load).and_then(|result| result);
         let builder = match begun {
             Ok(builder) => builder.with_name("limen").with_telemetry(false),
             Err(why) => {
@@ -127,6 +138,33 @@ const DEVIATIONS: &[Deviation] = &[
         what: "aligns corners to the rounded length where its scales give a fraction",
     },
 ];
+
+/// Whether a path is only a name, which the system looks for itself.
+fn is_bare(path: &Path) -> bool {
+    path.components().count() == 1
+}
+
+/// Returns why there is no library at a path; `None` if only loading it shows.
+fn no_library(path: &Path) -> Option<String> {
+    let shown = path.display();
+    if is_bare(path) {
+        return None;
+    }
+    if path.is_dir() {
+        let names = std::fs::read_dir(path).into_iter().flatten().take(MAX_LISTED).flatten();
+        let mut names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        return Some(match names.find(|name| name.starts_with("libonnxruntime.so")) {
+            Some(name) => format!("`{shown}` is a folder; it contains `{name}`"),
+            None => format!("`{shown}` is a folder"),
+        });
+    }
+    let mut begin = [0; 4];
+    match InputFile::open(path).map(|mut file| file.read_exact(&mut begin)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Some(format!("there is no file `{shown}`")),
+        Err(error) => Some(format!("`{shown}`: {error}")),
+        Ok(read) => (read.is_err() || begin != *b"\x7fELF").then(|| format!("`{shown}` is not a library")),
+    }
+}
 
 fn unsupported(error: impl Display) -> BackendError {
     BackendError::Unsupported(error.to_string())
@@ -448,6 +486,34 @@ mod tests {
         drop(runtime.session(1).unwrap());
         let found = runtime.compiled().unwrap();
         assert_eq!((found.compiled, found.from_disk, found.warnings.len()), (0, 1, 0), "{found:?}");
+    }
+
+    #[test]
+    fn a_path_without_a_library_is_described() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir_all(at("empty")).unwrap();
+        std::fs::create_dir_all(at("capi")).unwrap();
+        std::fs::write(at("capi/libonnxruntime.so.1.32.0"), "\x7fELF").unwrap();
+        std::fs::write(at("array.npy"), "\u{93}NUMPY").unwrap();
+        std::fs::write(at("short"), "x").unwrap();
+        for (name, expected) in [
+            ("none", Some("there is no file `")),
+            ("empty", Some("empty` is a folder")),
+            ("capi", Some("capi` is a folder; it contains `libonnxruntime.so.1.32.0`")),
+            ("array.npy", Some("array.npy` is not a library")),
+            ("short", Some("short` is not a library")),
+            ("capi/libonnxruntime.so.1.32.0", None),
+        ] {
+            let said = no_library(&at(name));
+            match expected {
+                Some(expected) => {
+                    assert!(said.as_ref().is_some_and(|said| said.contains(expected)), "{name}: {said:?}")
+                }
+                None => assert_eq!(said, None, "{name}"),
+            }
+        }
+        assert_eq!(no_library(Path::new("libonnxruntime.so")), None, "the system looks for a name");
     }
 
     #[test]

@@ -109,6 +109,12 @@ impl Candidate<'_> {
         found.collect()
     }
 
+    /// Whether it says which operators it has before it loads a model.
+    pub(crate) fn lists_operators(&self) -> bool {
+        let found = self.built.and_then(|built| (built.probe)(self.options).ok());
+        found.is_some_and(|found| found.ops != Ops::Unlisted)
+    }
+
     /// Returns the version and the build of the runtime, for the names of cached results; empty if it is unavailable.
     pub(crate) fn version(&self) -> String {
         self.built.map(|built| (built.build)(self.options)).unwrap_or_default()

@@ -2,6 +2,7 @@
 
 use super::candidate::{Candidate, PlanRequest, Refused};
 use super::config::{Choice, Config, Recorded};
+use super::dispatch::Dispatch;
 use super::model_file::{ModelFiles, read_model, unreadable};
 use super::order::order;
 use super::runtimes::all_runtimes;
@@ -225,9 +226,21 @@ fn first_that_plans(
                 *verdict = RuntimeVerdict::Runs;
                 let dispatch = candidate.dispatch(operators.keys().map(String::as_str), &outline.ops);
                 let n = operators.len();
-                let note = format!("{n} operator{}: {dispatch}", if n == 1 { "" } else { "s" });
+                let mut note = format!("{n} operator{}", if n == 1 { "" } else { "s" });
+                if !matches!(dispatch, Dispatch::Unsaid) {
+                    note = format!("{note}: {dispatch}");
+                }
+                let unchecked = config.require.as_ref().is_some_and(|require| !require.ops.is_empty());
+                let unchecked = unchecked && !candidate.lists_operators();
                 let alone = table.alone(measured, candidate.name, &candidate.version());
                 let plan = plan.note(note);
+                let plan = match unchecked {
+                    true => plan.note(format!(
+                        "`{}` does not list its operators: `require.ops` was not checked",
+                        candidate.name
+                    )),
+                    false => plan,
+                };
                 return Ok(Some(match alone {
                     Some(ns) => plan.measured(Span(Duration::from_nanos(ns))),
                     None => plan,
@@ -258,9 +271,13 @@ fn describe(verdicts: &[(Candidate<'_>, RuntimeVerdict)]) -> Vec<String> {
 fn none_fits(verdicts: &[(Candidate<'_>, RuntimeVerdict)], config: &Config, model: &str) -> PlanErrors {
     let mut errors = PlanErrors::default();
     let lines = describe(verdicts);
-    let fitting =
-        verdicts.iter().filter(|(_, verdict)| *verdict == RuntimeVerdict::Fits).map(|(candidate, _)| candidate.name);
-    let fitting: Vec<String> = fitting.map(|name| format!("`backend: {name}`")).collect();
+    // A backend that does not list its operators is no answer to a config that requires some.
+    let asks_for_operators = config.require.as_ref().is_some_and(|require| !require.ops.is_empty());
+    let fits = |(candidate, verdict): &&(Candidate<'_>, RuntimeVerdict)| {
+        *verdict == RuntimeVerdict::Fits && (!asks_for_operators || candidate.lists_operators())
+    };
+    let fitting: Vec<String> =
+        verdicts.iter().filter(fits).map(|(candidate, _)| format!("`backend: {}`", candidate.name)).collect();
     let others = |name: &str| {
         let others = verdicts.iter().filter(|(other, verdict)| other.name != name && *verdict != RuntimeVerdict::Fits);
         let others: Vec<String> = others.map(|(other, verdict)| format!("`{}` {verdict}", other.name)).collect();

@@ -30,7 +30,7 @@ impl fmt::Display for Dispatch {
         match self {
             Dispatch::NotThere(why) => f.write_str(why),
             Dispatch::Unsaid { deviating } => {
-                f.write_str("does not list its operators: only loading the model shows")?;
+                f.write_str("whether it has all operators shows only when it loads the model")?;
                 deviating.iter().try_for_each(|(op, what)| write!(f, "; {op} {what}"))
             }
             Dispatch::Known { native, rewritten, deviating, unsupported } => {
