@@ -148,6 +148,9 @@ mod tests {
         );
         fails(json!({ "model": "train.py" }), &["`train.py`: not a readable model: this is text, not an ONNX model"]);
         fails(json!({ "model": "data/0000-7.png" }), &["\"model\""]);
+        fails(json!({ "model": "digit.onnx" }), &["No such file", "did you mean `digits.onnx`?"]);
+        fails(json!({ "model": "other.onnx" }), &["No such file", "there are `digits.onnx`"]);
+        fails(json!({ "model": "digits.onnx", "trial": "first" }), &["\"trial\"", "or `first_message`"]);
         fails(json!({ "model": "../detect/detector.onnx" }), &["\"model\"", "leaves the graph's folder"]);
     }
 

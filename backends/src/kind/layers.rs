@@ -138,7 +138,14 @@ where
         if let Some(spec) = spec.as_ref().filter(|spec| !spec.shape.last().is_some_and(fits)) {
             let takes = first.inputs;
             let message = format!("{spec} does not fit: the weights take rows of {takes} numbers: f32[..., {takes}]");
-            errors.input("in", message);
+            let error = errors.input("in", message);
+            if layers.len() == 1 && spec.shape.last() == Some(&Dim::Fixed(first.outputs())) {
+                error.help(format!(
+                    "`weight` is [{}, {takes}], a row for each output; if its rows are the inputs: \
+                     `transform: [{{ transpose: [1, 0] }}]`",
+                    first.outputs()
+                ));
+            }
         }
         let out = spec.as_ref().map(|spec| {
             let rows = spec.shape.split_last().map_or(&[][..], |(_, rows)| rows).iter().cloned();

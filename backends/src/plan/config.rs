@@ -97,7 +97,7 @@ pub struct Config {
     /// `finite` fails a call whose inputs or outputs hold an infinity or NaN.
     #[serde(default)]
     pub guard: Guard,
-    /// Recorded inputs and outputs, run once while planning: a graph whose model computes other outputs does not start.
+    /// Recorded inputs and outputs, run three times while planning: a graph whose model computes other outputs does not start.
     pub verify: Option<VerifyConfig>,
     /// A second backend that repeats some of the calls while the graph runs; the report says how far its outputs differ.
     pub shadow: Option<ShadowConfig>,
@@ -534,14 +534,18 @@ impl Config {
 const FIRST_MESSAGE: &str = "first_message";
 
 fn read_case(field: &str, path: &str, cx: &Planning<'_>, errors: &mut PlanErrors) -> Option<Case> {
+    let help = match field {
+        "trial" => format!("write the path of an `.npz` below the graph's folder, or `{FIRST_MESSAGE}`"),
+        _ => "write the path of an `.npz` below the graph's folder".into(),
+    };
     let admitted = refuse_remote(path).and_then(|()| {
         cx.folders.open(path).map_err(|error| match error {
             FileError::System(_, error) => format!("`{path}` {}", CaseError::File(error)),
             error => error.to_string(),
         })
     });
-    let file = admitted.map_err(|why| _ = errors.at(field, why)).ok()?;
-    let wrong = |e| _ = errors.at(field, format!("`{path}` {e}"));
+    let file = admitted.map_err(|why| _ = errors.at(field, why).help(&help)).ok()?;
+    let wrong = |e| _ = errors.at(field, format!("`{path}` {e}")).help(&help);
     Case::read_file(file).map_err(wrong).ok()
 }
 

@@ -5,7 +5,10 @@ use crate::onnx::{Artifact, UncheckedModel};
 use limen::backend::BackendError;
 use limen::files::FileError;
 use limen::node::{PlanErrors, Planning};
+use limen::text::nearest;
 use std::cell::RefCell;
+use std::io::ErrorKind;
+use std::path::Path;
 
 /// The files of a model, read once, for the runtimes that load it. Dropped with the [`PlanRequest`](super::candidate::PlanRequest), or sooner.
 pub(crate) struct ModelFiles {
@@ -41,11 +44,41 @@ pub(crate) fn read_model(model: &str, cx: &Planning<'_>) -> Result<UncheckedMode
             errors
         }
         error => {
+            let is_missing = matches!(&error, FileError::System(_, error) if error.kind() == ErrorKind::NotFound);
             let why = format!("the file cannot be read: {}", std::io::Error::from(error));
-            unreadable(model, &BackendError::Model(why))
+            match beside(model, &cx.folders.graph).filter(|_| is_missing) {
+                Some(help) => {
+                    errors.at("model", format!("`{model}`: {}", BackendError::Model(why))).help(help);
+                    errors
+                }
+                None => unreadable(model, &BackendError::Model(why)),
+            }
         }
     });
     UncheckedModel::read(opened?).map_err(|error| unreadable(model, &error))
+}
+
+/// The most entries of a folder that are searched for a model.
+const MAX_LISTED: usize = 1000;
+/// The most models that are named.
+const MAX_NAMED: usize = 8;
+
+/// Names the models in the folder of a file that is not there; `None` if there are none.
+fn beside(model: &str, graph: &Path) -> Option<String> {
+    let path = Path::new(model);
+    let asked = path.file_name()?.to_string_lossy();
+    let folder = graph.join(path.parent().unwrap_or(Path::new("")));
+    let names = std::fs::read_dir(folder).ok()?.take(MAX_LISTED).flatten();
+    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut names: Vec<String> = names.filter(|name| name.ends_with(".onnx")).collect();
+    names.sort_unstable();
+    let written = |name: &str| path.with_file_name(name).display().to_string();
+    if let Some(near) = nearest(&asked, names.iter().map(String::as_str)) {
+        return Some(format!("did you mean `{}`?", written(near)));
+    }
+    let more = if names.len() > MAX_NAMED { " and more" } else { "" };
+    let named: Vec<String> = names.iter().take(MAX_NAMED).map(|name| format!("`{}`", written(name))).collect();
+    (!named.is_empty()).then(|| format!("there are {}{more}", named.join(", ")))
 }
 
 /// Returns the errors for a model that its runtime cannot load or call.
@@ -64,8 +97,6 @@ pub(super) fn unusable<R: crate::onnx::Runtime>(model: &str, error: &BackendErro
 
 pub(crate) fn unreadable(model: &str, error: &BackendError) -> PlanErrors {
     let mut errors = PlanErrors::default();
-    errors.at("model", format!("`{model}`: {error}")).help(
-        "name a complete ONNX model below the graph's folder; `verify:` and `limen-run --plan` say what was loaded",
-    );
+    errors.at("model", format!("`{model}`: {error}")).help("name a complete ONNX model below the graph's folder");
     errors
 }

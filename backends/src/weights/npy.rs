@@ -32,7 +32,7 @@ impl Head {
         });
         let limen_npy::Header { element, is_fortran, shape: dims, start } = header?;
         if is_fortran && dims.len() > 1 {
-            return Err("is in Fortran order; save it with `numpy.ascontiguousarray`".into());
+            return Err("is in Fortran order; save it with `numpy.save(file, numpy.ascontiguousarray(array))`".into());
         }
         let dtype = match (element.kind, element.size) {
             (Kind::Float, 2) => DType::F16,
