@@ -75,8 +75,38 @@ fn explain_kind(kind: &Kind) -> String {
         if !about.is_empty() {
             paragraph(&mut text, "      ", &about);
         }
+        for (part, about) in parts(setting, &definitions) {
+            paragraph(&mut text, &format!("      {part}: "), &about);
+        }
     }
     text
+}
+
+/// The values that a setting can have, or the keys of its map, each with its description.
+fn parts(setting: &serde_json::Value, definitions: &serde_json::Value) -> Vec<(String, String)> {
+    let Some(schema) = resolved(setting, definitions) else { return Vec::new() };
+    let about = |part: &serde_json::Value| {
+        let about = part.get("description").and_then(|about| about.as_str()).unwrap_or_default();
+        about.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let values = schema.get("oneOf").and_then(|list| list.as_array()).into_iter().flatten();
+    let values = values.filter_map(|one| Some((format!("`{}`", one.get("const")?.as_str()?), about(one))));
+    let keys = schema.get("properties").and_then(|keys| keys.as_object()).into_iter().flatten();
+    let keys = keys.map(|(key, part)| {
+        let (takes, about) = (takes(part, definitions), about(part));
+        (format!("`{key}`"), if about.is_empty() { takes } else { format!("{takes}; {about}") })
+    });
+    values.chain(keys).filter(|(_, about)| !about.is_empty()).collect()
+}
+
+/// The schema that a setting refers to, which may be optional; `None` if it is one of the engine's quantities.
+fn resolved<'a>(setting: &'a serde_json::Value, definitions: &'a serde_json::Value) -> Option<&'a serde_json::Value> {
+    let is_null = |one: &&serde_json::Value| one.get("type").and_then(|kind| kind.as_str()) == Some("null");
+    let mut choices = setting.get("anyOf").and_then(|list| list.as_array()).into_iter().flatten();
+    let setting = choices.find(|one| !is_null(one)).unwrap_or(setting);
+    let Some(name) = setting.get("$ref").and_then(|name| name.as_str()) else { return Some(setting) };
+    let name = name.rsplit('/').next().unwrap_or(name);
+    if unit(name).is_some() { None } else { definitions.get(name) }
 }
 
 /// The type of a setting in a few words, from its JSON Schema.

@@ -82,7 +82,7 @@ fn why(plan: &Plan, node: &NodePlan) -> String {
         }
         Placement::Heavy => format!(
             "{}, and heavy nodes are spread over the cores in the order of the graph; `core:` or `budget:` changes that",
-            if node.cost == Cost::Infer { "it runs a model" } else { "its calls take more than 50 µs" }
+            if node.cost == Cost::Infer { "it runs a model" } else { "its calls are estimated at more than 50 µs" }
         ),
         Placement::Feeds(to) => format!("it is not heavy and shares the core of `{}`, which it feeds", name(to)),
         Placement::Takes(from) => {

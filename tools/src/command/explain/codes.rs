@@ -232,8 +232,13 @@ pub(crate) const CODES: &[Code] = &[
     Code {
         code: "E0130",
         title: "a config that a kind refuses",
-        cause: "Each setting is valid by itself, but this kind of node cannot work with these settings or connections.",
-        remedy: "The message says why, and names the setting.",
+        cause: "Each setting is valid by itself, but this kind of node cannot work with these settings or connections. Frequent causes: a \
+                file that is missing, damaged or of another type; two settings that exclude each other, or one that needs another; a \
+                number outside of its range; an input whose type or shape the kind cannot use; a model that no backend of this program \
+                runs, or whose outputs differ from its recorded case.",
+        remedy: "The message names the node, the setting and what is wrong with it, and the help below it says what to write instead. \
+                 `limen-run explain KIND` describes every setting of the kind; `limen-run inspect MODEL` the inputs, outputs and \
+                 operators of a model.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: ramp } }\n  b: { kind: \"null\", from: a }\n"
         )),
