@@ -352,6 +352,11 @@ fn a_starter_graph_runs() {
     folder.run("some/robot/graph.yaml --frames 3").expect(0, "laws: hold", "");
     folder.run("check some/robot/graph.yaml").expect(0, "graph `robot`", "");
     folder.run("new some/robot").expect(2, "", "exists");
+    for words in ["some/robot", "check some/robot", "plan some/robot"] {
+        folder.run(words).expect(2, "", "`some/robot` is a folder; did you mean `some/robot/graph.yaml`?");
+    }
+    // As LIMEN_ONNXRUNTIME gives it, which is set for every verb.
+    folder.run("new without-model --onnxruntime none.so").expect(0, "limen-run without-model/graph.yaml", "");
 }
 
 /// The shipped models: an image classifier, and one with a state.
@@ -370,6 +375,9 @@ fn a_graph_for_a_model_runs_as_it_stands() {
     }
     fs::write(folder.0.join("no.onnx"), "text").unwrap();
     folder.run("new other --model no.onnx").expect(2, "", "this is text, not an ONNX model");
+    let header = format!("{:117}\n", "{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }");
+    fs::write(folder.0.join("no.npy"), [b"\x93NUMPY\x01\0v\0", header.as_bytes(), &[0; 4]].concat()).unwrap();
+    folder.run("new other --model no.npy").expect(2, "", "this is a .npy file, not an ONNX model");
     folder.run("new other --input wav").expect(2, "", "--model");
     assert!(!folder.0.join("other").exists());
 }
@@ -383,6 +391,8 @@ fn dot_doctor_and_explain_print_their_output() {
     assert!(folder.run("doctor --json").json()["findings"].as_array().is_some_and(|found| found.len() > 5));
     folder.run("explain e0122").expect(0, "a cycle in which every edge blocks", "");
     folder.run("explain resize").expect(0, "width: a whole number; required", "");
+    folder.run("explain infer").expect(0, "      `against`: `rten`, `tract`", "");
+    folder.run("explain stdin").expect(0, "      `length_le`: The length of each message", "");
     folder.run("explain nonsense").expect(2, "", "neither a code");
 }
 
@@ -407,7 +417,15 @@ fn models_are_inspected_and_compared_from_the_command_line() {
         .expect(0, "Conv", "");
     let inspected = folder.run("inspect digits.onnx --json").json();
     assert_eq!(inspected["sha256"].as_str().map(str::len), Some(64), "{inspected}");
-    folder.run("inspect graph.yaml").expect(2, "", "this is text, not an ONNX model");
+    folder.run("inspect graph.yaml").expect(2, "", "limen-run: graph.yaml: this is text, not an ONNX model");
+    folder.run("inspect none.onnx").expect(2, "", "limen-run: none.onnx: the file cannot be read: No such file");
+    if cfg!(feature = "ort") {
+        folder.run("inspect digits.onnx --onnxruntime ./none.so").expect(
+            0,
+            "ort is not available: ONNX Runtime is not",
+            "",
+        );
+    }
     folder.run("verify-backend graph.yaml --against rten").expect(0, "against `rten`, 32 calls", "");
     let report = folder.run("graph.yaml --json --shadow rten:10").json();
     let figure = |name: &str| report["nodes"][1]["metrics"][name].as_f64();

@@ -1,7 +1,7 @@
 //! The definition of the command line: verbs, options, and the texts of `--help`.
 //!
 //! `limen-run GRAPH` is short for `limen-run run GRAPH`. A first word that is neither a verb nor looks like a graph file is
-//! refused without looking on the disk. Every option can be set as an environment variable; the command line wins.
+//! refused; only a folder with a graph in it is looked for on the disk, to name that graph. Every option can be set as an environment variable; the command line wins.
 
 use super::model_starter::InputKind;
 use super::option_values::{CpuList, ModelLimits, Shadow};
@@ -115,6 +115,9 @@ pub enum Verb {
         /// List every weight of a model
         #[arg(long)]
         tensors: bool,
+        /// Path of ONNX Runtime's library; default: LIMEN_ONNXRUNTIME, then ORT_DYLIB_PATH, then the system's search path
+        #[arg(long, env = "LIMEN_ONNXRUNTIME", value_name = "FILE", hide_env = true)]
+        onnxruntime: Option<PathBuf>,
         /// Limits for reading it: memory=4GiB,cpu=30s,wall=1m, or some of them; none: read in this process, without limits
         #[arg(long, env = "LIMEN_MODEL_LIMITS", value_name = "LIMITS", hide_env = true)]
         model_limits: Option<ModelLimits>,
@@ -147,8 +150,9 @@ pub enum Verb {
         /// Where the messages of the model's graph come from; by default what fits its first input
         #[arg(long, value_name = "KIND", requires = "model")]
         input: Option<InputKind>,
-        /// The library of ONNX Runtime, which records a case of the model
-        #[arg(long, value_name = "FILE", env = "LIMEN_ONNXRUNTIME", hide_env = true, requires = "model")]
+        /// Path of ONNX Runtime's library, which records a case of the model; default: LIMEN_ONNXRUNTIME, then ORT_DYLIB_PATH, then
+        /// the system's search path
+        #[arg(long, value_name = "FILE", env = "LIMEN_ONNXRUNTIME", hide_env = true)]
         onnxruntime: Option<PathBuf>,
     },
     /// Check this host's settings for low latency, and print how to fix them
@@ -221,7 +225,7 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Dry run")]
     pub plan: bool,
 
-    /// With `plan`: print why each node is on its thread, and why edges and pools have their sizes
+    /// Print, instead of the plan, why each node is on its thread, and why edges and pools have their sizes
     #[arg(long, env = "LIMEN_WHY", value_parser = BoolishValueParser::new())]
     #[arg(hide_env = true, help_heading = "Dry run")]
     pub why: bool,
@@ -256,7 +260,8 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Execution")]
     pub allow_path: Vec<PathBuf>,
 
-    /// Path of ONNX Runtime's library, for `backend: ort`; default: ORT_DYLIB_PATH, then the system's search path
+    /// Path of ONNX Runtime's library, for `backend: ort`; default: LIMEN_ONNXRUNTIME, then ORT_DYLIB_PATH, then the system's search
+    /// path
     #[arg(long, env = "LIMEN_ONNXRUNTIME", value_name = "FILE")]
     #[arg(hide_env = true, help_heading = "Execution")]
     pub onnxruntime: Option<PathBuf>,
@@ -344,6 +349,10 @@ impl Arguments {
     /// [`clap::Error::exit`] prints it as `limen-run` does.
     pub fn read(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
         let arguments = Arguments::try_parse_from(words)?;
+        let graph = arguments.runs().and_then(|run| run.graph.as_deref());
+        if let Some(text) = graph.and_then(names_folder) {
+            return Err(Arguments::command().error(ErrorKind::InvalidSubcommand, text));
+        }
         match &arguments.run.graph {
             Some(graph) if arguments.verb.is_none() && !looks_like_graph(graph) => {
                 Err(Arguments::command().error(ErrorKind::InvalidSubcommand, no_verb(&graph.to_string_lossy())))
@@ -351,6 +360,32 @@ impl Arguments {
             _ => Ok(arguments),
         }
     }
+
+    /// Returns the arguments of a run, if the verb takes them.
+    fn runs(&self) -> Option<&RunArguments> {
+        match &self.verb {
+            None => Some(&self.run),
+            Some(
+                Verb::Run(run)
+                | Verb::Check(run)
+                | Verb::Plan(run)
+                | Verb::Calibrate(run)
+                | Verb::Compile(run)
+                | Verb::Dot(run)
+                | Verb::Expand(run)
+                | Verb::VerifyBackend { run, .. },
+            ) => Some(run),
+            Some(_) => None,
+        }
+    }
+}
+
+/// The message for a folder with a graph file in it.
+fn names_folder(graph: &Path) -> Option<String> {
+    let inside = graph.join("graph.yaml");
+    let is_folder = graph.is_dir() && inside.is_file();
+    let shown = |path: &Path| one_line(&path.to_string_lossy());
+    is_folder.then(|| format!("`{}` is a folder; did you mean `{}`?", shown(graph), shown(&inside)))
 }
 
 /// The message for a first word that is neither a verb nor the name of a graph file.

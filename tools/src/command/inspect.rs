@@ -1,7 +1,8 @@
 //! `limen-run inspect`: describes a model or a weights file, as text and as the manifest that a graph names.
 
 use crate::text::escape::one_line;
-use crate::text::table::Table;
+use crate::text::paragraph::{paragraph, width};
+use crate::text::table::{NAME, Table, cut};
 use limen::backend::BackendError;
 use limen::policy::Trials;
 use limen_backends::{BackendOptions, Dispatch, trial};
@@ -30,18 +31,18 @@ pub(crate) fn show_inspection(
     let name = one_line(&path.file_name().unwrap_or_default().to_string_lossy());
     let opset = found.opset.map(|opset| format!(", opset {opset}")).unwrap_or_default();
     // Writing to a string cannot fail.
-    let _ =
-        writeln!(text, "{name}: {}{opset}, {} parameters, SHA-256 {}", found.format, found.parameters(), found.sha256);
+    let about = format!("{}{opset}, {} parameters, SHA-256 {}", found.format, found.parameters(), found.sha256);
+    paragraph(&mut text, &format!("{name}: "), &about);
     let dispatch = found.dispatch(options);
     if !found.operators.is_empty() {
         for (backend, dispatch) in &dispatch {
-            let _ = writeln!(text, "{backend} {}: {}", verdict(dispatch), one_line(&dispatch.to_string()));
+            paragraph(&mut text, &format!("{backend} "), &verdict(dispatch));
         }
     }
     let mut ports = Table::new(["<", "<port", "<in the model", "<type"]);
     for (what, bindings) in [("input", &found.inputs), ("output", &found.outputs)] {
         for binding in bindings {
-            let spec = binding.spec.clone().unwrap_or_default();
+            let spec = shortened(binding.spec.as_deref().unwrap_or_default());
             ports.row([what.to_string(), binding.port.clone(), binding.name.clone(), spec]);
         }
     }
@@ -68,16 +69,43 @@ pub(crate) fn show_inspection(
     Ok(text)
 }
 
-/// Whether a backend runs the model, in a few words.
-fn verdict(dispatch: &Dispatch) -> &'static str {
-    match dispatch {
-        Dispatch::NotThere(_) => "is not there",
-        Dispatch::Unsaid { deviating } if deviating.is_empty() => "shows it when it loads the model",
+/// Cuts the names of dims, so that a table shows all dims of `f32[DynamicDimension.0,3,DynamicDimension.1]`.
+fn shortened(spec: &str) -> String {
+    let Some((dtype, dims)) = spec.strip_suffix(']').and_then(|spec| spec.split_once('[')) else { return spec.into() };
+    let mut depth = 0;
+    // The name of a dim may be an expression: `floor(a,2)`.
+    let is_end = |letter: char| {
+        depth += i32::from(letter == '(') - i32::from(letter == ')');
+        letter == ',' && depth == 0
+    };
+    let dims: Vec<&str> = dims.split(is_end).collect();
+    let shown = |most| {
+        let dims: Vec<String> = dims.iter().map(|dim| cut(dim, most)).collect();
+        format!("{dtype}[{}]", dims.join(","))
+    };
+    // The longest names that fit; not below a width at which they differ no more.
+    (4..=NAME).rev().map(shown).find(|text| width(text) <= NAME).unwrap_or_else(|| shown(4))
+}
+
+/// Why a file cannot be described. It need not hold a model, so nothing is said about one.
+pub(crate) fn reason(error: &BackendError) -> String {
+    match error {
+        BackendError::Model(why) => why.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Whether a backend runs the model; follows the backend's name.
+fn verdict(dispatch: &Dispatch) -> String {
+    let verdict = match dispatch {
+        Dispatch::NotThere(why) => return why.clone(),
+        Dispatch::Unsaid { deviating } if deviating.is_empty() => "is loaded",
         Dispatch::Unsaid { .. } => "needs a recorded case",
         Dispatch::Known { unsupported, .. } if !unsupported.is_empty() => "does not run it",
         Dispatch::Known { deviating, .. } if !deviating.is_empty() => "needs a recorded case",
         Dispatch::Known { .. } => "has all operators",
-    }
+    };
+    format!("{verdict}: {dispatch}")
 }
 
 /// How a backend runs an operator, in a word.
@@ -92,4 +120,27 @@ fn support(dispatch: &Dispatch, operator: &String) -> String {
         Dispatch::Known { .. } => "unsupported",
     }
     .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_dim_of_a_type_is_shown() {
+        for (spec, expected) in [
+            ("f32[batch,1,8,8]", "f32[batch,1,8,8]"),
+            ("f32[]", "f32[]"),
+            ("", ""),
+            (
+                "f32[p2o.DynamicDimension.0,3,p2o.DynamicDimension.1,p2o.DynamicDimension.2]",
+                "f32[p2o.…on.0,3,p2o.…on.1,p2o.…on.2]",
+            ),
+            ("f32[floor(height_of_the_image,2),floor(width_of_the_image,2)]", "f32[floor(h…mage,2),floor(w…mage,2)]"),
+        ] {
+            let shown = shortened(spec);
+            assert_eq!(shown, expected, "{spec}");
+            assert!(width(&shown) <= NAME);
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Problems of a graph as text: each with the line that it is about and a mark below the word.
 
 use crate::text::escape::one_line;
+use crate::text::paragraph::{WIDTH, wrapped};
 use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 use limen::text::is_terminal_control;
@@ -13,10 +14,12 @@ use std::sync::Arc;
 const EXCERPTS: usize = 50;
 /// Longer source lines are not shown, in bytes.
 const MAX_LINE: usize = 400;
+/// The digits of a line's number for which messages leave room.
+const MAX_DIGITS: usize = 5;
 /// Larger files are not read again; no graph file is as large.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// Formats problems as text, with terminal colours if `colours`.
+/// Formats problems as text; with `colours` for a terminal, in lines of at most 80 columns but for the excerpts of files.
 ///
 /// ```
 /// let problems = limen::Spec::from_text("version: 1\nspeed: 3", "no-such-file.yaml").unwrap_err();
@@ -31,16 +34,21 @@ pub fn show_problems(problems: &Problems, colours: bool) -> String {
             let _ = writeln!(text, "{}", problem.to_string().replace('\n', " "));
             continue;
         }
-        let _ = writeln!(text, "{}\n", renderer.render(&[group(problem, &mut sources)]));
+        let _ = writeln!(text, "{}\n", renderer.render(&[group(problem, &mut sources, colours)]));
     }
     text.truncate(text.trim_end().len());
     text
 }
 
-fn group(problem: &Problem, sources: &mut Sources) -> Group<'static> {
+fn group(problem: &Problem, sources: &mut Sources, is_wrapped: bool) -> Group<'static> {
     let place = &problem.place;
     let path = one_line(&place.file);
-    let title = Level::ERROR.primary_title(one_line(&problem.message)).id(problem.code);
+    let lines = |text: &str, lead: usize| match is_wrapped {
+        true => wrapped(&one_line(text), WIDTH - lead),
+        false => one_line(text),
+    };
+    let title = lines(&problem.message, "error[E0100]: ".len());
+    let title = Level::ERROR.primary_title(title).id(problem.code);
     let group = match sources.line(place) {
         Some(line) => {
             let start = byte_of(&line, place.column);
@@ -52,7 +60,7 @@ fn group(problem: &Problem, sources: &mut Sources) -> Group<'static> {
         None => title.element(Origin::path(path)),
     };
     match &problem.help {
-        Some(help) => group.element(Level::HELP.message(one_line(help))),
+        Some(help) => group.element(Level::HELP.message(lines(help, " = help: ".len() + MAX_DIGITS))),
         None => group,
     }
 }
@@ -100,6 +108,20 @@ fn read(file: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_fit_a_terminal() {
+        let place = Place { file: "no-such-file.yaml".into(), line: 99999, column: 1, ..Place::default() };
+        let problem = Problem::new("E0130", place, "word ".repeat(60)).help("help ".repeat(60));
+        let lines = |is_terminal| {
+            let text = show_problems(&Problems(vec![problem.clone()]), is_terminal);
+            let parts: String =
+                text.split('\u{1b}').map(|part| part.split_once('m').map_or(part, |(_, rest)| rest)).collect();
+            parts.lines().map(|line| line.chars().count()).max()
+        };
+        assert!(lines(true) <= Some(WIDTH), "{:?}", lines(true));
+        assert!(lines(false) > Some(2 * WIDTH), "as it is for programs");
+    }
 
     #[test]
     fn a_mark_covers_the_word() {

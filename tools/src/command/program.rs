@@ -5,7 +5,7 @@
 use super::arguments::{Arguments, RunArguments, Verb, looks_like_graph, no_verb, verbs};
 use super::doctor::{examine, show_findings};
 use super::explain::explain;
-use super::inspect::show_inspection;
+use super::inspect::{reason, show_inspection};
 use super::kinds::{kinds_json, show_kinds};
 use super::model_starter::InputKind;
 use super::run::Run;
@@ -15,6 +15,7 @@ use crate::report::exit_code::REFUSED;
 use crate::terminal::log::print_error;
 use crate::terminal::stdout::Stdout;
 use crate::text::escape::one_line;
+use crate::text::paragraph::paragraph;
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 use limen::Registry;
@@ -70,12 +71,12 @@ pub fn main(registry: Registry) -> ExitCode {
             Run::new(&RunArguments { plan: true, check: false, ..*arguments.clone() }).go(registry)
         }
         Some(Verb::VerifyBackend { against, run }) => Run::new(run).verify_backend(registry, against),
-        Some(Verb::Inspect { file, json, tensors, model_limits }) => {
-            let options = registry.extensions().get().cloned().unwrap_or_default();
+        Some(Verb::Inspect { file, json, tensors, onnxruntime, model_limits }) => {
+            let options = with_library(&registry, onnxruntime.clone());
             match show_inspection(file, *json, *tensors, &model_limits.clone().unwrap_or_default().0, &options) {
                 Ok(text) => Stdout::default().print(&text, 0),
                 Err(error) => {
-                    let text = format!("{}: {error}", file.to_string_lossy());
+                    let text = format!("{}: {}", file.to_string_lossy(), reason(&error));
                     print_error(&format!("limen-run: {}", one_line(&text)));
                     REFUSED
                 }
@@ -128,6 +129,12 @@ pub fn main(registry: Registry) -> ExitCode {
     ExitCode::from(code)
 }
 
+/// Returns the backend options of a registry, with another library of ONNX Runtime if there is one.
+fn with_library(registry: &Registry, library: Option<PathBuf>) -> BackendOptions {
+    let registered: BackendOptions = registry.extensions().get().cloned().unwrap_or_default();
+    BackendOptions { onnxruntime: library.or(registered.onnxruntime.clone()), ..registered }
+}
+
 /// Writes a new graph, and returns what to do next.
 fn begin_graph(
     folder: &Path,
@@ -139,14 +146,17 @@ fn begin_graph(
     let (path, unrecorded) = match model {
         None => (begin(folder)?, None),
         Some(model) => {
-            let registered: BackendOptions = registry.extensions().get().cloned().unwrap_or_default();
-            let options = BackendOptions { onnxruntime: onnxruntime.or(registered.onnxruntime.clone()), ..registered };
+            let options = with_library(&registry, onnxruntime);
             begin_with_model(folder, model, input, registry, &Trials::default(), &options)?
         }
     };
     let path = path.display();
-    let note = unrecorded.map(|why| format!("no case was recorded: {why}\n\n")).unwrap_or_default();
-    Ok(format!("{path}\n\n{note}limen-run {path}\nlimen-run {path} --plan\n"))
+    let mut text = format!("{path}\n\n");
+    if let Some(why) = unrecorded {
+        paragraph(&mut text, "no case was recorded: ", &why);
+        text.push('\n');
+    }
+    Ok(text + &format!("limen-run {path}\nlimen-run {path} --plan\n"))
 }
 
 /// The message for a first word that is neither a verb nor a graph file. clap takes it for a file, and its error

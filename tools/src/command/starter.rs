@@ -1,5 +1,6 @@
 //! `limen-run new FOLDER`: writes a starter graph, or one that runs a model.
 
+use super::inspect::reason;
 use super::model_starter::{InputKind, ModelStarter, SIDES};
 use limen::files;
 use limen::policy::Trials;
@@ -36,7 +37,10 @@ pub fn begin_with_model(
     options: &BackendOptions,
 ) -> io::Result<(PathBuf, Option<String>)> {
     let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {why}", model.display()));
-    let found = trial::inspect(model, trials).map_err(|error| invalid(error.to_string()))?;
+    let found = trial::inspect(model, trials).map_err(|error| invalid(reason(&error)))?;
+    if found.format != "onnx" {
+        return Err(invalid(format!("this is a .{} file, not an ONNX model", found.format)));
+    }
     let file = model.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let starter = |sides| ModelStarter::of(&found, &file, &graph_name(folder), input, sides).map_err(invalid);
     let mut chosen = starter(SIDES[0])?;

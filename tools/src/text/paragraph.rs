@@ -30,9 +30,37 @@ pub(crate) fn paragraph(to: &mut String, lead: &str, text: &str) {
     to.push('\n');
 }
 
+/// Breaks a text between words into lines of at most `most` columns; a longer word has a line of its own.
+pub(crate) fn wrapped(text: &str, most: usize) -> String {
+    let mut lines = String::new();
+    let mut column = 0;
+    for word in text.split(' ') {
+        if column > 0 {
+            let fits = column + 1 + width(word) <= most;
+            lines.push(if fits { ' ' } else { '\n' });
+            column = if fits { column + 1 } else { 0 };
+        }
+        lines.push_str(word);
+        column += width(word);
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn text_breaks_between_words() {
+        for (text, most, expected) in [
+            ("one two three", 7, "one two\nthree"),
+            ("one two three", 80, "one two three"),
+            ("a-long-word b", 4, "a-long-word\nb"),
+            ("", 4, ""),
+        ] {
+            assert_eq!(wrapped(text, most), expected, "{text}");
+        }
+    }
 
     #[test]
     fn a_paragraph_wraps_between_words() {

@@ -9,7 +9,7 @@ use super::paragraph::{WIDTH, width};
 use std::fmt::Write;
 
 /// Text cells are cut to this width before a table continues below.
-const NAME: usize = 36;
+pub(crate) const NAME: usize = 36;
 /// No text column is cut below this width.
 const NARROWEST: usize = 12;
 
@@ -140,7 +140,8 @@ fn is_quantile(heading: &str) -> bool {
     matches!(heading, "p50" | "p90" | "p99" | "p99.9" | "max")
 }
 
-fn cut(text: &str, to: usize) -> String {
+/// Cuts a text in its middle to a width.
+pub(crate) fn cut(text: &str, to: usize) -> String {
     if width(text) <= to {
         return text.to_string();
     }
