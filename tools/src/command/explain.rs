@@ -82,9 +82,10 @@ fn explain_kind(kind: &Kind) -> String {
     text
 }
 
-/// The values that a setting can have, or the keys of its map, each with its description.
+/// The values that a setting can have, or the keys of its map, each with its description; for a list those of its items.
 fn parts(setting: &serde_json::Value, definitions: &serde_json::Value) -> Vec<(String, String)> {
     let Some(schema) = resolved(setting, definitions) else { return Vec::new() };
+    let schema = schema.get("items").and_then(|items| resolved(items, definitions)).unwrap_or(schema);
     let about = |part: &serde_json::Value| {
         let about = part.get("description").and_then(|about| about.as_str()).unwrap_or_default();
         about.split_whitespace().collect::<Vec<_>>().join(" ")
