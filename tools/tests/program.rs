@@ -359,6 +359,30 @@ fn a_starter_graph_runs() {
     folder.run("new without-model --onnxruntime none.so").expect(0, "limen-run without-model/graph.yaml", "");
 }
 
+#[test]
+fn a_node_that_works_for_nobody_is_noted() {
+    let alone = "\nversion: 1\nnodes:\n  numbers: { kind: synthetic, config: { pattern: counter, count: 3 } }\n";
+    Folder::with("alone", alone).run("check graph.yaml").expect(0, "note: no node takes what `numbers` gives", "");
+}
+
+#[test]
+fn a_matrix_the_wrong_way_round_is_recognized() {
+    let graph = "
+version: 1
+nodes:
+  noise: { kind: synthetic, config: { pattern: noise, shape: [4], dtype: f32, count: 3 } }
+  head: { kind: linear, config: { weight: { file: w.bin, dtype: f32, shape: [4, 8] } }, from: noise }
+  nothing: { kind: 'null', from: head }
+";
+    let folder = Folder::with("transposed", graph);
+    fs::write(folder.0.join("w.bin"), [0; 128]).unwrap();
+    folder.run("check graph.yaml").expect(
+        2,
+        "",
+        "`weight` is [4, 8], a row for each output; if its rows are the inputs: ",
+    );
+}
+
 /// The shipped models: an image classifier, and one with a state.
 #[test]
 fn a_graph_for_a_model_runs_as_it_stands() {

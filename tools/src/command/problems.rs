@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn lines_fit_a_terminal() {
-        let place = Place { file: "no-such-file.yaml".into(), line: 99999, column: 1, ..Place::default() };
+        let place = Place { file: "no-such-file.yaml".into(), line: 99999, column: 1 };
         let problem = Problem::new("E0130", place, "word ".repeat(60)).help("help ".repeat(60));
         let lines = |is_terminal| {
             let text = show_problems(&Problems(vec![problem.clone()]), is_terminal);
