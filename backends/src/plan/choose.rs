@@ -227,7 +227,7 @@ fn first_that_plans(
                 let dispatch = candidate.dispatch(operators.keys().map(String::as_str), &outline.ops);
                 let n = operators.len();
                 let mut note = format!("{n} operator{}", if n == 1 { "" } else { "s" });
-                if !matches!(dispatch, Dispatch::Unsaid) {
+                if !matches!(dispatch, Dispatch::Unsaid { .. }) {
                     note = format!("{note}: {dispatch}");
                 }
                 let unchecked = config.require.as_ref().is_some_and(|require| !require.ops.is_empty());
