@@ -87,14 +87,14 @@ impl Planner<'_> {
         for (what, n, fixed) in
             [("inputs", ports.inputs.len(), planned.counts().0), ("outputs", ports.outputs.len(), planned.counts().1)]
         {
-            if fixed.is_some_and(|f| f != n) || n > MAX_PORTS {
+            if fixed.is_some_and(|f| f != n) {
                 let message = format!("kind `{}` declares {n} {what}, but its type has other ports", node.kind.value);
-                self.problem(
-                    "E0131",
-                    &node.kind.place,
-                    message,
-                    format!("a node has at most {MAX_PORTS}; this is a bug in the kind"),
-                );
+                self.problem("E0131", &node.kind.place, message, "this is a bug in the kind");
+                return false;
+            }
+            if n > MAX_PORTS {
+                let message = format!("node `{}` has {n} {what}, and a node has at most {MAX_PORTS}", node.name);
+                self.problem("E0130", &node.place, message, "use several nodes, each with some of them");
                 return false;
             }
         }
@@ -251,6 +251,10 @@ pub(super) fn remedy(have: &PortSpec, want: &PortSpec) -> String {
     let shape_fits = want.accepts(&PortSpec { dtype, ..have.clone() }).is_ok();
     if let Some(advice) = recolouring(have, want) {
         advice
+    } else if have.dtype == dtype
+        && let Some(order) = reordering(have.layout, want.layout)
+    {
+        format!("put a `transpose` node with `order: {order:?}` between them")
     } else if is_image(have) && dtype != DType::U8 && want.shape.len() == 3 {
         "put a `to_tensor` node between them (and `resize` or `letterbox` before it where the sizes differ)".into()
     } else if have.dtype == DType::U8 && dtype != DType::U8 && have.content != Content::Numbers {
@@ -293,6 +297,15 @@ fn recolouring(have: &PortSpec, want: &PortSpec) -> Option<String> {
     let is_image = matches!(have.shape[at], Dim::Fixed(1 | 3 | 4));
     (is_image && have.shape[at] != want.shape[at] && want.accepts(&recoloured).is_ok())
         .then(|| format!("write `channels: {channels}` at the source, or put a `colour` node with `to: {to}` {place}"))
+}
+
+/// Returns the order of dims that gives an image in one layout the other; `None` if it has that layout, or one is not declared.
+fn reordering(have: Option<Layout>, want: Option<Layout>) -> Option<[usize; 3]> {
+    match (have?, want?) {
+        (Layout::Chw, Layout::Hwc) => Some([1, 2, 0]),
+        (Layout::Hwc, Layout::Chw) => Some([2, 0, 1]),
+        _ => None,
+    }
 }
 
 /// Returns the kind that gives the elements of one spec the shape of another, and its config.
@@ -355,6 +368,18 @@ mod tests {
                 spec("f32[3,224,224]"),
                 "before its conversion",
                 "cast",
+            ),
+            (
+                spec("u8[3,48,64]").with_layout(Layout::Chw),
+                image(["h", "w", "c"]).with_layout(Layout::Hwc),
+                "`transpose` node with `order: [1, 2, 0]`",
+                "`resize`",
+            ),
+            (
+                spec("f32[48,64,3]").with_layout(Layout::Hwc),
+                spec("f32[3,48,64]").with_layout(Layout::Chw),
+                "`transpose` node with `order: [2, 0, 1]`",
+                "`resize`",
             ),
             (spec("f32[4]"), spec("f32[6]"), "change the size where it is made", "resize"),
             (spec("f32[4,1]"), spec("f32[4]"), "`reshape` with `shape: [4]`", "resize"),
