@@ -10,11 +10,12 @@ use std::io::Read;
 /// The longest header that is read, in bytes. That of an array of numbers needs a tenth of it; the rest is padding.
 pub const MAX_HEADER: usize = 4 << 10;
 
-/// Bytes of a header that [`header`] returns: enough for any shape, and a multiple of 64 as in NumPy.
+/// Bytes of a header that [`header`] returns, if it has up to seven dims: a multiple of 64 as in NumPy.
 pub const HEADER: usize = 256;
 
-/// Returns the header of an array with elements of a type, such as `<f4`. Its length does not depend on the shape of up to seven
-/// dims, so that it can be overwritten when the array has grown.
+/// Returns the header of an array with elements of a type, such as `<f4`. Its length is [`HEADER`] for up to seven dims, whatever
+/// their lengths, so that it can be overwritten when the array has grown; a longer one takes more multiples of 64 bytes. NumPy has at
+/// most 64 dims.
 ///
 /// ```
 /// let bytes = limen_npy::header("<f4", [7, 480, 3]);
@@ -27,10 +28,11 @@ pub fn header(descriptor: &str, shape: impl IntoIterator<Item = u64>) -> Vec<u8>
     let shape = shape.join(" ");
     let text = format!("{{'descr': '{descriptor}', 'fortran_order': False, 'shape': ({shape}), }}");
     let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
-    bytes.extend_from_slice(&((HEADER - 10) as u16).to_le_bytes());
+    // Seven dims of twenty digits fit into the least length. The header ends with a newline.
+    let length = (bytes.len() + 2 + text.len() + 1).next_multiple_of(64).max(HEADER);
+    bytes.extend_from_slice(&((length - 10) as u16).to_le_bytes());
     bytes.extend_from_slice(text.as_bytes());
-    // Seven dims of twenty digits fit. The header ends with a newline.
-    bytes.resize(HEADER - 1, b' ');
+    bytes.resize(length - 1, b' ');
     bytes.push(b'\n');
     bytes
 }
@@ -378,6 +380,17 @@ mod tests {
             let mut rest = &[&bytes[..], b"numbers"].concat()[..];
             assert!(Header::read(&mut rest).is_ok() && rest == b"numbers");
             assert!((0..bytes.len()).all(|cut| read(&bytes[..cut]).is_err()));
+        }
+    }
+
+    /// As long as an array of limen can get: the number of items, and six dims.
+    #[test]
+    fn a_header_has_one_length_however_long_the_dims_are() {
+        for shape in [vec![], vec![0], vec![u64::MAX; 7], vec![1 << 40; 9], vec![u64::MAX; 64]] {
+            let bytes = header("<f4", shape.clone());
+            let found = read(&bytes).unwrap();
+            assert_eq!((found.start, &found.shape), (bytes.len(), &shape));
+            assert!(bytes.len() % 64 == 0 && (shape.len() > 7 || bytes.len() == HEADER), "{}", bytes.len());
         }
     }
 
