@@ -23,6 +23,23 @@ pub(crate) struct Area {
 }
 
 impl Area {
+    /// Returns how many bytes the buffers need to scale images of a shape to another: height, width, channels.
+    pub(crate) fn bytes(from: [usize; 3], to: [usize; 3]) -> usize {
+        // An output pixel covers at most two pixels of each axis in part.
+        let shares =
+            |axis: usize| from[axis].saturating_add(to[axis].saturating_mul(2)).saturating_mul(size_of::<Share>());
+        let rows = to[1].saturating_mul(to[2]).saturating_mul(2 * size_of::<f32>());
+        shares(0).saturating_add(shares(1)).saturating_add(rows)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn kept(&self) -> usize {
+        size_of_val(&self.columns[..])
+            + size_of_val(&self.rows[..])
+            + size_of_val(&self.row[..])
+            + size_of_val(&self.sum[..])
+    }
+
     /// Scales an image of `C` channels to a size that is not larger; sizes are height and width, and the buffers have exactly their
     /// lengths.
     pub(crate) fn scale<const C: usize>(&mut self, from: [usize; 2], pixels: &[u8], to: [usize; 2], into: &mut [u8]) {

@@ -1,6 +1,6 @@
 //! Scales images of 8-bit samples in 1 to 4 channels, and cuts parts out of them.
 //!
-//! With the numbers of Pillow (`fast_image_resize`) or of OpenCV ([`Filter::Linear`], [`Filter::Area`], [`cut`]).
+//! With the filters of Pillow (`fast_image_resize`) or the numbers of OpenCV ([`Filter::Linear`], [`Filter::Area`], [`cut`]).
 //!
 //! `fast_image_resize` is generic, so all of its code that limen uses is compiled here: for 1, 3 and 4 channels, every filter and SIMD
 //! instruction set. That takes longer than compiling all nodes. This crate does not depend on limen, so Cargo builds both in parallel.
@@ -19,17 +19,39 @@ pub use warp::cut;
 /// An interpolation filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filter {
-    /// A triangle filter that widens with the scale: Pillow's `BILINEAR`.
+    /// A triangle filter that widens with the scale: Pillow's `BILINEAR`. A level may differ by 1, more where alpha is low.
     Bilinear,
     /// The nearest pixel: Pillow's `NEAREST`, OpenCV's `INTER_NEAREST_EXACT`. Where two are equally near, it may be the other one.
     Nearest,
-    /// A windowed sinc that widens with the scale: Pillow's `LANCZOS`.
+    /// A windowed sinc that widens with the scale: the filter of Pillow's `LANCZOS`. Levels at sharp edges differ by tens: the order of
+    /// the axes may be another.
     Lanczos3,
     /// Between the two nearest pixels of each axis, also when shrinking: OpenCV's `INTER_LINEAR`. With 1, 3 or 4 channels every level is
     /// the same.
     Linear,
     /// The mean of the covered area: OpenCV's `INTER_AREA`. With 1, 3 or 4 channels every level is the same.
     Area,
+}
+
+impl Filter {
+    /// Returns how many bytes a resizer keeps at most for images of a shape, or smaller ones, that are scaled to another: height, width,
+    /// channels.
+    pub fn bytes(self, from: [usize; 3], to: [usize; 3]) -> usize {
+        let product = |lengths: [usize; 3]| bytes(lengths).unwrap_or(usize::MAX);
+        let [height, width, channels] = from;
+        let as_four = product([height, width, 4]);
+        // Grey with alpha is copied to four channels, before and after.
+        let copies = if channels == 2 { as_four.saturating_add(product([to[0], to[1], 4])) } else { 0 };
+        match self {
+            Filter::Nearest => copies,
+            Filter::Linear => Linear::bytes(to),
+            Filter::Area => Linear::bytes(to).saturating_add(Area::bytes(from, to)),
+            Filter::Bilinear | Filter::Lanczos3 => {
+                let (of_pixel, weighted) = if channels.is_multiple_of(2) { (4, as_four) } else { (channels, 0) };
+                product([to[0], width, of_pixel]).saturating_add(weighted).saturating_add(copies)
+            }
+        }
+    }
 }
 
 /// A resizer with its buffers, which are reused for every image.
@@ -338,6 +360,29 @@ mod tests {
         check(Filter::Nearest, [1, 4, 1], &[1, 50, 100, 200], [1, 2, 1], &[50, 200]);
         check(Filter::Nearest, [1, 2, 1], &[1, 200], [1, 4, 1], &[1, 1, 200, 200]);
         check(Filter::Lanczos3, [1, 2, 1], &[7, 7], [3, 3, 1], &[7; 9]);
+    }
+
+    #[test]
+    fn the_buffers_are_as_large_as_announced() {
+        for filter in [Filter::Bilinear, Filter::Nearest, Filter::Lanczos3, Filter::Linear, Filter::Area] {
+            for (from, [h, w]) in
+                [([40, 60, 3], [20, 30]), ([40, 60, 2], [90, 31]), ([7, 9, 4], [5, 40]), ([9, 8, 1], [9, 8])]
+            {
+                let to = [h, w, from[2]];
+                let mut resizer = Resizer::new(filter);
+                resizer.scale(from, &noise(from.iter().product()), to, &mut vec![0; to.iter().product()]).unwrap();
+                let crate_buffers = resizer.resizer.size_of_internal_buffers();
+                let kept = crate_buffers
+                    + resizer.grey.len()
+                    + resizer.out.len()
+                    + resizer.linear.kept()
+                    + resizer.area.kept();
+                // The crate aligns its buffers.
+                assert!(kept <= filter.bytes(from, to) + 64, "{filter:?} {from:?} to {to:?}: {kept}");
+            }
+            assert_eq!(filter.bytes([0; 3], [0; 3]), 0);
+            filter.bytes([usize::MAX; 3], [usize::MAX; 3]);
+        }
     }
 
     #[test]

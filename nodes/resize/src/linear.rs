@@ -68,6 +68,17 @@ pub(crate) struct Linear {
 }
 
 impl Linear {
+    /// Returns how many bytes the buffers need for an output of height, width and channels.
+    pub(crate) fn bytes([_, width, channels]: [usize; 3]) -> usize {
+        let rows = channels.saturating_mul(2 * size_of::<i16>());
+        width.saturating_mul(rows.saturating_add(size_of::<Pair>()))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn kept(&self) -> usize {
+        size_of_val(&self.columns[..]) + self.rows.iter().map(|row| size_of_val(&row[..])).sum::<usize>()
+    }
+
     /// Scales an image of `C` channels; sizes are height and width, and the buffers have exactly their lengths.
     pub(crate) fn scale<const C: usize>(
         &mut self,
