@@ -1,10 +1,12 @@
-//! Helpers for tensors: shapes while planning, views and copies of elements, several tensors as one, images and their parts, colours
-//! and filters, boxes and quads as rows of a tensor, regions of a map, parts of a message, elements as text.
+//! Helpers for tensors: shapes and costs while planning, views and copies of elements, several tensors as one, images and their parts,
+//! colours and filters, boxes and quads as rows of a tensor, regions of a map, parts of a message, elements as text.
 
 pub(crate) mod boxes;
 pub(crate) mod colour;
+pub(crate) mod cost;
 pub(crate) mod filter;
 pub(crate) mod frame;
+pub(crate) mod header;
 pub(crate) mod image;
 pub(crate) mod joined;
 pub(crate) mod parts;

@@ -47,7 +47,16 @@ pub(crate) struct Best {
 impl Best {
     /// Keeps at most `most` of `candidates` candidates with a score above the threshold.
     pub(crate) fn new(threshold: f32, most: usize, candidates: usize) -> Self {
-        Best { threshold, most, kept: Vec::with_capacity(most.saturating_mul(2).min(candidates)) }
+        Best { threshold, most, kept: Vec::with_capacity(Best::room(most, candidates)) }
+    }
+
+    /// Returns the bytes of the buffer for at most `most` of `candidates` candidates.
+    pub(crate) fn bytes(most: usize, candidates: usize) -> usize {
+        Best::room(most, candidates).saturating_mul(size_of::<(f32, usize)>())
+    }
+
+    fn room(most: usize, candidates: usize) -> usize {
+        most.saturating_mul(2).min(candidates)
     }
 
     /// Forgets all candidates.

@@ -5,7 +5,7 @@ use limen::Tensor;
 use limen::message::{DType, Dim, Layout, PortSpec};
 use limen::node::{NodeError, PlanErrors};
 
-/// Largest side of an image, in pixels.
+/// Largest side of an image, in pixels: far above any camera, far below what overflows a size.
 pub(crate) const MAX_SIDE: usize = 1 << 15;
 
 /// Returns the spec of an image.
@@ -21,6 +21,12 @@ pub(crate) fn input_spec(dims: Option<&[Dim; 3]>) -> PortSpec {
 /// Returns the spec of images with the channels of another, but of one size.
 pub(crate) fn of_size(height: usize, width: usize, dims: &[Dim; 3]) -> PortSpec {
     spec([Dim::Fixed(height), Dim::Fixed(width), dims[2].clone()])
+}
+
+/// Returns height, width and channels of the largest image; `None` if a dim has no bound.
+pub(crate) fn largest(dims: &[Dim; 3]) -> Option<[usize; 3]> {
+    let [h, w, c] = dims;
+    Some([h.max()?, w.max()?, c.max()?])
 }
 
 /// Adds a problem for each side that no image has.

@@ -1,8 +1,8 @@
 //! Several inputs whose tensors become parts of one.
 
-use limen::message::{Content, Dim, Header, PortSpec};
+use limen::Tensor;
+use limen::message::{Content, Dim, MAX_PORTS, PortSpec};
 use limen::node::{Building, Connected, MessageSet, NodeError, PlanErrors, Ports};
-use limen::{Message, Tensor};
 
 /// Returns ports with all connected inputs, of which there must be several.
 pub(crate) fn takes(given: &Connected, errors: &mut PlanErrors) -> Ports {
@@ -10,6 +10,10 @@ pub(crate) fn takes(given: &Connected, errors: &mut PlanErrors) -> Ports {
         errors
             .node("it needs at least two inputs")
             .help("write several, such as `inputs: { position: gps, motion: imu }`");
+    }
+    if given.inputs().count() > MAX_PORTS {
+        let message = format!("it has {} inputs, and a node has at most {MAX_PORTS}", given.inputs().count());
+        errors.node(message).help("join some of them in another node of this kind before it");
     }
     given.inputs().fold(Ports::new(), |ports, (name, spec)| match spec {
         Some(spec) => ports.input(name, spec.clone()),
@@ -83,16 +87,9 @@ pub(crate) fn check(names: &[String], set: &MessageSet<Tensor>, except: Option<u
     Ok(())
 }
 
-/// Returns the header of the message that began first.
-pub(crate) fn header(set: &MessageSet<Tensor>) -> &Header {
-    set.iter().map(Message::header).min_by_key(|header| header.origin).unwrap_or(set[0].header())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use limen::message::DType;
-    use limen::{TensorMut, Time};
 
     #[test]
     fn the_common_shape_has_the_fixed_lengths_and_the_lowest_bounds() {
@@ -116,19 +113,6 @@ mod tests {
                 Some(expected) => assert_eq!(common.unwrap().to_string(), expected, "{one} {other}"),
                 None => assert!(errors.into_result(()).is_err(), "{one} {other}"),
             }
-        }
-    }
-
-    #[test]
-    fn the_message_that_began_first_represents_a_set() {
-        let message = |seq: u64, origin: u64| {
-            let mut tensor = TensorMut::alone(&PortSpec::fixed(DType::U8, [])).unwrap();
-            (tensor.header_mut().seq, tensor.header_mut().origin) = (seq, Time(origin));
-            Message::from(tensor)
-        };
-        for (origins, expected) in [([5, 3, 4], 1), ([3, 3, 4], 0), ([5, 4, 3], 2)] {
-            let set: MessageSet<Tensor> = (0..).zip(origins).map(|(seq, origin)| message(seq, origin)).collect();
-            assert_eq!(header(&set).seq, expected, "{origins:?}");
         }
     }
 }

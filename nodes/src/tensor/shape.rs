@@ -12,6 +12,11 @@ pub(crate) fn image_dims(given: Option<&PortSpec>) -> Option<&[Dim; 3]> {
     given.and_then(|spec| <&[Dim; 3]>::try_from(&spec.shape[..]).ok())
 }
 
+/// Returns both dims of the connected matrix; `None` if there is no spec with two dims.
+pub(crate) fn matrix_dims(given: Option<&PortSpec>) -> Option<&[Dim; 2]> {
+    given.and_then(|spec| <&[Dim; 2]>::try_from(&spec.shape[..]).ok())
+}
+
 /// Returns three dims of any length. The engine compares them with the connected output and refuses another rank.
 pub(crate) fn any_image() -> [Dim; 3] {
     ["h", "w", "c"].map(|name| Dim::Symbol(name.into()))
@@ -19,7 +24,7 @@ pub(crate) fn any_image() -> [Dim; 3] {
 
 /// Returns the spec of a port that takes as many rows of this length as the connected output can give.
 pub(crate) fn any_rows(given: Option<&PortSpec>, length: usize) -> PortSpec {
-    let rows = given.and_then(|spec| spec.shape.first().cloned());
+    let rows = matrix_dims(given).map(|[rows, _]| rows.clone());
     PortSpec::new(DType::F32, [rows.unwrap_or_else(|| Dim::Symbol("n".into())), Dim::Fixed(length)])
 }
 
@@ -49,7 +54,13 @@ pub(crate) fn gives(ports: Ports, spec: Option<PortSpec>) -> Ports {
 
 /// Returns what else to say to a user whose tensors should have a fixed shape.
 pub(crate) fn how_to_fix(spec: &PortSpec) -> &'static str {
-    if spec.layout.is_some() { "; `resize` and `letterbox` give images of one size" } else { "" }
+    if spec.fixed_shape().is_some() {
+        ""
+    } else if spec.layout.is_some() {
+        "; `resize` and `letterbox` give images of one size"
+    } else {
+        "; `pad` with `to` gives tensors of one shape"
+    }
 }
 
 /// Sets the run-time lengths of a loaned tensor to those of another of the same rank.

@@ -4,8 +4,8 @@
 
 use super::shape;
 use arrayvec::ArrayVec;
-use limen::message::{MAX_RANK, PortSpec};
-use limen::node::{Cost, NodeError};
+use limen::message::MAX_RANK;
+use limen::node::NodeError;
 use limen::{Tensor, TensorMut};
 
 /// The lengths of a message's dims.
@@ -169,19 +169,10 @@ fn copy(from: &Tensor, source: &View, into: &mut TensorMut, target: &View) -> Re
     Ok(())
 }
 
-/// Returns the cost of filling the largest message of a spec, at about a nanosecond an element.
-pub(crate) fn cost(spec: Option<&PortSpec>) -> Cost {
-    match spec.and_then(PortSpec::max_elements).unwrap_or(0) {
-        0..1_000 => Cost::Light,
-        1_000..50_000 => Cost::Medium,
-        _ => Cost::Heavy,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use limen::message::DType;
+    use limen::message::{DType, PortSpec};
 
     /// A tensor whose element `n` is `n`.
     fn counted(dtype: DType, shape: &[usize]) -> Tensor {

@@ -1,7 +1,7 @@
 //! Several tensors joined at their ends.
 
 use crate::tensor::view::{self, Lengths, View};
-use crate::tensor::{joined, shape};
+use crate::tensor::{cost, header, joined, shape};
 use limen::Tensor;
 use limen::message::{Dim, PortSpec};
 use limen::node::{
@@ -53,7 +53,7 @@ impl Node for Concat {
         let mut errors = PlanErrors::default();
         let ports = joined::takes(given, &mut errors);
         let out = planned(config, given, &mut errors);
-        let cost = view::cost(out.as_ref());
+        let cost = cost::of_spec(out.as_ref());
         errors.into_result(shape::gives(ports, out).cost(cost))
     }
 
@@ -69,7 +69,7 @@ impl Transform for Concat {
     type Out = Tensor;
 
     fn apply(&mut self, input: MessageSet<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
-        let mut tensor = out.loan(joined::header(&input))?;
+        let mut tensor = out.loan(header::of_set(&input))?;
         joined::check(&self.inputs, &input, Some(self.dim))?;
         let length = |tensor: &Tensor| tensor.shape().get(self.dim).copied().unwrap_or(0);
         let mut lengths: Lengths = input[0].body.shape().iter().copied().collect();

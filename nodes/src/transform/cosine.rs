@@ -1,13 +1,13 @@
 //! The similarity of vectors.
 
 use crate::file::input_file::{self, FileProblem};
-use limen::Folders;
+use crate::tensor::{cost, header};
 use limen::files::InputFile;
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{
     Building, Connected, Cost, Emit, Many, MessageSet, Node, NodeError, PlanErrors, Planning, Ports, Transform,
 };
-use limen::{Message, Tensor};
+use limen::{Folders, Tensor};
 use limen_npy::Kind;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -24,9 +24,6 @@ pub struct Config {
     /// A NumPy `.npy` file of `f32[n,d]`, relative to the graph's folder; by default, two inputs are compared.
     pub references: Option<String>,
 }
-
-/// Comparing with more elements takes more than 50 µs.
-const HEAVY: usize = 1 << 16;
 
 /// The shape of the references in a file, positioned at the first.
 struct ReferenceFile {
@@ -152,10 +149,8 @@ impl Node for Cosine {
         ports = match ReferenceFile::open(path, cx.folders) {
             Ok(ReferenceFile { count, length, .. }) => {
                 let elements = count.saturating_mul(length);
-                if elements > HEAVY {
-                    ports = ports.cost(Cost::Heavy);
-                }
                 ports
+                    .cost(cost::of(elements).max(Cost::Medium))
                     .memory(elements.saturating_mul(size_of::<f32>()))
                     .note(format!("{count} references"))
                     .input("in", PortSpec::fixed(DType::F32, [length]))
@@ -190,7 +185,7 @@ impl Transform for Cosine {
     type Out = Many<Tensor>;
 
     fn apply(&mut self, input: MessageSet<Tensor>, out: &mut Emit<Many<Tensor>>) -> Result<(), NodeError> {
-        let Some(header) = input.iter().map(Message::header).min_by_key(|header| header.origin) else { return Ok(()) };
+        let header = header::of_set(&input);
         let vector = input[0].body.as_slice::<f32>()?;
         let (found, name) = match &self.references {
             Some(references) => (nearest(vector, references), "in"),
@@ -201,7 +196,8 @@ impl Transform for Cosine {
                     return Err(NodeError::input("b", why));
                 }
                 let scale = inverse_length(vector) * inverse_length(other);
-                (similarity(product(vector, other) * scale).map(|similarity| (0, similarity)), "a")
+                let wrong = if vector.iter().all(|value| value.is_finite()) { "b" } else { "a" };
+                (similarity(product(vector, other) * scale).map(|similarity| (0, similarity)), wrong)
             }
         };
         let (at, best) =

@@ -1,6 +1,7 @@
 //! Boxes from the outputs of a detector.
 
 use crate::tensor::boxes::{self, Best, ROW, Row};
+use crate::tensor::header;
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
 use limen::{Message, Tensor};
@@ -101,11 +102,13 @@ impl Node for DecodeBoxes {
                 errors.input(port, message).help("`stride`, `width` and `height` are those of the model's input image");
             }
         }
+        let scores = classes.as_ref().and_then(Dim::max).unwrap_or(0).saturating_mul(cells);
         let classes = classes.unwrap_or_else(|| Dim::Symbol("classes".into()));
         let ports = Ports::new()
             .input("scores", PortSpec::new(DType::F32, [Dim::Fixed(cells), classes]))
             .input("boxes", PortSpec::new(DType::F32, [Dim::Fixed(cells), Dim::Fixed(4)]))
             .output("boxes", boxes::spec(config.max_boxes))
+            .memory(Best::bytes(config.max_boxes, scores))
             .cost(Cost::Medium);
         errors.into_result(ports)
     }
@@ -129,7 +132,7 @@ impl Transform for DecodeBoxes {
         (scores, edges): (Message<Tensor>, Message<Tensor>),
         out: &mut Emit<Tensor>,
     ) -> Result<(), NodeError> {
-        let header = if edges.header().origin < scores.header().origin { edges.header() } else { scores.header() };
+        let header = header::earliest(scores.header(), [edges.header()]);
         let classes = scores.body.shape().get(1).copied().unwrap_or(1).max(1);
         let edges = edges.body.as_slice::<f32>()?.as_chunks::<4>().0;
         self.best.clear();

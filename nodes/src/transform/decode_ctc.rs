@@ -1,6 +1,7 @@
 //! Text from the output of a model for speech or printed text.
 
 use crate::file::input_file::{self, FileProblem};
+use crate::tensor::{cost, shape};
 use limen::Folders;
 use limen::message::{Content, DType, Dim, PortSpec};
 use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Transform};
@@ -42,8 +43,6 @@ pub enum Blank {
 const MAX_ALPHABET: u64 = 4 << 20;
 /// Bytes of the longest symbol. Every step may give it, so it decides how long a text can become.
 const MAX_SYMBOL: usize = 64;
-/// Comparing more scores takes more than 50 µs.
-const HEAVY: usize = 1 << 16;
 
 /// The symbol of each class; that of the blank is empty.
 #[derive(Debug)]
@@ -128,7 +127,7 @@ impl Node for DecodeCtc {
         if let Err((message, help)) = &alphabet {
             errors.at("alphabet", message).help(*help);
         }
-        let shape = given.single().and_then(|spec| <&[Dim; 2]>::try_from(&spec.shape[..]).ok()).cloned();
+        let shape = shape::matrix_dims(given.single()).cloned();
         if let (Ok(alphabet), Some([_, classes])) = (&alphabet, &shape)
             && *classes != Dim::Fixed(alphabet.classes())
         {
@@ -144,7 +143,6 @@ impl Node for DecodeCtc {
         }
         let shape = shape.unwrap_or_else(|| ["steps", "classes"].map(|name| Dim::Symbol(name.into())));
         let steps = shape[0].max();
-        let elements = given.single().and_then(PortSpec::max_elements);
         let text = alphabet.ok().zip(steps).map(|(alphabet, steps)| {
             let longest = Dim::AtMost(steps.saturating_mul(alphabet.longest()));
             PortSpec::new(DType::U8, [longest]).with_content(Content::Text)
@@ -156,7 +154,7 @@ impl Node for DecodeCtc {
             .input("in", PortSpec::new(DType::F32, shape))
             .out_port(OutPort { name: "text".into(), spec: text, emits: 1, rows: 1, forwards: Vec::new() })
             .output("score", PortSpec::fixed(DType::F32, []))
-            .cost(if elements.is_some_and(|n| n > HEAVY) { Cost::Heavy } else { Cost::Medium });
+            .cost(cost::of_spec(given.single()).max(Cost::Medium));
         errors.into_result(ports)
     }
 

@@ -1,11 +1,11 @@
 //! One vector from the vectors of all tokens.
 
-use crate::tensor::shape;
+use crate::tensor::{cost, header, shape};
+use limen::Tensor;
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{
     Building, Connected, Cost, Emit, Many, MessageSet, Node, NodeError, PlanErrors, Planning, Ports, Transform,
 };
-use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -41,18 +41,17 @@ pub enum Pool {
     Max,
 }
 
-/// Combining more elements takes more than 50 µs.
-const HEAVY: usize = 1 << 16;
-
 /// The node.
 #[derive(Debug)]
 pub struct Embeddings {
     pool: Pool,
     normalize: bool,
+    /// The sums of all tokens, for a mean.
+    sums: Vec<f64>,
 }
 
 /// Combines vectors into `into`.
-fn combine<'a>(pool: Pool, mut tokens: impl Iterator<Item = &'a [f32]>, into: &mut [f32]) {
+fn combine<'a>(pool: Pool, mut tokens: impl Iterator<Item = &'a [f32]>, sums: &mut Vec<f64>, into: &mut [f32]) {
     let Some(first) = tokens.next() else { return into.fill(0.0) };
     into.copy_from_slice(first);
     match pool {
@@ -61,12 +60,14 @@ fn combine<'a>(pool: Pool, mut tokens: impl Iterator<Item = &'a [f32]>, into: &m
             tokens.for_each(|token| into.iter_mut().zip(token).for_each(|(to, value)| *to = to.max(*value)));
         }
         Pool::Mean => {
+            sums.clear();
+            sums.extend(first.iter().map(|value| f64::from(*value)));
             let mut n = 1.0;
             for token in tokens {
-                into.iter_mut().zip(token).for_each(|(to, value)| *to += value);
+                sums.iter_mut().zip(token).for_each(|(sum, value)| *sum += f64::from(*value));
                 n += 1.0;
             }
-            into.iter_mut().for_each(|to| *to /= n);
+            into.iter_mut().zip(sums).for_each(|(to, sum)| *to = (*sum / n) as f32);
         }
     }
 }
@@ -80,10 +81,10 @@ fn normalize(vector: &mut [f32]) {
 }
 
 impl Embeddings {
-    fn embed(&self, input: &Tensor, mask: Option<&Tensor>, into: &mut [f32]) -> Result<(), NodeError> {
+    fn embed(&mut self, input: &Tensor, mask: Option<&Tensor>, into: &mut [f32]) -> Result<(), NodeError> {
         let tokens = input.as_slice::<f32>()?.chunks_exact(into.len().max(1));
         match mask {
-            None => combine(self.pool, tokens, into),
+            None => combine(self.pool, tokens, &mut self.sums, into),
             Some(mask) => {
                 let (marks, n) = (mask.bytes().chunks_exact(mask.dtype().size()), tokens.len());
                 if marks.len() != n {
@@ -91,7 +92,7 @@ impl Embeddings {
                     return Err(NodeError::input("mask", why));
                 }
                 let counted = tokens.zip(marks).filter(|(_, mark)| mark.iter().any(|byte| *byte != 0));
-                combine(self.pool, counted.map(|(token, _)| token), into);
+                combine(self.pool, counted.map(|(token, _)| token), &mut self.sums, into);
             }
         }
         if self.normalize {
@@ -108,7 +109,7 @@ fn is_integer(dtype: DType) -> bool {
 impl Node for Embeddings {
     type Config = Config;
 
-    fn ports(_: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let mut ports = Ports::new().cost(Cost::Medium);
         let (mut tokens, mut vector) = (None, None);
@@ -122,10 +123,9 @@ impl Node for Embeddings {
                         errors.input("in", message).help("connect f32[tokens,d] or f32[d]");
                     }
                 }
-                if spec.max_elements().is_some_and(|n| n > HEAVY) {
-                    ports = ports.cost(Cost::Heavy);
-                }
-                ports.input("in", PortSpec::new(DType::F32, spec.shape.iter().cloned()))
+                ports
+                    .cost(cost::of_spec(Some(spec)).max(Cost::Medium))
+                    .input("in", PortSpec::new(DType::F32, spec.shape.iter().cloned()))
             }
             None => ports.input_any("in"),
         };
@@ -146,11 +146,15 @@ impl Node for Embeddings {
                 (None, ..) => ports.input_any("mask"),
             };
         }
+        let length = vector.as_ref().filter(|_| config.pool == Pool::Mean).and_then(Dim::max).unwrap_or(0);
+        let ports = ports.memory(length.saturating_mul(size_of::<f64>()));
         errors.into_result(shape::gives(ports, vector.map(|d| PortSpec::new(DType::F32, [d]))))
     }
 
-    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
-        Ok(Embeddings { pool: config.pool, normalize: config.normalize })
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let length = cx.outputs().first().and_then(|(_, spec)| spec.as_ref()?.max_elements());
+        let sums = Vec::with_capacity(if config.pool == Pool::Mean { length.unwrap_or(0) } else { 0 });
+        Ok(Embeddings { pool: config.pool, normalize: config.normalize, sums })
     }
 }
 
@@ -159,8 +163,7 @@ impl Transform for Embeddings {
     type Out = Tensor;
 
     fn apply(&mut self, input: MessageSet<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
-        let Some(header) = input.iter().map(Message::header).min_by_key(|header| header.origin) else { return Ok(()) };
-        let mut vector = out.loan(header)?;
+        let mut vector = out.loan(header::of_set(&input))?;
         self.embed(&input[0].body, input.get(1).map(|mask| &mask.body), vector.as_mut_slice()?)?;
         out.send(vector);
         Ok(())
@@ -192,11 +195,22 @@ mod tests {
         ] {
             let tokens = values.chunks_exact(3).zip(counted).filter(|(_, counts)| *counts).map(|(token, _)| token);
             let mut vector = [9.0; 3];
-            combine(pool, tokens, &mut vector);
+            combine(pool, tokens, &mut Vec::new(), &mut vector);
             if is_normalized {
                 normalize(&mut vector);
             }
             assert!(vector.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{pool:?} {counted:?}: {vector:?}");
+        }
+    }
+
+    #[test]
+    fn the_mean_of_the_greatest_numbers_is_finite() {
+        for (tokens, expected) in
+            [(&[[3e38], [3e38]][..], 3e38), (&[[f32::MAX]; 3], f32::MAX), (&[[3e38], [-3e38]], 0.0)]
+        {
+            let (mut sums, mut mean) = (Vec::new(), [9.0]);
+            combine(Pool::Mean, tokens.iter().map(|token| &token[..]), &mut sums, &mut mean);
+            assert_eq!(mean, [expected], "{tokens:?}");
         }
     }
 

@@ -83,7 +83,11 @@ impl Node for Nms {
         }
         let input = boxes::any_spec(given.single());
         let most = input.shape.first().and_then(Dim::max).map_or(config.max_boxes, |n| n.min(config.max_boxes));
-        errors.into_result(Ports::new().input("in", input).output("out", boxes::spec(most)).cost(Cost::Medium))
+        let rows = input.shape.first().and_then(Dim::max).unwrap_or(0);
+        let order = rows.saturating_mul(size_of::<(f32, usize)>());
+        let kept = config.max_boxes.min(MAX_BOXES) * size_of::<Row>();
+        let ports = Ports::new().input("in", input).output("out", boxes::spec(most)).cost(Cost::Medium);
+        errors.into_result(ports.memory(order.saturating_add(kept)))
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {

@@ -1,7 +1,7 @@
 //! Tensors with a value around them.
 
-use crate::tensor::shape;
 use crate::tensor::view::{self, View};
+use crate::tensor::{cost, shape};
 use arrayvec::ArrayVec;
 use half::{bf16, f16};
 use limen::message::{DType, Dim, MAX_RANK, PortSpec};
@@ -157,7 +157,7 @@ impl Node for Pad {
             out.layout = spec.layout;
             Some(out)
         });
-        let cost = view::cost(out.as_ref());
+        let cost = cost::of_spec(out.as_ref());
         errors.into_result(shape::gives(shape::takes(given.single().cloned()), out).cost(cost))
     }
 

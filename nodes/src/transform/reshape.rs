@@ -1,6 +1,6 @@
 //! The same elements in another shape.
 
-use crate::tensor::{shape, view};
+use crate::tensor::{cost, shape};
 use limen::message::{Dim, MAX_RANK, PortSpec};
 use limen::node::{Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
 use limen::{Message, Tensor};
@@ -89,7 +89,7 @@ impl Node for Reshape {
             Some(spec) => planned(config, spec, &mut errors).map(|shape| PortSpec::new(spec.dtype, shape)),
             None => lengths(config, &mut errors).and(None),
         };
-        let cost = view::cost(out.as_ref());
+        let cost = cost::of_spec(out.as_ref());
         errors.into_result(shape::gives(shape::takes(given.single().cloned()), out).cost(cost))
     }
 

@@ -10,10 +10,11 @@ use serde::Deserialize;
 
 /// Scales images `u8[h,w,c]` to `u8[height,width,c]`, without keeping their aspect ratio; `letterbox` keeps it.
 ///
-/// A model should get images that were scaled with the filter of its training. `bilinear`, `nearest` and `lanczos3` are those of Pillow:
-/// where they shrink an image, `bilinear` and `lanczos3` average over all its pixels. `linear` is OpenCV's `INTER_LINEAR`, the default of
-/// `cv2.resize`, which does not average. `area` is `INTER_AREA`. `nearest` is also `INTER_NEAREST_EXACT`, but not `INTER_NEAREST`, which
-/// takes the pixel to the left and above.
+/// A model should get images that were scaled with the filter of its training. `bilinear`, `nearest` and `lanczos3` are filters of Pillow:
+/// where they shrink an image, `bilinear` and `lanczos3` average over all its pixels. With `bilinear` a level may differ from Pillow's by
+/// 1, by more where an image is almost transparent; with `lanczos3` by tens at sharp edges. `linear` is OpenCV's `INTER_LINEAR`, the
+/// default of `cv2.resize`, which does not average. `area` is `INTER_AREA`. `nearest` is also `INTER_NEAREST_EXACT`, which rarely takes the
+/// other one of two pixels that are equally near, but not `INTER_NEAREST`, which takes the pixel to the left and above.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// Width of the output in pixels.
@@ -42,7 +43,12 @@ impl Node for Resize {
         let dims = shape::image_dims(given.single());
         image::check_channels("in", dims, &mut errors);
         let output = dims.map(|dims| image::of_size(config.height, config.width, dims));
-        errors.into_result(shape::gives(shape::takes(Some(image::input_spec(dims))), output).cost(Cost::Heavy))
+        let most = dims.and_then(image::largest);
+        let buffers = most.map_or(0, |[h, w, c]| {
+            limen_resize::Filter::from(config.filter).bytes([h, w, c], [config.height, config.width, c])
+        });
+        let ports = shape::takes(Some(image::input_spec(dims))).memory(buffers);
+        errors.into_result(shape::gives(ports, output).cost(Cost::Heavy))
     }
 
     fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {

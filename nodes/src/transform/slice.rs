@@ -1,7 +1,7 @@
 //! Some elements of one dim.
 
-use crate::tensor::shape;
 use crate::tensor::view::{self, View};
+use crate::tensor::{cost, shape};
 use limen::message::{Dim, PortSpec};
 use limen::node::{Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
 use limen::{Message, Tensor};
@@ -155,7 +155,7 @@ impl Node for Slice {
             Some(spec) => config.planned(spec, &mut errors),
             None => config.selection(&mut errors).and(None),
         };
-        let cost = view::cost(out.as_ref());
+        let cost = cost::of_spec(out.as_ref());
         errors.into_result(shape::gives(shape::takes(given.single().cloned()), out).cost(cost))
     }
 

@@ -1,7 +1,7 @@
 //! The same elements with their dims in another order.
 
-use crate::tensor::shape;
 use crate::tensor::view::{self, View};
+use crate::tensor::{cost, shape};
 use limen::message::{Layout, MAX_RANK, PortSpec};
 use limen::node::{Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
 use limen::{Message, Tensor};
@@ -66,7 +66,7 @@ impl Node for Transpose {
             out.layout = spec.layout.and_then(|layout| ordered(layout, order));
             out
         });
-        let cost = view::cost(out.as_ref());
+        let cost = cost::of_spec(out.as_ref());
         errors.into_result(shape::gives(shape::takes(spec.cloned()), out).cost(cost))
     }
 

@@ -1,7 +1,7 @@
 //! Boxes in the images that `letterbox` scaled.
 
 use crate::tensor::placement::Placement;
-use crate::tensor::{boxes, quads, shape};
+use crate::tensor::{boxes, header, quads, shape};
 use limen::message::PortSpec;
 use limen::node::{Building, Connected, Emit, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Transform};
 use limen::{Message, Tensor};
@@ -52,8 +52,7 @@ impl Transform for Unletterbox {
         (found, placement): (Message<Tensor>, Message<Tensor>),
         out: &mut Emit<Tensor>,
     ) -> Result<(), NodeError> {
-        let header =
-            if placement.header().origin < found.header().origin { placement.header() } else { found.header() };
+        let header = header::earliest(found.header(), [placement.header()]);
         let placement = Placement::of(&placement.body)?;
         let mut converted = out.loan(header)?;
         shape::set_shape(&mut converted, &found.body.shape())?;
