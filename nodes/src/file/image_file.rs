@@ -2,6 +2,7 @@
 //!
 //! PNG and JPEG, told apart by their first bytes. Colour profiles and orientation tags are not applied.
 
+use crate::tensor::image::MAX_SIDE;
 use limen::files::InputFile;
 use limen::node::NodeError;
 use std::fmt;
@@ -11,9 +12,6 @@ use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::bytestream::{ZByteReaderTrait, ZCursor};
 use zune_jpeg::zune_core::colorspace::ColorSpace;
 use zune_jpeg::zune_core::options::DecoderOptions;
-
-/// Largest side of an image, in pixels: far above any camera, far below what overflows a size.
-const MAX_SIDE: usize = 1 << 15;
 
 /// The largest ratio of decoded bytes to bytes of a file. DEFLATE expands a byte to at most 1032, and each of their bits may be a pixel of
 /// four bytes. JPEG needs at least one bit per block, which is less.
@@ -180,6 +178,17 @@ impl<'a> Encoded<'a> {
         self.size
     }
 
+    /// Gives a grey image with opacity four channels instead of the grey alone.
+    #[must_use]
+    pub(crate) fn with_opacity(mut self) -> Self {
+        if let Decoder::Png(reader) = &self.decoder
+            && reader.output_color_type().0 == png::ColorType::GrayscaleAlpha
+        {
+            self.size.channels = 4;
+        }
+        self
+    }
+
     /// Decodes the image into a buffer of its size.
     pub(crate) fn decode(self, into: &mut [u8]) -> Result<(), String> {
         match self.decoder {
@@ -213,9 +222,12 @@ fn decode_png<R: BufRead + Seek>(mut reader: png::Reader<R>, size: Size, into: &
     if samples.len() / of_pixel * size.channels != into.len() {
         return Err(format!("it decodes to {} samples, not to {}", samples.len(), into.len()));
     }
-    // Only grey images with alpha have more samples per pixel than the result.
     for (pixel, found) in into.chunks_exact_mut(size.channels).zip(samples.chunks_exact(of_pixel)) {
-        pixel.copy_from_slice(&found[..size.channels]);
+        match (found, size.channels) {
+            (&[grey, alpha], 4) => pixel.copy_from_slice(&[grey, grey, grey, alpha]),
+            // Only grey images with alpha have more samples per pixel than the result.
+            _ => pixel.copy_from_slice(&found[..size.channels]),
+        }
     }
     Ok(())
 }
@@ -290,6 +302,23 @@ mod tests {
             let mut pixels = vec![0; expected.len()];
             let size = Size { height: 1, width: 2, channels: expected.len() / 2 };
             assert_eq!((decode(&bytes, &mut pixels).unwrap(), pixels), (size, expected));
+        }
+    }
+
+    #[test]
+    fn the_opacity_of_grey_images_is_kept_where_there_are_four_channels() {
+        use png::{BitDepth::*, ColorType::*};
+        for (color, depth, samples, expected) in [
+            (GrayscaleAlpha, Eight, vec![10, 99, 11, 0], vec![10, 10, 10, 99, 11, 11, 11, 0]),
+            (GrayscaleAlpha, Sixteen, vec![0, 0, 9, 9, 0xFF, 0xFF, 9, 9], vec![0, 0, 0, 9, 255, 255, 255, 9]),
+            (Grayscale, Eight, vec![10, 11], vec![10, 11]),
+        ] {
+            let bytes = png_of(2, 1, color, depth, &samples);
+            let encoded = Encoded::new(&bytes).unwrap().with_opacity();
+            assert_eq!(encoded.size().bytes(), expected.len(), "{color:?}");
+            let mut pixels = vec![0; expected.len()];
+            encoded.decode(&mut pixels).unwrap();
+            assert_eq!(pixels, expected, "{color:?}");
         }
     }
 

@@ -20,8 +20,9 @@ const MAX_NAME: usize = 255;
 ///
 /// Outputs: `image` `u8[height,width,channels]`, `name` `u8[≤255]`, and, if `label` is set, `label` `i32[]`. If the images differ in
 /// size, `image` is `u8[≤height,≤width,channels]` of the largest; `resize` and `letterbox` give them one size. If they differ in channels
-/// (1 grey, 3 RGB, 4 RGBA), `channels` is needed. The sizes are read while planning; a file that is larger when it is its turn, or that cannot be
-/// decoded, fails one call, and with `on_error: skip` the next file follows.
+/// (1 grey, 3 RGB, 4 RGBA), `channels` is needed. The sizes are read while planning; a file that does not fit the planned size when it is
+/// its turn, or that cannot be decoded, fails one call, and with `on_error: skip` the next file follows. The orientation tag of a JPEG file
+/// is not applied, as it is by `cv2.imread`: a photograph taken with the camera turned stays as the sensor saw it.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// A glob pattern of PNG and JPEG files, relative to the graph's folder: `data/*.png`, `data/**/*.jpg`.
@@ -35,7 +36,8 @@ pub struct Config {
     /// Where the label of a file comes from; `none` by default.
     #[serde(default)]
     pub label: Label,
-    /// The channels to convert all images to: 1 grey, 3 RGB or 4 RGBA. By default they keep theirs, which must be the same.
+    /// The channels to convert all images to: 1 grey, 3 RGB or 4 RGBA. By default they keep theirs, which must be the same; the opacity
+    /// of grey images is kept only with 4.
     pub channels: Option<usize>,
 }
 
@@ -220,6 +222,7 @@ impl ImageFiles {
         image_file::read(found, self.bounds.largest(), &mut self.bytes)?;
         let bad = |why: String| NodeError::input(found.path.display().to_string(), why);
         let encoded = Encoded::new(&self.bytes).map_err(bad)?;
+        let encoded = if self.convert == Some(Colour::Rgba) { encoded.with_opacity() } else { encoded };
         let size = encoded.size();
         self.bounds.check(size, self.convert.is_some()).map_err(bad)?;
         let mut image = loan()?;
