@@ -9,6 +9,7 @@ use limen::unit::Rate;
 pub(crate) struct Pace {
     period_ns: Option<f64>,
     start: Option<Time>,
+    /// Periods that have begun: messages, or what long ones last.
     begun: u64,
     max_count: u64,
 }
@@ -28,11 +29,17 @@ impl Pace {
     /// `now` may be as old as the turn; `clock` reads the current time and is called only if `now` is too early.
     #[inline]
     pub(crate) fn begin(&mut self, now: Time, clock: impl FnOnce() -> Time) -> Result<Time, Next> {
+        self.begin_long(1, now, clock)
+    }
+
+    /// Begins a message that lasts `periods`: the next one is due that much later.
+    #[inline]
+    pub(crate) fn begin_long(&mut self, periods: u64, now: Time, clock: impl FnOnce() -> Time) -> Result<Time, Next> {
         if self.begun == self.max_count {
             return Err(Next::Done);
         }
         let Some(period) = self.period_ns else {
-            self.begun += 1;
+            self.begun += periods;
             return Ok(now);
         };
         let start = *self.start.get_or_insert(now);
@@ -41,7 +48,7 @@ impl Pace {
         if due > now && due > clock() {
             return Err(Next::At(due));
         }
-        self.begun += 1;
+        self.begun += periods;
         Ok(due)
     }
 
@@ -82,6 +89,15 @@ mod tests {
             let Next::At(next) = pace.then(now) else { panic!("not behind") };
             now = next;
         }
+    }
+
+    #[test]
+    fn a_message_may_last_several_periods() {
+        let mut pace = pace(1e6);
+        for (periods, due) in [(10, 0), (10, 10_000), (5, 20_000), (10, 25_000)] {
+            assert_eq!(pace.begin_long(periods, Time(due), || Time(due)), Ok(Time(due)));
+        }
+        assert_eq!(pace.then(Time(30_000)), Next::At(Time(35_000)));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use limen::files::InputFile;
 use limen::node::NodeError;
 use limen::unit::Rate;
 use std::fmt;
-use std::io::BufReader;
+use std::io::{BufReader, Read as _, Seek as _};
 use std::path::PathBuf;
 
 pub(crate) use sound::{Format, Sound};
@@ -52,11 +52,25 @@ impl SoundFile {
         let problem = |message: String| {
             (format!("`{}`: {message}", path.display()), "write the path of a WAV file with PCM or float samples")
         };
-        let reader = WavReader::new(BufReader::with_capacity(64 << 10, file)).map_err(|e| problem(e.to_string()))?;
+        let mut file = BufReader::with_capacity(64 << 10, file);
+        if is_of_unknown_length(&mut file) {
+            let message = "its header has no length, as in a file that was written to a pipe";
+            return Err((
+                format!("`{}`: {message}", path.display()),
+                "write the file again with its length, such as with `ffmpeg -i IN.wav OUT.wav`",
+            ));
+        }
+        file.rewind().map_err(|e| problem(e.to_string()))?;
+        let reader = WavReader::new(file).map_err(|e| problem(e.to_string()))?;
         check(reader.spec()).map_err(problem)?;
         let mixed = if is_mono { usize::from(reader.spec().channels) } else { 1 };
         let length = reader.duration();
         Ok(SoundFile { path, reader, mixed, length, at: 0, has_ended: false })
+    }
+
+    /// Returns the path, to be shown.
+    pub(crate) fn shown(&self) -> String {
+        format!("`{}`", self.path.display())
     }
 
     /// Returns the number of samples in a frame as it is read.
@@ -110,6 +124,34 @@ impl SoundFile {
         let why = format!("the header announces {} frames, but the file ends after {}", self.length, self.at);
         NodeError::input(self.path.display().to_string(), why)
     }
+}
+
+/// Most chunks before the data, which are few in any file.
+const MAX_CHUNKS: usize = 64;
+
+/// Returns whether the header has the greatest number as the length of its data: a program that writes to a pipe cannot go back to
+/// write the length.
+fn is_of_unknown_length(file: &mut BufReader<InputFile>) -> bool {
+    let mut start = [0; 12];
+    if file.read_exact(&mut start).is_err() || !start.starts_with(b"RIFF") {
+        return false;
+    }
+    for _ in 0..MAX_CHUNKS {
+        let mut chunk = [0; 8];
+        if file.read_exact(&mut chunk).is_err() {
+            return false;
+        }
+        let [a, b, c, d, length @ ..] = chunk;
+        let length = u32::from_le_bytes(length);
+        if [a, b, c, d] == *b"data" {
+            return length == u32::MAX;
+        }
+        // Chunks have an even number of bytes.
+        if file.seek_relative(i64::from(length) + i64::from(length % 2)).is_err() {
+            return false;
+        }
+    }
+    false
 }
 
 /// Fills `into` with the means of `mixed` samples each and returns how many means there were.

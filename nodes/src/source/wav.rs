@@ -113,6 +113,9 @@ impl Node for Wav {
                     .output("sound", PortSpec::new(DType::F32, [frames, Dim::Fixed(format.channels())]))
                     .memory(context);
                 ports = ports.note(format.note()).memory(format.bytes());
+                if let Some(message) = format.why_empty() {
+                    errors.at("path", message).help("write the path of a file with sound");
+                }
                 if format.is_resampled() {
                     ports = ports.cost(Cost::Heavy);
                 }
@@ -138,7 +141,7 @@ impl Node for Wav {
             let why = format!("it has {channels} channels, but had another number when the graph was planned");
             return Err(NodeError::input(&*config.path, why));
         }
-        let rate = config.real_time.then(|| Rate(f64::from(format.rate()) / config.frames as f64));
+        let rate = config.real_time.then(|| Rate(f64::from(format.rate())));
         Ok(Wav {
             sound: Sound::new(format, config.repeat),
             pace: Pace::new(rate),
@@ -157,20 +160,21 @@ impl Source for Wav {
         if self.sound.is_done() {
             return Ok(Next::Done);
         }
-        let origin = match self.pace.begin(out.now(), || out.clock()) {
+        let frames = self.sound.next_frames(self.frames);
+        let sent = if self.tail == Tail::Pad { self.frames } else { frames };
+        let origin = match self.pace.begin_long(sent as u64, out.now(), || out.clock()) {
             Ok(origin) => origin,
             Err(early) => return Ok(early),
         };
         if self.sound.is_truncated() {
             return Err(self.sound.end_truncated());
         }
-        let frames = self.sound.next_frames(self.frames);
         let channels = self.sound.channels();
         let read = if out.is_connected() {
             let header = out.header(origin);
             let mut sound = out.loan(&header)?;
             let context = self.context.len() / channels;
-            sound.set_len(0, context + if self.tail == Tail::Pad { self.frames } else { frames })?;
+            sound.set_len(0, context + sent)?;
             let samples = sound.as_mut_slice()?;
             let (before, fresh) = samples.split_at_mut(self.context.len());
             before.copy_from_slice(&self.context);

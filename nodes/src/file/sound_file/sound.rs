@@ -47,6 +47,16 @@ impl Format {
         self.ratio.map_or(0, |ratio| ratio.bytes(self.file.channels()))
     }
 
+    /// Returns why there is nothing to send, if so.
+    pub(crate) fn why_empty(&self) -> Option<String> {
+        let frames = self.file.length();
+        let after =
+            if self.is_resampled() { format!(", none after resampling to {} Hz", self.rate) } else { String::new() };
+        let s = if frames == 1 { "" } else { "s" };
+        (self.frames(frames) == 0)
+            .then(|| format!("{} has {frames} frame{s} at {} Hz{after}", self.file.shown(), self.file.rate()))
+    }
+
     /// Returns a line for the plan.
     pub(crate) fn note(&self) -> String {
         match self.ratio {
@@ -249,6 +259,8 @@ mod tests {
             (file(1, 1, 8000, 2, 12, 4, b"1234"), "multiple of 8"),
             (file(1, 1, 8000, 8, 64, 8, &[0; 8]), "64 bits"),
             (file(1, 1, 8000, 2, 16, 3, b"123"), "not a multiple"),
+            (file(1, 1, 8000, 2, 16, u32::MAX, b"1234"), "its header has no length"),
+            (file(1, 1, 8000, 1, 8, u32::MAX, b"1234"), "its header has no length"),
             (file(1, 2, 8000, 4, 16, 6, b"123456"), "invalid data chunk"),
             (file(2, 1, 8000, 2, 16, 4, b"1234"), "not supported"),
             (file(3, 1, 8000, 8, 64, 8, &[0; 8]), "not 32"),
@@ -256,7 +268,7 @@ mod tests {
             (b"MThd".to_vec(), ""),
             (b"".to_vec(), ""),
             (b"RIFF\0\0\0\0WAVEjunk\xff\xff\xff\xff".to_vec(), ""),
-            (b"RIFF\0\0\0\0WAVEdata\xff\xff\xff\xff".to_vec(), "missing fmt"),
+            (b"RIFF\0\0\0\0WAVEdata\x04\0\0\0".to_vec(), "missing fmt"),
         ] {
             let said = read(&bytes, 4, 1);
             assert!(
