@@ -50,8 +50,10 @@ fn header<'a>(inputs: impl Iterator<Item = (&'a str, &'a PortSpec)>) -> String {
     header
 }
 
-/// Appends text as one field, quoted where necessary.
+/// Appends text as one field, quoted where necessary. Invalid UTF-8 becomes U+FFFD.
 fn push_text(text: &[u8], line: &mut Vec<u8>) {
+    let text = String::from_utf8_lossy(text);
+    let text = text.as_bytes();
     if !text.iter().any(|b| matches!(b, b',' | b'"' | b'\n' | b'\r')) {
         return line.extend_from_slice(text);
     }
@@ -200,11 +202,18 @@ mod tests {
 
     #[test]
     fn text_with_commas_is_one_field() {
-        for (text, expected) in
-            [("a.png", "a.png"), ("a,b", "\"a,b\""), ("a\"b", "\"a\"\"b\""), ("a\nb", "\"a\nb\""), ("", "")]
-        {
+        for (text, expected) in [
+            (&b"a.png"[..], "a.png"),
+            (b"a,b", "\"a,b\""),
+            (b"a\"b", "\"a\"\"b\""),
+            (b"a\nb", "\"a\nb\""),
+            (b"", ""),
+            // The first of the two bytes of a letter.
+            (b"a\xc3", "a\u{fffd}"),
+            (b"\xff,", "\"\u{fffd},\""),
+        ] {
             let mut line = Vec::new();
-            push_text(text.as_bytes(), &mut line);
+            push_text(text, &mut line);
             assert_eq!(String::from_utf8(line).unwrap(), expected);
         }
     }
