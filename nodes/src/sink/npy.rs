@@ -67,11 +67,18 @@ impl Npy {
     }
 }
 
-fn spec_of(given: Option<&PortSpec>) -> Result<(&'static str, Vec<usize>), String> {
-    let spec = given.ok_or("its shape is not known while planning")?;
-    let descriptor = descriptor(spec.dtype).ok_or_else(|| format!("{spec} has a type that NumPy does not have"))?;
-    let shape = spec.fixed_shape();
-    shape.map(|shape| (descriptor, shape)).ok_or_else(|| format!("the shape of {spec} varies from message to message"))
+/// Returns descriptor and shape of the messages, or what is wrong with them and a way out.
+fn spec_of(spec: &PortSpec) -> Result<(&'static str, Vec<usize>), (String, String)> {
+    let other = "write it with `kind: jsonl`";
+    let Some(descriptor) = descriptor(spec.dtype) else {
+        let help = format!("{other}; a `cast` node before this one converts the type");
+        return Err((format!("{spec} has a type that NumPy does not have"), help));
+    };
+    let Some(shape) = spec.fixed_shape() else {
+        let help = format!("{other}{}", shape::how_to_fix(spec));
+        return Err((format!("the shape of {spec} varies from message to message"), help));
+    };
+    Ok((descriptor, shape))
 }
 
 impl Node for Npy {
@@ -85,11 +92,8 @@ impl Node for Npy {
         let mut ports = Ports::new().cost(Cost::Medium);
         ports = match given.single() {
             Some(spec) => {
-                if let Err(message) = spec_of(Some(spec)) {
-                    let more = shape::how_to_fix(spec);
-                    errors.input("in", message).help(format!(
-                        "write it with `kind: jsonl`; a `cast` node before this one converts the type{more}"
-                    ));
+                if let Err((message, help)) = spec_of(spec) {
+                    errors.input("in", message).help(help);
                 }
                 ports.input("in", spec.clone())
             }
@@ -101,7 +105,8 @@ impl Node for Npy {
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let given = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
-        let (descriptor, shape) = spec_of(given).map_err(|why| NodeError::input("in", why))?;
+        let given = given.ok_or_else(|| NodeError::input("in", "its shape is not known while planning"))?;
+        let (descriptor, shape) = spec_of(given).map_err(|(why, _)| NodeError::input("in", why))?;
         let mut file = OutputFile::open(cx.folders(), &config.path, config.exists)?;
         file.push(&header(descriptor, 0, &shape));
         Ok(Npy { file, descriptor, shape, items: 0, items_in_header: 0 })

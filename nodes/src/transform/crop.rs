@@ -26,10 +26,11 @@ pub struct Config {
 impl Config {
     /// Describes what of the rectangle is outside an image of this height and width, with the field that says so.
     fn outside(&self, [h, w]: [usize; 2]) -> impl Iterator<Item = (&'static str, String)> {
-        let sides = [("width", "x", self.x, self.width, w, "columns"), ("height", "y", self.y, self.height, h, "rows")];
+        let sides = [("width", "x", self.x, self.width, w, "column"), ("height", "y", self.y, self.height, h, "row")];
         sides.into_iter().filter_map(|(field, first, start, length, most, unit)| {
             let end = start.saturating_add(length);
-            (end > most).then(|| (field, format!("`{first}` + `{field}` is {end}, but the image has {most} {unit}")))
+            let s = if most == 1 { "" } else { "s" };
+            (end > most).then(|| (field, format!("`{first}` + `{field}` is {end}, but the image has {most} {unit}{s}")))
         })
     }
 }
@@ -95,5 +96,9 @@ mod tests {
             let outside: Vec<_> = config.outside([3, 4]).map(|(field, _)| field).collect();
             assert_eq!(outside, expected, "{config:?}");
         }
+        let said: Vec<_> = config(0, 0, 2, 3).outside([2, 1]).map(|(_, message)| message).collect();
+        let expected =
+            ["`x` + `width` is 2, but the image has 1 column", "`y` + `height` is 3, but the image has 2 rows"];
+        assert_eq!(said, expected);
     }
 }
