@@ -1,24 +1,35 @@
 //! Boxes from the output of a YOLO model.
 
+mod layout;
+
 use crate::tensor::boxes::{self, Best, ROW, Row};
+use crate::tensor::{cost, shape};
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
 use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::fmt;
+
+use layout::Sizes;
+
+pub use layout::Layout;
 
 /// Converts the output of a YOLO model, `f32[candidates,numbers]` or `f32[numbers,candidates]`, into `boxes`
 /// `f32[≤max_boxes,6]`: x0, y0, x1, y1, score, class, the highest score first, in pixels of the model's input image.
 ///
 /// Each candidate with a score above `threshold` gives a box for its best class. Many candidates overlap, except with `layout:
 /// v10`: put an `nms` node behind. Of more than `max_boxes` boxes, those with the highest scores are kept.
+///
+/// Where a model gives more numbers, such as the coefficients of masks or the points of a pose, put a `slice` node before that keeps
+/// the numbers of boxes and classes; where its dims are swapped, a `transpose` node with `order: [1, 0]`. Scores are probabilities: an
+/// output with a score above 1.1 is a failed call, because it has another meaning.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// The order of the numbers; by default the only one that the shape of the input allows.
+    /// The order of the numbers; by default the only one that the shape of the input allows. For `v5` it or `classes` is needed, because
+    /// the shape may also be that of a `v8` output with swapped dims.
     pub layout: Option<Layout>,
     /// The number of classes, to decide the layout and to refuse other outputs; by default the number that the shape of the input
-    /// shows.
+    /// shows, if there are more candidates than numbers.
     pub classes: Option<usize>,
     /// Only boxes with a score above this are kept; 0.25 by default.
     #[serde(default = "quarter")]
@@ -31,8 +42,8 @@ pub struct Config {
     pub multi_label: bool,
 }
 
-/// Scoring more elements takes more than 50 µs.
-const HEAVY: usize = 1 << 16;
+/// A score above this is no probability, even if a model in 8 bits has rounded it.
+const MAX_SCORE: f32 = 1.1;
 
 fn quarter() -> f32 {
     0.25
@@ -42,80 +53,20 @@ fn thousand() -> usize {
     1000
 }
 
-/// The order of the numbers in the output of a YOLO model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Layout {
-    /// `f32[candidates,5+classes]`, as YOLOv5, v6 and v7: centre x, centre y, width, height, objectness, a score per class. The
-    /// score of a box is that of the class times the objectness.
-    V5,
-    /// `f32[4+classes,candidates]`, as YOLOv8, v9, v11 and v12: centre x, centre y, width, height, a score per class.
-    V8,
-    /// `f32[candidates,6]`, as YOLOv10: x0, y0, x1, y1, score, class. The model has chosen the boxes itself.
-    V10,
+/// The lengths of the buffers.
+struct Buffers {
+    /// Boxes of an output, at most.
+    boxes: usize,
+    /// Candidates of which the highest score is computed first.
+    highest: usize,
 }
 
-impl Layout {
-    const ALL: [Layout; 3] = [Layout::V5, Layout::V8, Layout::V10];
-
-    /// Returns the dims of candidates and of the numbers of each.
-    fn dims(self) -> [usize; 2] {
-        if self == Layout::V8 { [1, 0] } else { [0, 1] }
-    }
-
-    /// Returns how many of a candidate's numbers are not scores of classes.
-    fn others(self) -> usize {
-        match self {
-            Layout::V5 => 5,
-            Layout::V8 => 4,
-            Layout::V10 => ROW,
-        }
-    }
-
-    /// Returns candidates and classes of a shape, 1 class for [`Layout::V10`]; `None` if the shape has another layout.
-    fn sizes(self, shape: &[Dim; 2], classes: Option<usize>) -> Option<Sizes> {
-        let [candidates, numbers] = self.dims().map(|dim| &shape[dim]);
-        let Dim::Fixed(numbers) = numbers else { return None };
-        let scores = numbers.checked_sub(self.others())?;
-        let fits = match self {
-            Layout::V10 => scores == 0,
-            _ => scores > 0 && classes.is_none_or(|classes| classes == scores),
-        };
-        fits.then(|| Sizes { layout: self, candidates: candidates.max(), classes: scores.max(1) })
-    }
-}
-
-/// The name as written in YAML.
-impl fmt::Display for Layout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Layout::V5 => "v5",
-            Layout::V8 => "v8",
-            Layout::V10 => "v10",
-        })
-    }
-}
-
-/// What a shape says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Sizes {
-    layout: Layout,
-    candidates: Option<usize>,
-    classes: usize,
-}
-
-impl Sizes {
-    /// Returns the layouts that a shape can have: the one of the config, or each for which there are more candidates than numbers.
-    fn of(config: &Config, shape: &[Dim; 2]) -> Vec<Sizes> {
-        let is_likely = |sizes: &Sizes| {
-            let numbers = sizes.layout.others() + sizes.classes;
-            config.layout.is_some()
-                || config.classes.is_some()
-                || sizes.layout == Layout::V10
-                || sizes.candidates.is_none_or(|candidates| candidates > numbers)
-        };
-        let layouts = Layout::ALL.into_iter().filter(|layout| config.layout.is_none_or(|wanted| wanted == *layout));
-        layouts.filter_map(|layout| layout.sizes(shape, config.classes)).filter(is_likely).collect()
+impl Buffers {
+    fn of(config: &Config, sizes: Sizes) -> Self {
+        let candidates = sizes.candidates.unwrap_or(0);
+        let boxes = if config.multi_label { candidates.saturating_mul(sizes.classes) } else { candidates };
+        let needs_highest = sizes.layout == Layout::V8 && !config.multi_label;
+        Buffers { boxes, highest: if needs_highest { candidates } else { 0 } }
     }
 }
 
@@ -139,16 +90,14 @@ fn greater(a: (f32, usize), b: (f32, usize)) -> (f32, usize) {
 
 impl DecodeYolo {
     fn new(config: &Config, sizes: Sizes) -> Self {
-        let candidates = sizes.candidates.unwrap_or(0);
-        let boxes = if config.multi_label { candidates.saturating_mul(sizes.classes) } else { candidates };
-        let needs_highest = sizes.layout == Layout::V8 && !config.multi_label;
+        let buffers = Buffers::of(config, sizes);
         DecodeYolo {
             layout: sizes.layout,
             classes: sizes.classes,
             threshold: config.threshold,
             multi_label: config.multi_label,
-            best: Best::new(config.threshold, config.max_boxes, boxes),
-            highest: Vec::with_capacity(if needs_highest { candidates } else { 0 }),
+            best: Best::new(config.threshold, config.max_boxes, buffers.boxes),
+            highest: Vec::with_capacity(buffers.highest),
         }
     }
 
@@ -237,17 +186,25 @@ impl Node for DecodeYolo {
             }
         }
         let mut ports = Ports::new();
-        let shape = given.single().and_then(|spec| <&[Dim; 2]>::try_from(&spec.shape[..]).ok());
-        let mut most = config.max_boxes;
+        let shape = shape::matrix_dims(given.single());
+        let (mut most, mut memory) = (config.max_boxes, 0);
         if let Some(shape) = shape {
             let spec = PortSpec::new(DType::F32, shape.iter().cloned());
             match &Sizes::of(config, shape)[..] {
                 [] => {
                     let wanted = config.layout.map_or(String::new(), |layout| format!(" {layout}"));
                     let classes = config.classes.map_or(String::new(), |classes| format!(" with {classes} classes"));
-                    errors.input("in", format!("{spec} is not the output of a YOLO{wanted} model{classes}")).help(
-                        "expected f32[candidates,5+classes] (v5), f32[4+classes,candidates] (v8) or f32[candidates,6] (v10)",
+                    let message = format!("{spec} is not the output of a YOLO{wanted} model{classes}");
+                    errors.input("in", message).help(config.advice(shape));
+                }
+                [Sizes { layout: Layout::V5, classes, .. }] if config.layout.is_none() && config.classes.is_none() => {
+                    let message = format!(
+                        "{spec} can be the output of a v5 model with {classes} classes, or of a v8 model with {} and swapped dims",
+                        classes + 1
                     );
+                    errors.at("classes", message).help(format!(
+                        "write `classes: {classes}`, or put a `transpose` node with `order: [1, 0]` before it"
+                    ));
                 }
                 [sizes] => {
                     let Sizes { layout, candidates, classes } = *sizes;
@@ -256,9 +213,10 @@ impl Node for DecodeYolo {
                             .at("multi_label", "a candidate of layout v10 has one class")
                             .help("remove `multi_label`");
                     }
-                    let per_candidate = if config.multi_label { classes } else { 1 };
-                    let boxes = candidates.map(|candidates| candidates.saturating_mul(per_candidate));
-                    most = boxes.map_or(most, |boxes| boxes.min(most));
+                    let buffers = Buffers::of(config, *sizes);
+                    most = candidates.map_or(most, |_| buffers.boxes.min(most));
+                    memory = Best::bytes(config.max_boxes, buffers.boxes)
+                        .saturating_add(buffers.highest.saturating_mul(size_of::<(f32, usize)>()));
                     let classes = if layout == Layout::V10 { String::new() } else { format!(", {classes} classes") };
                     ports = ports.note(format!("{spec} has layout {layout}{classes}"));
                 }
@@ -270,19 +228,18 @@ impl Node for DecodeYolo {
                 }
             }
         }
-        let elements = given.single().and_then(PortSpec::max_elements);
         let shape = shape.cloned().unwrap_or_else(|| ["a", "b"].map(|name| Dim::Symbol(name.into())));
         let ports = ports
             .input("in", PortSpec::new(DType::F32, shape))
             .output("boxes", boxes::spec(most))
-            .cost(if elements.is_some_and(|n| n > HEAVY) { Cost::Heavy } else { Cost::Medium });
+            .memory(memory)
+            .cost(cost::of_spec(given.single()).max(Cost::Medium));
         errors.into_result(ports)
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let spec = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
-        let shape = spec.and_then(|spec| <&[Dim; 2]>::try_from(&spec.shape[..]).ok());
-        match shape.map(|shape| Sizes::of(&config, shape)).as_deref() {
+        match shape::matrix_dims(spec).map(|shape| Sizes::of(&config, shape)).as_deref() {
             Some([sizes]) => Ok(DecodeYolo::new(&config, *sizes)),
             _ => Err(NodeError::input("in", "its layout is not known while planning")),
         }
@@ -297,6 +254,15 @@ impl Transform for DecodeYolo {
         let values = input.body.as_slice()?;
         let candidates = input.body.shape().get(self.layout.dims()[0]).copied().unwrap_or(0);
         self.collect(values, candidates);
+        if let Some((score, _)) = self.best.sorted().first()
+            && *score > MAX_SCORE
+        {
+            let why = format!(
+                "a score is {score}, which is no probability; with masks or poses put a `slice` node before this one, and see \
+                 `explain decode_yolo`"
+            );
+            return Err(NodeError::input("in", why));
+        }
         let mut found = out.loan(input.header())?;
         found.set_len(0, self.best.sorted().len())?;
         self.write(values, candidates, found.as_mut_slice::<f32>()?.as_chunks_mut::<ROW>().0);
@@ -311,36 +277,6 @@ mod tests {
 
     fn config(layout: Option<Layout>, classes: Option<usize>) -> Config {
         Config { layout, classes, threshold: 0.25, max_boxes: 4, multi_label: false }
-    }
-
-    #[test]
-    fn the_shape_decides_the_layout_unless_several_fit() {
-        use Layout::{V5, V8, V10};
-        for (shape, layout, classes, expected) in [
-            ([25200, 85], None, None, &[(V5, 80)][..]),
-            ([84, 8400], None, None, &[(V8, 80)]),
-            ([5, 8400], None, None, &[(V8, 1)]),
-            ([300, 6], None, None, &[(V5, 1), (V10, 1)]),
-            ([300, 6], None, Some(80), &[(V10, 1)]),
-            ([300, 6], Some(V10), None, &[(V10, 1)]),
-            ([300, 6], Some(V5), Some(1), &[(V5, 1)]),
-            ([300, 6], Some(V8), None, &[(V8, 296)]),
-            ([20, 85], None, None, &[(V8, 16)]),
-            ([20, 85], None, Some(80), &[(V5, 80)]),
-            ([20, 20], None, None, &[]),
-            ([84, 8400], None, Some(79), &[]),
-            ([84, 8400], Some(V10), None, &[]),
-            ([8400, 4], Some(V8), None, &[(V8, 8396)]),
-            ([8400, 5], Some(V5), None, &[]),
-            ([0, 0], None, None, &[]),
-        ] {
-            let found: Vec<_> = Sizes::of(&config(layout, classes), &shape.map(Dim::Fixed))
-                .iter()
-                .map(|s| (s.layout, s.classes))
-                .collect();
-            assert_eq!(found, expected, "{shape:?} {layout:?} {classes:?}");
-        }
-        assert_eq!(Sizes::of(&config(None, None), &[Dim::AtMost(300), Dim::AtMost(6)]), []);
     }
 
     /// The expected rows are those of a NumPy implementation of what Ultralytics does before suppression, on the same numbers:
@@ -366,7 +302,8 @@ mod tests {
             (Layout::V8, [8, 4], false, &of_columns[..2]),
             (Layout::V8, [8, 4], true, &of_columns),
         ] {
-            let config = Config { max_boxes: expected.len(), multi_label, ..config(Some(layout), None) };
+            let classes = if layout == Layout::V5 { 3 } else { 4 };
+            let config = Config { max_boxes: expected.len(), multi_label, ..config(Some(layout), Some(classes)) };
             let [sizes] = Sizes::of(&config, &shape.map(Dim::Fixed))[..] else { panic!("{layout}") };
             let mut node = DecodeYolo::new(&config, sizes);
             let candidates = sizes.candidates.unwrap();

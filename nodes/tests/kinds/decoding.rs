@@ -58,9 +58,100 @@ fn boxes_of_a_yolo_model_are_decoded_and_suppressed() {
         &node("layout: v10, multi_label: true, max_boxes: 0, classes: 0"),
         &["remove `multi_label`", "0 is not possible"],
     );
+    refused(
+        &node("").replace("[300, 6]", "[300, 84]"),
+        &["a v5 model with 79 classes, or of a v8 model with 80 and swapped dims", "`classes: 79`", "`order: [1, 0]`"],
+    );
+    refused(&node("classes: 80").replace("[300, 6]", "[116, 300]"), &["`dim: 0` and `to: 84`"]);
     let folder = tempfile::tempdir().unwrap();
     let report = run(folder.path(), &node("layout: v10"));
     assert_eq!(report.metric("z.messages"), Some(2.0));
+    // The coefficients of masks are no scores.
+    let mut rows = rows;
+    rows[5][7] = 1.7;
+    fs::write(folder.path().join("a.npy"), npy("(1, 6, 8)", rows.as_flattened())).unwrap();
+    let report = run(folder.path(), &graph.replace("from: a }", "from: a, on_error: skip }"));
+    assert_eq!(report.failed_calls, 1);
+    assert!(report.failures[0].text.contains("a score is 1.7, which is no probability"), "{:?}", report.failures);
+}
+
+#[test]
+fn a_sound_is_played_as_fast_as_its_frames() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("s.wav"), wav(1, 8_000, &[1; 25])).unwrap();
+    // 25 frames of 125 µs each in messages of ten: the third is shorter, unless it is padded.
+    for (tail, expected) in
+        [("send", [0, 1_250, 2_500, 3_125, 4_375, 5_625]), ("pad", [0, 1_250, 2_500, 3_750, 5_000, 6_250])]
+    {
+        let graph = format!(
+            "\n  a: {{ kind: wav, config: {{ path: s.wav, frames: 10, real_time: true, repeat: 2, tail: {tail} }} }}\n  \
+             z: {{ kind: outlet, from: a }}"
+        );
+        let mut wired = plan(folder.path(), &graph).unwrap().wire().unwrap();
+        let mut outlet = wired.outlet::<limen::Tensor>("z").unwrap();
+        let running = wired.start().unwrap();
+        let mut origins = Vec::new();
+        while let Ok(message) = outlet.recv() {
+            origins.push(message.header().origin.0);
+        }
+        let found: Vec<u64> = origins.iter().map(|origin| (origin - origins[0]) / 1_000).collect();
+        assert_eq!(found, expected, "{tail}: {:?}", running.wait().failures);
+    }
+}
+
+#[test]
+fn a_sound_without_frames_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for (samples, keys, expected) in [
+        (&[][..], "", "has 0 frames at 44100 Hz"),
+        (&[7], ", sample_rate: 16kHz", "has 1 frame at 44100 Hz, none after resampling to 16000 Hz"),
+    ] {
+        fs::write(folder.path().join("s.wav"), wav(1, 44_100, samples)).unwrap();
+        let graph = format!(
+            "\n  a: {{ kind: wav, config: {{ path: s.wav, frames: 10{keys} }} }}\n  z: {{ kind: null, from: a }}"
+        );
+        let Err(problems) = plan(folder.path(), &graph) else { panic!("not refused: {keys}") };
+        assert!(problems.contains(expected), "{problems}");
+    }
+}
+
+#[test]
+fn the_vector_that_is_not_finite_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("n.npy"), npy("(1, 2)", &[1.0, f32::NAN])).unwrap();
+    fs::write(folder.path().join("i.npy"), npy("(1, 2)", &[f32::INFINITY, 0.0])).unwrap();
+    fs::write(folder.path().join("x.npy"), npy("(1, 2)", &[1.0, 2.0])).unwrap();
+    for (a, b, expected) in [("n", "x", "a: "), ("x", "n", "b: "), ("x", "i", "b: "), ("n", "i", "a: ")] {
+        let graph = format!(
+            "\n  p: {{ kind: npy, config: {{ path: {a}.npy }} }}\n  q: {{ kind: npy, config: {{ path: {b}.npy }} }}\n  \
+             c: {{ kind: cosine, inputs: {{ a: p, b: q }}, on_error: skip }}\n  z: {{ kind: null, from: c }}"
+        );
+        let report = run(folder.path(), &graph);
+        let expected = format!("{expected}a vector has elements that are NaN or infinite");
+        assert!(report.failures[0].text.contains(&expected), "{a} {b}: {:?}", report.failures);
+    }
+}
+
+/// What decoders allocate counts.
+#[test]
+fn the_buffers_of_decoders_are_planned() {
+    let folder = tempfile::tempdir().unwrap();
+    let nodes = |kind: &str, shape: &str| {
+        format!(
+            "\n  s: {{ kind: synthetic, config: {{ pattern: noise, shape: {shape}, dtype: f32, count: 1 }} }}\n  \
+             x: {{ {kind}, from: s }}\n  z: {{ kind: null, from: x }}"
+        )
+    };
+    for (kind, shape, least) in [
+        // A score and an index for each candidate, and twice for the best.
+        ("kind: decode_yolo", "[84, 8400]", 8_400 * 16 + 2_000 * 16),
+        ("kind: decode_yolo, config: { multi_label: true, max_boxes: 100000 }", "[84, 8400]", 200_000 * 16),
+        ("kind: nms", "[5000, 6]", 5_000 * 16),
+        ("kind: embeddings", "[9, 1000]", 8_000),
+    ] {
+        let planned = plan(folder.path(), &nodes(kind, shape)).unwrap();
+        assert!(planned.memory().nodes >= least, "{kind}: {}", planned.memory().nodes);
+    }
 }
 
 #[test]

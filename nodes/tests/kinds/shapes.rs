@@ -50,6 +50,38 @@ fn lengths_may_vary_from_message_to_message() {
     check(&[], graph, expected);
 }
 
+#[test]
+fn what_does_not_fit_is_refused_with_the_kind_that_helps() {
+    let names: Vec<String> = (0..17).map(|n| format!("i{n}: a")).collect();
+    let wide = |kind: &str| {
+        format!(
+            "\n  a: {{ kind: synthetic, config: {{ pattern: counter, dtype: f32, count: 1 }} }}\n  \
+             x: {{ {kind}, inputs: {{ {} }} }}",
+            names.join(", ")
+        )
+    };
+    for kind in ["kind: concat", "kind: stack"] {
+        refused(
+            &format!("{}\n  z: {{ kind: null, from: x }}", wide(kind)),
+            &["17 inputs", "at most 16", "another node"],
+        );
+    }
+    refused(&format!("{}\n  z: {{ kind: null, from: x }}", wide("kind: merge")), &["17 inputs", "at most 16"]);
+    refused(&wide("kind: jsonl, config: { path: o.jsonl }"), &["17 inputs", "at most 16"]);
+    let varying = "
+  a: { kind: synthetic, config: { pattern: counter, dtype: f32, count: 5 } }
+  w: { kind: window, config: { length: 3 }, from: a }";
+    for node in ["kind: window, config: { length: 2 }", "kind: npy, config: { path: o.npy }"] {
+        refused(
+            &format!("{varying}\n  x: {{ {node}, from: w }}\n  y: {{ kind: null, from: w }}"),
+            &["`pad` with `to`"],
+        );
+    }
+    let vector =
+        "\n  a: { kind: synthetic, config: { pattern: noise, shape: [6], dtype: f32 } }\n  n: { kind: nms, from: a }";
+    refused(&format!("{vector}\n  z: {{ kind: null, from: n }}"), &["takes f32[n,6]"]);
+}
+
 /// A message that lacks what the config asks for is a failed call, and the next one is taken.
 #[test]
 fn a_message_that_does_not_fit_is_a_failed_call() {

@@ -1,0 +1,181 @@
+//! The order of the numbers, from the shape of an output.
+
+use super::Config;
+use crate::tensor::boxes::ROW;
+use limen::message::Dim;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::fmt;
+
+/// The order of the numbers in the output of a YOLO model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Layout {
+    /// `f32[candidates,5+classes]`, as YOLOv5, v6 and v7: centre x, centre y, width, height, objectness, a score per class. The
+    /// score of a box is that of the class times the objectness.
+    V5,
+    /// `f32[4+classes,candidates]`, as YOLOv8, v9, v11 and v12: centre x, centre y, width, height, a score per class.
+    V8,
+    /// `f32[candidates,6]`, as YOLOv10: x0, y0, x1, y1, score, class. The model has chosen the boxes itself.
+    V10,
+}
+
+impl Layout {
+    pub(super) const ALL: [Layout; 3] = [Layout::V5, Layout::V8, Layout::V10];
+
+    /// Returns the dims of candidates and of the numbers of each.
+    pub(super) fn dims(self) -> [usize; 2] {
+        if self == Layout::V8 { [1, 0] } else { [0, 1] }
+    }
+
+    /// Returns how many of a candidate's numbers are not scores of classes.
+    pub(super) fn others(self) -> usize {
+        match self {
+            Layout::V5 => 5,
+            Layout::V8 => 4,
+            Layout::V10 => ROW,
+        }
+    }
+
+    /// Returns candidates and classes of a shape, 1 class for [`Layout::V10`]; `None` if the shape has another layout.
+    fn sizes(self, shape: &[Dim; 2], classes: Option<usize>) -> Option<Sizes> {
+        let [candidates, numbers] = self.dims().map(|dim| &shape[dim]);
+        let Dim::Fixed(numbers) = numbers else { return None };
+        let scores = numbers.checked_sub(self.others())?;
+        let fits = match self {
+            Layout::V10 => scores == 0,
+            _ => scores > 0 && classes.is_none_or(|classes| classes == scores),
+        };
+        fits.then(|| Sizes { layout: self, candidates: candidates.max(), classes: scores.max(1) })
+    }
+}
+
+/// The name as written in YAML.
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Layout::V5 => "v5",
+            Layout::V8 => "v8",
+            Layout::V10 => "v10",
+        })
+    }
+}
+
+/// What a shape says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sizes {
+    pub(super) layout: Layout,
+    pub(super) candidates: Option<usize>,
+    pub(super) classes: usize,
+}
+
+impl Sizes {
+    /// Returns the layouts that a shape can have, that of the config or any; without `classes` there must be more candidates than numbers.
+    pub(super) fn of(config: &Config, shape: &[Dim; 2]) -> Vec<Sizes> {
+        let is_likely = |sizes: &Sizes| {
+            let numbers = sizes.layout.others() + sizes.classes;
+            config.classes.is_some()
+                || sizes.layout == Layout::V10
+                || sizes.candidates.is_none_or(|candidates| candidates > numbers)
+        };
+        let layouts = config.layouts().filter_map(|layout| layout.sizes(shape, config.classes));
+        layouts.filter(is_likely).collect()
+    }
+}
+
+impl Config {
+    /// Returns the layouts that the config allows.
+    fn layouts(&self) -> impl Iterator<Item = Layout> {
+        Layout::ALL.into_iter().filter(|layout| self.layout.is_none_or(|wanted| wanted == *layout))
+    }
+
+    /// Returns advice for a shape that has no layout.
+    pub(super) fn advice(&self, shape: &[Dim; 2]) -> String {
+        let [rows, columns] = shape.clone();
+        if !Sizes::of(self, &[columns, rows]).is_empty() {
+            return "its dims are swapped: put a `transpose` node with `order: [1, 0]` before it".into();
+        }
+        let longer = self.classes.and_then(|classes| {
+            self.layouts().filter(|layout| *layout != Layout::V10).find_map(|layout| {
+                let ([candidates, numbers], wanted) = (layout.dims(), layout.others().saturating_add(classes));
+                let [most, length] = [candidates, numbers].map(|dim| shape[dim].max());
+                (length > Some(wanted) && most.is_none_or(|most| Some(most) > length)).then(|| {
+                    format!(
+                        "it has more numbers than those of boxes and classes: put a `slice` node with `dim: {numbers}` and `to: {wanted}` \
+                         before it, which keeps those of a {layout} model"
+                    )
+                })
+            })
+        });
+        longer.unwrap_or_else(|| {
+            let hint = if self.classes.is_none() && self.layout != Some(Layout::V10) {
+                "; write `classes` if there are no more candidates than numbers"
+            } else {
+                ""
+            };
+            format!(
+                "expected f32[candidates,5+classes] (v5), f32[4+classes,candidates] (v8) or f32[candidates,6] (v10){hint}"
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(layout: Option<Layout>, classes: Option<usize>) -> Config {
+        Config { layout, classes, threshold: 0.25, max_boxes: 4, multi_label: false }
+    }
+
+    #[test]
+    fn the_shape_decides_the_layout_unless_several_fit() {
+        use Layout::{V5, V8, V10};
+        for (shape, layout, classes, expected) in [
+            ([25200, 85], None, None, &[(V5, 80)][..]),
+            ([84, 8400], None, None, &[(V8, 80)]),
+            ([5, 8400], None, None, &[(V8, 1)]),
+            ([300, 6], None, None, &[(V5, 1), (V10, 1)]),
+            ([300, 6], None, Some(80), &[(V10, 1)]),
+            ([300, 6], Some(V10), None, &[(V10, 1)]),
+            ([300, 6], Some(V5), Some(1), &[(V5, 1)]),
+            ([300, 6], Some(V8), None, &[]),
+            ([300, 6], Some(V8), Some(296), &[(V8, 296)]),
+            ([20, 85], None, None, &[(V8, 16)]),
+            ([20, 85], None, Some(80), &[(V5, 80)]),
+            ([20, 20], None, None, &[]),
+            ([84, 8400], None, Some(79), &[]),
+            ([84, 8400], Some(V10), None, &[]),
+            ([8400, 84], Some(V8), None, &[]),
+            ([8400, 5], Some(V5), None, &[]),
+            ([0, 0], None, None, &[]),
+        ] {
+            let found: Vec<_> = Sizes::of(&config(layout, classes), &shape.map(Dim::Fixed))
+                .iter()
+                .map(|s| (s.layout, s.classes))
+                .collect();
+            assert_eq!(found, expected, "{shape:?} {layout:?} {classes:?}");
+        }
+        assert_eq!(Sizes::of(&config(None, None), &[Dim::AtMost(300), Dim::AtMost(6)]), []);
+    }
+
+    #[test]
+    fn the_advice_for_another_shape_names_the_node_that_helps() {
+        use Layout::{V5, V8, V10};
+        for (shape, layout, classes, expected) in [
+            ([116, 8400], None, Some(80), "`dim: 0` and `to: 84`"),
+            ([56, 8400], Some(V8), Some(1), "`dim: 0` and `to: 5`"),
+            ([25200, 117], None, Some(80), "`dim: 1` and `to: 85`"),
+            ([8400, 84], None, Some(80), "`transpose`"),
+            ([8400, 84], Some(V8), None, "`transpose`"),
+            ([85, 25200], Some(V5), None, "`transpose`"),
+            ([6, 300], Some(V10), None, "`transpose`"),
+            ([84, 8400], None, Some(90), "expected f32[candidates,5+classes]"),
+            ([20, 20], None, None, "write `classes` if"),
+            ([84, 8400], None, Some(usize::MAX), "expected f32[candidates,5+classes]"),
+        ] {
+            let advice = config(layout, classes).advice(&shape.map(Dim::Fixed));
+            assert!(advice.contains(expected), "{shape:?} {layout:?} {classes:?}: {advice}");
+        }
+    }
+}
