@@ -7,7 +7,7 @@ use crate::weights::{Encoding, FileTensor, read, tensors, whole};
 use limen::backend::BackendError;
 use limen::files::InputFile;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// The description of a model or a file of weights; as JSON it is a manifest.
@@ -36,9 +36,18 @@ pub struct Inspection {
     /// Weights.
     #[serde(default)]
     pub tensors: Vec<Stored>,
-    /// The nodes of a model; not part of a manifest.
+    /// What else is known of a model.
     #[serde(skip)]
+    pub(crate) details: Details,
+}
+
+/// What is read of a model, but is no part of a manifest.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Details {
     pub(crate) ops: Vec<Op>,
+    pub(crate) metadata: BTreeMap<String, String>,
+    /// The ports of outputs whose lengths depend on values.
+    pub(crate) value_shaped: BTreeSet<String>,
 }
 
 /// An input or output of a model, and its port.
@@ -107,7 +116,7 @@ pub fn inspect(path: &Path) -> Result<Inspection, BackendError> {
         outputs: Vec::new(),
         operators: BTreeMap::new(),
         tensors: stored.collect(),
-        ops: Vec::new(),
+        details: Details::default(),
     })
 }
 
@@ -133,6 +142,7 @@ impl Inspection {
             shape: weight.dims.clone(),
             file: weight.external.as_ref().map(|external| external.file.clone()),
         });
+        let value_shaped = outline.outputs.iter().filter(|output| output.depends_on_values);
         Inspection {
             format: "onnx".into(),
             sha256: outline.sha256.clone(),
@@ -142,8 +152,22 @@ impl Inspection {
             outputs: outputs.collect(),
             operators,
             tensors: tensors.collect(),
-            ops: outline.ops.clone(),
+            details: Details {
+                ops: outline.ops.clone(),
+                metadata: outline.metadata.clone(),
+                value_shaped: value_shaped.map(|output| output.port.clone()).collect(),
+            },
         }
+    }
+
+    /// Returns a text that the exporter of a model left in it, such as the symbols that it reads. At most 1 MiB of them is kept.
+    pub fn metadata(&self, key: &str) -> Option<&str> {
+        self.details.metadata.get(key).map(String::as_str)
+    }
+
+    /// Whether the lengths of an output of a model depend on the values of its inputs, as behind `NonZero`.
+    pub fn depends_on_values(&self, port: &str) -> bool {
+        self.details.value_shaped.contains(port)
     }
 
     /// Returns the total number of elements in all tensors.
@@ -243,6 +267,7 @@ pub(crate) fn read_manifest(file: &mut InputFile) -> Result<Inspection, String> 
 mod tests {
     use super::*;
     use crate::base::BackendOptions;
+    use crate::onnx::test_models::field;
     use crate::plan::Dispatch;
     use limen::message::DType;
 
@@ -260,6 +285,31 @@ mod tests {
         let (_, rten) = dispatch.iter().find(|(name, _)| *name == "rten").unwrap();
         let is_known = matches!(rten, Dispatch::Known { unsupported, .. } if unsupported.is_empty());
         assert_eq!(is_known, cfg!(feature = "rten"), "{rten:?}");
+    }
+
+    #[test]
+    fn notes_of_the_exporter_are_kept_if_they_are_text_within_the_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.onnx");
+        let long = vec![b'x'; (1 << 20) + 1];
+        let cases: [(&[u8], &[u8], Option<&str>); 4] = [
+            (b"character", "a\nä".as_bytes(), Some("a\nä")),
+            (b"character", b"\xff", None),
+            (b"other", b"a", None),
+            (b"character", &long, None),
+        ];
+        for (key, value, expected) in cases {
+            let mut bytes = std::fs::read(digits()).unwrap();
+            bytes.extend(field(14, &[field(1, key), field(2, value)].concat()));
+            std::fs::write(&path, &bytes).unwrap();
+            let found = inspect(&path).unwrap();
+            assert_eq!(found.metadata("character"), expected, "{key:?}");
+            assert_eq!(found.differences(&Inspection { details: Details::default(), ..found.clone() }).len(), 0);
+            // Damage in it is found, as everywhere in the file.
+            bytes.truncate(bytes.len() - 1);
+            std::fs::write(&path, &bytes).unwrap();
+            assert!(inspect(&path).is_err());
+        }
     }
 
     #[test]

@@ -57,7 +57,7 @@ pub use plan::{
     Choice, Config, ConstantConfig, Dispatch, Guard, Load, MaxConfig, Require, RequireMemory, ShadowConfig,
     StateConfig, VerifyConfig,
 };
-pub use record::{RecordRequest, record_case};
+pub use record::{RecordRequest, RecordedCase, record_case};
 pub use verify::{Case, CaseError, Tolerance};
 pub use weights::{Encoding, Quantize, Quantized, Slice, WeightConfig, WeightTransform, Weights};
 

@@ -16,14 +16,29 @@ pub struct RecordRequest {
     pub states: Vec<(String, String)>,
     /// The numbers of inputs that have one value in every call.
     pub constants: BTreeMap<String, f64>,
+    /// The greatest lengths of outputs whose lengths depend on values, as in the config of a node.
+    pub max: BTreeMap<String, Vec<usize>>,
 }
 
-/// Calls a model on ONNX Runtime with numbers from 0 to 1, and ones for whole numbers, and returns the `.npz` of its inputs and
-/// outputs, for `verify: { case: … }`.
+/// A case that was recorded.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RecordedCase {
+    /// The `.npz` of inputs and outputs, for `verify: { case: … }`: the calls before the first whose outputs have other lengths.
+    /// `None` if an output has no elements.
+    pub npz: Option<Vec<u8>>,
+    /// The greatest length that a call gave, of each output with lengths that vary.
+    pub longest: BTreeMap<String, usize>,
+}
+
+/// Calls a model on ONNX Runtime with numbers from 0 to 1, and ones for whole numbers, and returns its inputs and outputs.
 ///
 /// # Errors
 /// When this program or machine has no ONNX Runtime, or it does not run the model.
-pub fn record_case(model: &Path, request: &RecordRequest, options: &BackendOptions) -> Result<Vec<u8>, BackendError> {
+pub fn record_case(
+    model: &Path,
+    request: &RecordRequest,
+    options: &BackendOptions,
+) -> Result<RecordedCase, BackendError> {
     #[cfg(feature = "ort")]
     return on_ort::record(model, request, options);
     #[cfg(not(feature = "ort"))]
@@ -35,12 +50,13 @@ pub fn record_case(model: &Path, request: &RecordRequest, options: &BackendOptio
 
 #[cfg(feature = "ort")]
 mod on_ort {
-    use super::{BackendOptions, RecordRequest};
+    use super::{BackendOptions, RecordRequest, RecordedCase};
     use crate::backend::{Ort, OrtRuntime};
     use crate::base::{Access, caught};
     use crate::onnx::{Constant, ModelState, OnnxLane, OnnxModel, Runtime};
     use limen::backend::{Backend, BackendError, BatchMut, BatchRef, Prepared, Session, TensorSpec};
     use limen::message::{DType, Dim};
+    use std::collections::BTreeMap;
     use std::io::{Cursor, Write};
     use std::path::Path;
     use zip::write::SimpleFileOptions;
@@ -51,18 +67,31 @@ mod on_ort {
     /// An array of the case: its spec, and the items so far.
     struct Array {
         spec: TensorSpec,
+        /// The shape of the largest item.
+        most: Vec<usize>,
+        /// The shape of the newest item.
         item: Vec<usize>,
         bytes: Vec<u8>,
     }
 
     impl Array {
         fn of(spec: &TensorSpec) -> Array {
-            let item = spec.shape.iter().map(|dim| dim.max().unwrap_or(1)).collect();
-            Array { spec: spec.clone(), item, bytes: Vec::new() }
+            let most: Vec<usize> = spec.shape.iter().map(|dim| dim.max().unwrap_or(1)).collect();
+            Array { spec: spec.clone(), item: most.clone(), most, bytes: Vec::new() }
         }
 
-        fn item_bytes(&self) -> usize {
-            self.item.iter().product::<usize>() * self.spec.dtype.size()
+        fn bytes_of(&self, item: &[usize]) -> usize {
+            item.iter().product::<usize>() * self.spec.dtype.size()
+        }
+
+        fn most_bytes(&self) -> usize {
+            self.bytes_of(&self.most)
+        }
+
+        /// Returns the greatest length of the newest item, of the dims that vary.
+        fn longest(&self) -> Option<usize> {
+            let dims = std::iter::zip(&self.item, &self.spec.shape);
+            dims.filter(|(_, dim)| matches!(dim, Dim::AtMost(_))).map(|(length, _)| *length).max()
         }
     }
 
@@ -70,7 +99,7 @@ mod on_ort {
         path: &Path,
         request: &RecordRequest,
         options: &BackendOptions,
-    ) -> Result<Vec<u8>, BackendError> {
+    ) -> Result<RecordedCase, BackendError> {
         OrtRuntime::probe(options)?;
         let fixed =
             |(port, shape): (&String, &Vec<usize>)| (port.clone(), shape.iter().copied().map(Dim::Fixed).collect());
@@ -86,6 +115,7 @@ mod on_ort {
             shapes: request.shapes.iter().map(fixed).collect(),
             states: request.states.iter().map(state).collect(),
             constants: request.constants.iter().map(constant).collect(),
+            max: request.max.clone(),
             one_item: true,
             options: options.clone(),
             ..OnnxModel::default()
@@ -95,15 +125,17 @@ mod on_ort {
         let (mut lane, mut noise) = (OnnxLane::default(), 1u32);
         let arrays = |specs: &[TensorSpec]| -> Vec<Array> { specs.iter().map(Array::of).collect() };
         let (mut inputs, mut outputs) = (arrays(&prepared.signature().inputs), arrays(&prepared.signature().outputs));
-        let item_bytes: usize = inputs.iter().chain(&outputs).map(Array::item_bytes).sum();
+        let item_bytes: usize = inputs.iter().chain(&outputs).map(Array::most_bytes).sum();
         let items = request.items.min(MAX_BYTES / item_bytes.max(1));
         if items == 0 {
             let why = format!("one item has {item_bytes} bytes; a case has at most {MAX_BYTES}");
             return Err(BackendError::Unsupported(why));
         }
+        let (mut longest, mut kept, mut is_kept) = (BTreeMap::new(), 0, true);
+        let mut lengths: Option<Vec<Vec<usize>>> = None;
         for _ in 0..items {
             for input in &mut inputs {
-                let (begin, bytes) = (input.bytes.len(), input.item_bytes());
+                let (begin, bytes) = (input.bytes.len(), input.most_bytes());
                 input.bytes.resize(begin + bytes, 0);
                 let is_whole = Access::for_dtype(input.spec.dtype).holds_only_whole();
                 let numbers = std::iter::repeat_with(|| {
@@ -114,30 +146,49 @@ mod on_ort {
                 Access::for_dtype(input.spec.dtype).write(numbers, &mut input.bytes[begin..]);
             }
             for output in &mut outputs {
-                let bytes = output.bytes.len() + output.item_bytes();
+                let bytes = output.bytes.len() + output.most_bytes();
                 output.bytes.resize(bytes, 0);
+                output.item.clone_from(&output.most);
             }
             let given = inputs.iter().map(|array| BatchRef {
                 dtype: array.spec.dtype,
                 shape: &array.item,
-                bytes: &array.bytes[array.bytes.len() - array.item_bytes()..],
+                bytes: &array.bytes[array.bytes.len() - array.most_bytes()..],
             });
             let given: Vec<BatchRef<'_>> = given.collect();
             let taken = outputs.iter_mut().map(|array| {
-                let begin = array.bytes.len() - array.item_bytes();
-                let Array { spec, item, bytes } = array;
+                let begin = array.bytes.len() - array.most_bytes();
+                let Array { spec, item, bytes, .. } = array;
                 BatchMut { dtype: spec.dtype, shape: item, bytes: &mut bytes[begin..] }
             });
             let mut taken: Vec<BatchMut<'_>> = taken.collect();
             caught(|| session.infer_one(&given, &mut taken, &mut lane)).map_err(BackendError::Call)??;
+            for output in &outputs {
+                if let Some(length) = output.longest() {
+                    let most = longest.entry(output.spec.name.clone()).or_insert(0);
+                    *most = length.max(*most);
+                }
+            }
+            let given: Vec<Vec<usize>> = outputs.iter().map(|output| output.item.clone()).collect();
+            is_kept &= *lengths.get_or_insert_with(|| given.clone()) == given;
+            kept += usize::from(is_kept);
+            for array in inputs.iter_mut().chain(&mut outputs) {
+                let used = if is_kept { array.bytes_of(&array.item) } else { 0 };
+                array.bytes.truncate(array.bytes.len() - array.most_bytes() + used);
+            }
         }
-        write(items, inputs.iter().chain(&outputs))
+        for (output, lengths) in std::iter::zip(&mut outputs, lengths.unwrap_or_default()) {
+            output.item = lengths;
+        }
+        let is_empty = outputs.iter().any(|output| output.item.contains(&0));
+        let npz = (!is_empty).then(|| write(kept, inputs.iter().chain(&outputs))).transpose()?;
+        Ok(RecordedCase { npz, longest })
     }
 
     fn write<'a>(items: usize, arrays: impl Iterator<Item = &'a Array>) -> Result<Vec<u8>, BackendError> {
         let failed = |error: &dyn std::fmt::Display| BackendError::Call(format!("the case cannot be written: {error}"));
         let mut npz = zip::ZipWriter::new(Cursor::new(Vec::new()));
-        for Array { spec, item, bytes } in arrays {
+        for Array { spec, item, bytes, .. } in arrays {
             let descriptor = match spec.dtype {
                 DType::F16 => "<f2",
                 DType::F32 => "<f4",
@@ -159,5 +210,38 @@ mod on_ort {
             npz.write_all(&header).and_then(|()| npz.write_all(bytes)).map_err(|error| failed(&error))?;
         }
         npz.finish().map(Cursor::into_inner).map_err(|error| failed(&error))
+    }
+}
+
+#[cfg(all(test, feature = "ort"))]
+mod tests {
+    use super::*;
+    use crate::inspect::inspect;
+    use crate::onnx::test_models::model;
+    use rten_onnx::onnx::DataType as D;
+
+    /// The model gives the places of three numbers from 0 to 1 that do not become 0.
+    #[test]
+    fn outputs_of_other_lengths_end_a_case() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.onnx");
+        let io = (&[("x", D::FLOAT, &["1", "3"][..])], &[("y", D::INT64, &["k", "2"][..])]);
+        let shapes = |items, places| Some([("x", vec![items, 3]), ("y", vec![items, places, 2])]);
+        for (rounded, expected, longest) in [("Ceil", shapes(8, 3), 3), ("Round", shapes(2, 1), 2), ("Floor", None, 0)]
+        {
+            let nodes = [&format!("a = {rounded} x"), "b = NonZero a", "y = Transpose b perm=1,0"];
+            std::fs::write(&path, model(io.0, io.1, &[], &nodes)).unwrap();
+            let max = BTreeMap::from([("y".to_string(), vec![100])]);
+            let request = RecordRequest { items: 8, max, ..RecordRequest::default() };
+            let found = record_case(&path, &request, &BackendOptions::default()).unwrap();
+            let items = found.npz.map(|npz| {
+                let case = folder.path().join("case.npz");
+                std::fs::write(&case, npz).unwrap();
+                let arrays = inspect(&case).unwrap().tensors;
+                arrays.into_iter().map(|array| (array.name, array.shape)).collect::<Vec<_>>()
+            });
+            let expected = expected.map(|shapes| shapes.map(|(name, shape)| (name.to_string(), shape)).to_vec());
+            assert_eq!((items, found.longest["y"]), (expected, longest), "{rounded}");
+        }
     }
 }

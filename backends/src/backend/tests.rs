@@ -297,7 +297,7 @@ fn contradictory_models_are_refused<R: Runtime>() {
     let error = prepare_bytes::<R>(model(&[x], &[y], &[], &many), &[]).unwrap_err().to_string();
     assert!(error.contains("it has 40001 nodes; at most 32768 are possible"), "{error}");
     let plain = model(&[x], &[y], &[floats("w", &[2], &[1.0, 2.0])], add);
-    // Appended to the file: functions of a model, sparse weights of its graph.
+    // Functions of a model, sparse weights of its graph.
     let sparse = field(15, &field(1, &field(8, b"s")));
     for (more, what) in [
         (field(25, &field(1, b"twice")), "it defines functions (1), the first is `twice`"),

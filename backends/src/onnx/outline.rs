@@ -32,6 +32,8 @@ pub struct Outline {
     pub weights: Vec<Weight>,
     /// The version of the standard ONNX operator set.
     pub opset: i64,
+    /// Notes of the exporter by key, such as the symbols that a model reads; texts of at most 1 MiB in all.
+    pub metadata: BTreeMap<String, String>,
     /// The SHA-256 of its file, in hexadecimal digits.
     pub sha256: String,
     /// The files beside it that hold its weights, with the SHA-256 of each.
@@ -79,7 +81,7 @@ impl Outline {
                 return Err(BackendError::Model(why));
             }
         };
-        let wire::Model { graph, opsets, functions, .. } = model;
+        let wire::Model { graph, opsets, functions, metadata, .. } = model;
         if let Some(first) = functions.first() {
             let why = format!(
                 "it defines functions ({}), the first is `{}`; inline them with `onnx.inliner.inline_local_functions`",
@@ -112,6 +114,7 @@ impl Outline {
             depth,
             weights: constants,
             opset: opsets.iter().find(opset).map_or(0, |o| o.version),
+            metadata: texts(&metadata),
             sha256: sha256(file),
             files: BTreeMap::new(),
             value_shaped: None,
@@ -198,6 +201,23 @@ impl Outline {
         let symbols = lengths.into_iter().map(|(symbol, (length, _))| (symbol.to_string(), length.clone())).collect();
         if wrong.is_empty() { Ok(BoundShapes { items, symbols }) } else { Err(wrong) }
     }
+}
+
+/// The most metadata that is kept of a model, in bytes.
+const MAX_METADATA: usize = 1 << 20;
+
+/// Returns those entries that are text, as long as there is room.
+fn texts(metadata: &[wire::Metadata]) -> BTreeMap<String, String> {
+    let mut room = MAX_METADATA;
+    let text = |bytes: &Bytes| std::str::from_utf8(bytes).ok().map(str::to_string);
+    let kept = metadata.iter().filter_map(|entry| {
+        // An entry takes memory even if it is empty.
+        let left = room.checked_sub(entry.key.len() + entry.value.len() + size_of::<(String, String)>())?;
+        let kept = (text(&entry.key)?, text(&entry.value)?);
+        room = left;
+        Some(kept)
+    });
+    kept.collect()
 }
 
 /// Whether an output is a tensor, as far as it says.

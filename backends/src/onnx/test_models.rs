@@ -123,6 +123,14 @@ pub(crate) fn model_of_opset(
     model.write_buf().unwrap()
 }
 
+/// A protobuf field, to be appended to a file.
+pub(crate) fn field(number: u32, content: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    prost::encoding::encode_key(number, prost::encoding::WireType::LengthDelimited, &mut bytes);
+    prost::encoding::encode_varint(content.len() as u64, &mut bytes);
+    [&bytes, content].concat()
+}
+
 /// Adds an `If` to a model; both its branches are the graph of another model.
 #[cfg(feature = "rten")]
 pub(crate) fn branches(outer: Vec<u8>, inner: &[u8]) -> Vec<u8> {

@@ -13,9 +13,20 @@ pub(super) struct Model {
     pub(super) graph: Option<Graph>,
     #[prost(message, repeated, tag = "8")]
     pub(super) opsets: Vec<OpSet>,
+    #[prost(message, repeated, tag = "14")]
+    pub(super) metadata: Vec<Metadata>,
     /// Only their names: models with functions are refused.
     #[prost(message, repeated, tag = "25")]
     pub(super) functions: Vec<Function>,
+}
+
+/// A key and its value, which no runtime reads: slices of the file, which need not be text.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Metadata {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub(super) key: Bytes,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub(super) value: Bytes,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

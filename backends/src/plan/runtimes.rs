@@ -47,7 +47,7 @@ impl Inspection {
     /// Returns the nodes that a backend computes otherwise than ONNX.
     pub(crate) fn deviating(&self, options: &BackendOptions) -> Vec<Op> {
         let candidates = all_runtimes(options);
-        let found = candidates.iter().flat_map(|candidate| candidate.deviations(&self.ops));
+        let found = candidates.iter().flat_map(|candidate| candidate.deviations(&self.details.ops));
         found.map(|(op, _)| op.clone()).collect()
     }
 
@@ -57,7 +57,7 @@ impl Inspection {
         let operators = self.operators.keys().map(String::as_str);
         all_runtimes(options)
             .iter()
-            .map(|candidate| (candidate.name, candidate.dispatch(operators.clone(), &self.ops)))
+            .map(|candidate| (candidate.name, candidate.dispatch(operators.clone(), &self.details.ops)))
             .collect()
     }
 }

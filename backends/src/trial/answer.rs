@@ -3,8 +3,7 @@
 use super::limits::{Calls, RequestedLimits};
 use super::request::{AnyPath, GREETING, OUT_OF_MEMORY, ReadError, Reply, Request, RequestedNode, Task};
 use crate::base::{BackendOptions, caught};
-use crate::inspect::{Inspection, inspect};
-use crate::onnx::Op;
+use crate::inspect::{Details, Inspection, inspect};
 use crate::plan::{Config, choose};
 use crate::steps::{Record, Steps, TrialProgress};
 use limen::Folders;
@@ -142,10 +141,10 @@ fn perform(request: &Request, memory: MemoryFiles) -> Value {
         }
         Task::Inspect(path) => {
             send(&Reply::Doing { runtime: None, what: "was read".into() });
-            let found: Result<(Inspection, Vec<Op>), ReadError> = match caught(|| inspect(&path.path())) {
+            let found: Result<(Inspection, Details), ReadError> = match caught(|| inspect(&path.path())) {
                 Ok(Ok(found)) => {
-                    let deviating = found.deviating(&request.options());
-                    Ok((found, deviating))
+                    let details = Details { ops: found.deviating(&request.options()), ..found.details.clone() };
+                    Ok((found, details))
                 }
                 Ok(Err(error)) => Err(ReadError::from(error)),
                 Err(panic) => Err(ReadError::Model(panic)),

@@ -4,8 +4,7 @@ use super::process::{decode, run_trial};
 use super::program::program;
 use super::request::{AnyPath, ReadError, Request, Task};
 use crate::base::{BackendOptions, caught};
-use crate::inspect::Inspection;
-use crate::onnx::Op;
+use crate::inspect::{Details, Inspection};
 use limen::backend::BackendError;
 use limen::catch_panic;
 use limen::files::MemoryFiles;
@@ -30,8 +29,8 @@ pub fn inspect(path: &Path, trials: &Trials) -> Result<Inspection, BackendError>
     let size = path.metadata().map_or(0, |about| about.len());
     let memory = MemoryFiles::default();
     let request = Request::new(trials, &options, size, &memory, Task::Inspect(AnyPath::new(path)));
-    match run_trial(&program, &request, &memory).and_then(decode::<Result<(Inspection, Vec<Op>), ReadError>>) {
-        Ok(Ok((found, ops))) => Ok(Inspection { ops, ..found }),
+    match run_trial(&program, &request, &memory).and_then(decode::<Result<(Inspection, Details), ReadError>>) {
+        Ok(Ok((found, details))) => Ok(Inspection { details, ..found }),
         Ok(Err(error)) => Err(error.into()),
         Err(died) => Err(BackendError::Model(format!("{}; {}", died.sentence("it"), died.help))),
     }

@@ -78,7 +78,7 @@ impl Request {
 pub(super) enum Task {
     /// Plan a node; the answer is a `Result<Record, PlanErrors>`.
     Plan(RequestedNode),
-    /// Inspect a file; the answer is a `Result<(Inspection, Vec<Op>), ReadError>`, with the operators that deviate somewhere.
+    /// Inspect a file; the answer is a `Result<(Inspection, Details), ReadError>`, with only the operators that deviate somewhere.
     Inspect(AnyPath),
 }
 
