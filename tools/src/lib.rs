@@ -50,7 +50,7 @@ pub use command::plan::{plan_json, show_plan, show_why};
 pub use command::problems::show_problems;
 pub use command::program::main;
 pub use command::schema::schema;
-pub use command::starter::{begin, begin_with_model};
+pub use command::starter::{begin, begin_with_models};
 pub use dump::hgrm::percentile_text;
 pub use dump::hlog::write_hlog;
 pub use dump::run_info::{GraphFile, RunInfo, WorkerInfo};

@@ -138,15 +138,15 @@ pub enum Verb {
         #[arg(value_name = "SHELL")]
         shell: clap_complete::Shell,
     },
-    /// Write a starter graph into a new folder, or a graph that runs a model
+    /// Write a starter graph into a new folder, or a graph that runs a model, or two in a chain
     New {
         /// The folder, which must not exist yet
         #[arg(value_name = "FOLDER")]
         folder: PathBuf,
         /// An ONNX model, which is copied into the folder: the graph runs it, with what its file says about inputs, states and
-        /// outputs
+        /// outputs. Given twice, the first finds text or objects in an image, and the second reads each of them
         #[arg(long, value_name = "FILE")]
-        model: Option<PathBuf>,
+        model: Vec<PathBuf>,
         /// Where the messages of the model's graph come from; by default what fits its first input
         #[arg(long, value_name = "KIND", requires = "model")]
         input: Option<InputKind>,

@@ -10,7 +10,7 @@ use super::kinds::{kinds_json, show_kinds};
 use super::model_starter::InputKind;
 use super::run::Run;
 use super::schema::schema;
-use super::starter::{begin, begin_with_model};
+use super::starter::{begin, begin_with_models};
 use crate::report::exit_code::REFUSED;
 use crate::terminal::log::print_error;
 use crate::terminal::stdout::Stdout;
@@ -93,7 +93,7 @@ pub fn main(registry: Registry) -> ExitCode {
         }
         Some(Verb::Schema) => Stdout::default().print(&format!("{:#}\n", schema(&registry)), 0),
         Some(Verb::New { folder, model, input, onnxruntime }) => {
-            match begin_graph(folder, model.as_deref(), *input, onnxruntime.clone(), registry) {
+            match begin_graph(folder, model, *input, onnxruntime.clone(), registry) {
                 Ok(text) => Stdout::default().print(&text, 0),
                 Err(error) => {
                     print_error(&format!("limen-run: {}: {error}", one_line(&folder.to_string_lossy())));
@@ -138,22 +138,21 @@ fn with_library(registry: &Registry, library: Option<PathBuf>) -> BackendOptions
 /// Writes a new graph, and returns what to do next.
 fn begin_graph(
     folder: &Path,
-    model: Option<&Path>,
+    models: &[PathBuf],
     input: Option<InputKind>,
     onnxruntime: Option<PathBuf>,
     registry: Registry,
 ) -> std::io::Result<String> {
-    let (path, unrecorded) = match model {
-        None => (begin(folder)?, None),
-        Some(model) => {
-            let options = with_library(&registry, onnxruntime);
-            begin_with_model(folder, model, input, registry, &Trials::default(), &options)?
-        }
+    let (path, notes) = if models.is_empty() {
+        (begin(folder)?, Vec::new())
+    } else {
+        let options = with_library(&registry, onnxruntime);
+        begin_with_models(folder, models, input, registry, &Trials::default(), &options)?
     };
     let path = path.display();
     let mut text = format!("{path}\n\n");
-    if let Some(why) = unrecorded {
-        paragraph(&mut text, "no case was recorded: ", &why);
+    for note in notes {
+        paragraph(&mut text, "note: ", &note);
         text.push('\n');
     }
     Ok(text + &format!("limen-run {path}\nlimen-run {path} --plan\n"))

@@ -1,0 +1,269 @@
+//! A graph for two models: the first finds parts of an image, the second reads each.
+
+use super::given::{Frame, items};
+use super::model::{Model, Output, Side};
+use super::nodes::Nodes;
+use super::{InputKind, Tried};
+use limen_backends::RecordRequest;
+
+/// Height and width for images in which text is found, where the model leaves them open.
+const PAGE: [usize; 2] = [640, 640];
+/// Those of a line of text: long ones are not squeezed.
+const LINE: [usize; 2] = [48, 800];
+/// Those of other parts.
+const PART: [usize; 2] = [224, 224];
+/// The most parts of an image.
+const PARTS: usize = 100;
+
+/// How the output of the first model becomes boxes.
+#[derive(Clone, Copy)]
+enum Found {
+    /// A map of the probability of text.
+    Text,
+    /// The boxes of a YOLO model, with their layout.
+    Boxes(&'static str),
+}
+
+/// What the second model says of a part.
+#[derive(Clone, Copy)]
+enum Read {
+    /// The scores of this many symbols, step by step.
+    Text(usize),
+    /// The scores of classes.
+    Class,
+    Other,
+}
+
+/// A model with one image as input.
+struct ImageModel<'a> {
+    model: &'a Model,
+    input: &'a Side,
+}
+
+impl<'a> ImageModel<'a> {
+    fn of(model: &'a Model) -> Option<Self> {
+        match &model.inputs[..] {
+            [input] if input.image_dims().is_some() => Some(ImageModel { model, input }),
+            _ => None,
+        }
+    }
+
+    /// Adds the model behind its pixels.
+    fn add(&self, nodes: &mut Nodes, name: &str, frame: Frame, pixels: &str, tried: &Tried) -> String {
+        let port = self.input.port.clone();
+        let inputs = [format!("{port}: {pixels}")];
+        let shape = frame.shape();
+        let request =
+            RecordRequest { items: items(&shape), shapes: [(port, shape)].into(), ..RecordRequest::default() };
+        nodes.infer(name, self.model, &inputs, request, tried)
+    }
+}
+
+/// Adds the nodes of a chain.
+///
+/// # Errors
+/// When the models do not fit each other; with what they have and what is expected.
+pub(super) fn chain(
+    nodes: &mut Nodes,
+    first: &Model,
+    second: &Model,
+    asked: Option<InputKind>,
+    tried: &Tried,
+) -> Result<(), String> {
+    if matches!(asked, Some(InputKind::Wav | InputKind::Npy)) {
+        return Err("two models take images: leave `--input` out, or write `images` or `camera`".into());
+    }
+    let (detector, output, found) = detector(first)?;
+    let (reader, read) = reader(second)?;
+
+    let sides = if matches!(found, Found::Text) { PAGE } else { tried.sides };
+    let Some(frame) = Frame::of(detector.input, sides) else { return Err(wrong_first(first)) };
+    let line = if matches!(read, Read::Text(_)) { LINE } else { PART };
+    let Some(part) = Frame::of(reader.input, line) else { return Err(wrong_second(second)) };
+
+    let camera = nodes.images(asked, frame.channels);
+    let is_text = matches!((found, read), (Found::Text, _) | (_, Read::Text(_)));
+    // Models that read text are trained on images as OpenCV reads them.
+    let bgr = if is_text && frame.channels == 3 {
+        let about = "a guess: most models for text take blue before red";
+        nodes.add("bgr", about, "colour", "to: bgr", &format!("from: {camera}"))
+    } else {
+        camera.clone()
+    };
+    let boxes = match found {
+        Found::Text => find_text(nodes, &detector, frame, output, &bgr, tried),
+        Found::Boxes(layout) => {
+            let scaled = nodes.scaled(frame, true, &camera);
+            let pixels = nodes.pixels("pixels", detector.input, frame, "[0, 1]", &scaled);
+            let name = detector.add(nodes, "detector", frame, &pixels, tried);
+            nodes.boxes(layout, &format!("{name}/{}", output.port))
+        }
+    };
+    let image = if matches!(read, Read::Text(_)) { &bgr } else { &camera };
+    let image = coloured(nodes, image, [frame.channels, part.channels]);
+    read_parts(nodes, &reader, read, part, &image, &boxes, tried)
+}
+
+/// Returns the first model, its output, and how that becomes boxes.
+fn detector(model: &Model) -> Result<(ImageModel<'_>, &Output, Found), String> {
+    let (Some(image), [output]) = (ImageModel::of(model), &model.outputs[..]) else {
+        return Err(wrong_first(model));
+    };
+    let found = match output.yolo_layout() {
+        Some(layout) => Found::Boxes(layout),
+        None if output.is_map() => Found::Text,
+        None => return Err(wrong_first(model)),
+    };
+    Ok((image, output, found))
+}
+
+/// Returns the second model, and what it says.
+fn reader(model: &Model) -> Result<(ImageModel<'_>, Read), String> {
+    let (Some(image), [output, rest @ ..]) = (ImageModel::of(model), &model.outputs[..]) else {
+        return Err(wrong_second(model));
+    };
+    let read = match (output.classes_of_steps(), output.classes()) {
+        _ if !rest.is_empty() => Read::Other,
+        (Some(classes), _) => Read::Text(classes),
+        (None, Some(_)) => Read::Class,
+        (None, None) => Read::Other,
+    };
+    Ok((image, read))
+}
+
+fn wrong_first(model: &Model) -> String {
+    wrong(
+        "first",
+        model,
+        "one image as input, and one output: a map of text such as [n,1,h,w] for an image [n,3,h,w], or the boxes of a YOLO model such \
+         as [n,84,8400]",
+    )
+}
+
+fn wrong_second(model: &Model) -> String {
+    wrong("second", model, "one image as input, such as [n,3,224,224], and at least one output")
+}
+
+fn wrong(which: &str, model: &Model, expected: &str) -> String {
+    let inputs = Model::show(model.inputs.iter().map(|side| (&*side.port, Some(side))));
+    let outputs = Model::show(model.outputs.iter().map(|output| (&*output.port, output.side.as_ref())));
+    format!(
+        "`{}` takes {inputs} and gives {outputs}; the {which} of two models has {expected}. For other models, begin with one \
+         `--model`, and add an `infer` node for the other",
+        model.file
+    )
+}
+
+/// Adds the nodes that find lines of text, and returns the last.
+fn find_text(
+    nodes: &mut Nodes,
+    detector: &ImageModel<'_>,
+    frame: Frame,
+    output: &Output,
+    image: &str,
+    tried: &Tried,
+) -> String {
+    let config = format!("width: {}, height: {}, at: top_left, fill: 0", frame.width, frame.height);
+    let about = "edit the size to that of your images: multiples of 32 in which letters are legible";
+    let scaled = nodes.add("scaled", about, "letterbox", &config, &format!("from: {image}"));
+    let pixels = nodes.pixels("pixels", detector.input, frame, "[0, 1]", &format!("{scaled}/image"));
+    let pixels = if detector.input.dtype == "f32" && frame.channels == 3 {
+        let about = "a guess: PP-OCR is trained with these of ImageNet; [0.5] and [0.5] give [-1, 1]";
+        let config = "mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]";
+        nodes.add("normalized", about, "normalize", config, &format!("from: {pixels}"))
+    } else {
+        pixels
+    };
+    let name = detector.add(nodes, "detector", frame, &pixels, tried);
+    let from = format!("from: {name}/{}", output.port);
+    let config = format!("threshold: 0.3, box_threshold: 0.6, unclip: 1.5, max_boxes: {PARTS}");
+    let decoded = nodes.add("decoded", "edit the thresholds", "decode_db", &config, &from);
+    nodes.unletterbox("placed", &decoded)
+}
+
+/// Returns an image with other channels than it has.
+fn coloured(nodes: &mut Nodes, image: &str, channels: [usize; 2]) -> String {
+    let config = match channels {
+        [3, 1] => "to: grey",
+        [1, 3] => "from: grey, to: rgb",
+        _ => return image.into(),
+    };
+    nodes.add("coloured", "", "colour", config, &format!("from: {image}"))
+}
+
+/// Adds the nodes that cut the parts out and read them.
+fn read_parts(
+    nodes: &mut Nodes,
+    reader: &ImageModel<'_>,
+    read: Read,
+    frame: Frame,
+    image: &str,
+    boxes: &str,
+    tried: &Tried,
+) -> Result<(), String> {
+    let is_text = matches!(read, Read::Text(_));
+    let fitted = if is_text { "keep_aspect: true, fill: 128, " } else { "" };
+    let config = format!("width: {}, height: {}, {fitted}max: {PARTS}", frame.width, frame.height);
+    let about = if is_text { "a wider line is squeezed to this width" } else { "" };
+    let parts =
+        nodes.add("parts", about, "crop_boxes", &config, &format!("inputs: {{ image: {image}, boxes: {boxes} }}"));
+    let range = if is_text { "[-1, 1]" } else { "[0, 1]" };
+    let pixels = nodes.pixels("part_pixels", reader.input, frame, range, &parts);
+    let name = match read {
+        Read::Text(_) => "reader",
+        Read::Class => "classifier",
+        Read::Other => "second",
+    };
+    let name = reader.add(nodes, name, frame, &pixels, tried);
+    let outputs = &reader.model.outputs;
+    let from = format!("from: {name}/{}", outputs[0].port);
+    let (path, fields) = match read {
+        Read::Text(classes) => {
+            let (alphabet, space, about) = alphabet(reader.model, classes)?;
+            nodes.files.push(("alphabet.txt".into(), alphabet.into_bytes()));
+            let config = format!("alphabet: alphabet.txt, space: {space}");
+            let text = nodes.add("text", about, "decode_ctc", &config, &from);
+            ("lines", format!("text: {text}/text, score: {text}/score"))
+        }
+        Read::Class => {
+            let about = "where the scores are no probabilities, put a `softmax` before";
+            let best = nodes.add("best", about, "argmax", "", &from);
+            ("parts", format!("class: {best}/index, score: {best}/value"))
+        }
+        Read::Other => {
+            let fields = outputs.iter().map(|output| format!("{}: {name}/{}", field(&output.port), output.port));
+            ("parts", fields.collect::<Vec<_>>().join(", "))
+        }
+    };
+    let boxes = nodes.add("each", "the box of each part", "scatter", "", &format!("from: {boxes}"));
+    let inputs = format!("inputs: {{ box: {boxes}, {fields} }}\n    join: {{ patience: {PARTS} }}");
+    nodes.add("list", "", "jsonl", &format!("path: out/{path}.jsonl"), &inputs);
+    Ok(())
+}
+
+/// Returns the name of a field that holds an output.
+fn field(port: &str) -> String {
+    if matches!(port, "box" | "name") { format!("{port}_value") } else { port.into() }
+}
+
+/// Returns the symbols of a model of text, whether a space follows them, and what is to know about them.
+fn alphabet(model: &Model, classes: usize) -> Result<(String, bool, &'static str), String> {
+    let Some(symbols) = &model.alphabet else {
+        let symbols: String = (1..classes).map(|class| format!("[{class}]\n")).collect();
+        return Ok((symbols, false, "write the model's symbols into alphabet.txt, one per line, without the blank"));
+    };
+    let count = symbols.lines().count();
+    // The class 0 is the blank.
+    let space = match classes.checked_sub(count) {
+        Some(1) => false,
+        Some(2) => true,
+        _ => {
+            return Err(format!(
+                "`{}` gives {classes} classes; its metadata `character` has {count} symbols, which with the blank, or with the blank and \
+                 a space, are as many as the classes",
+                model.file
+            ));
+        }
+    };
+    Ok((symbols.lines().map(|symbol| format!("{symbol}\n")).collect(), space, "the symbols of the model's metadata"))
+}

@@ -1,0 +1,90 @@
+//! What a graph gives to an input of a model.
+
+use super::InputKind;
+use super::model::{Length, Side};
+
+/// Lengths for dims, other than those of an image, that the model leaves open.
+const SAMPLES: usize = 512;
+const TOKENS: usize = 16;
+/// The largest item of an input in bytes.
+const MAX_ITEM: usize = 64 << 20;
+/// Items of the data that is written beside a graph: at most so many, and at least three.
+pub(super) const ITEMS: usize = 32;
+/// About how many bytes they have.
+const BYTES: usize = 4 << 20;
+
+/// What a graph gives to an input.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Given {
+    Image(Frame),
+    /// Samples of a message.
+    Sound(usize),
+    Array(Vec<usize>),
+}
+
+/// The size of the images that a model takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Frame {
+    pub(super) height: usize,
+    pub(super) width: usize,
+    pub(super) channels: usize,
+    /// Whether the channels come first.
+    pub(super) is_planar: bool,
+}
+
+impl Frame {
+    /// Returns the size for an input that can be an image, with `high` and `wide` where it leaves the size open.
+    pub(super) fn of(side: &Side, [high, wide]: [usize; 2]) -> Option<Frame> {
+        let ([height, width, channels], is_planar) = side.image_dims()?;
+        Some(Frame { height: height.or(high), width: width.or(wide), channels: channels.or(3), is_planar })
+    }
+
+    pub(super) fn shape(&self) -> Vec<usize> {
+        let Frame { height, width, channels, is_planar } = *self;
+        if is_planar { vec![channels, height, width] } else { vec![height, width, channels] }
+    }
+}
+
+impl Given {
+    /// # Errors
+    /// When an item of it would be too large.
+    pub(super) fn of(
+        side: &Side,
+        sides: [usize; 2],
+        is_sound: bool,
+        asked: Option<InputKind>,
+    ) -> Result<Given, String> {
+        let may_be = |kinds: &[InputKind]| asked.is_none_or(|asked| kinds.contains(&asked));
+        let is_sound = side.dtype == "f32" && (is_sound || asked == Some(InputKind::Wav)) && may_be(&[InputKind::Wav]);
+        let frame = Frame::of(side, sides).filter(|_| may_be(&[InputKind::Images, InputKind::Camera]));
+        let given = match (frame, side.item()) {
+            (Some(frame), _) => Given::Image(frame),
+            (None, [samples]) if is_sound => Given::Sound(samples.or(SAMPLES)),
+            (None, item) => {
+                let is_long =
+                    side.dtype == "f32" && item.iter().filter(|dim| matches!(dim, Length::Open(_))).count() == 1;
+                let open = if is_long { SAMPLES } else { TOKENS };
+                Given::Array(item.iter().map(|length| length.or(open)).collect())
+            }
+        };
+        let shape = given.shape();
+        match shape.iter().try_fold(4, |bytes: usize, length| bytes.checked_mul(*length)) {
+            Some(..=MAX_ITEM) => Ok(given),
+            _ => Err(format!("an item of its input `{}` would be {shape:?}, more than 64 MiB", side.port)),
+        }
+    }
+
+    pub(super) fn shape(&self) -> Vec<usize> {
+        match self {
+            Given::Image(frame) => frame.shape(),
+            Given::Sound(samples) => vec![*samples],
+            Given::Array(shape) => shape.clone(),
+        }
+    }
+}
+
+/// Returns how many items of a shape are written or recorded.
+pub(super) fn items(item: &[usize]) -> usize {
+    let bytes = item.iter().fold(4, |bytes: usize, length| bytes.saturating_mul(*length));
+    (BYTES / bytes.max(1)).clamp(3, ITEMS)
+}

@@ -1,0 +1,223 @@
+//! The nodes of a graph, as text, and the files that they read.
+
+use super::bound::Bound;
+use super::given::{Frame, Given};
+use super::model::{Model, Output, Side};
+use super::{InputKind, Record, Tried, sample};
+use limen_backends::RecordRequest;
+use std::fmt::Write;
+
+/// The largest output that is written as a row of a table.
+const MAX_COLUMNS: usize = 32;
+
+/// Writes the nodes of a graph.
+#[derive(Debug, Default)]
+pub(super) struct Nodes {
+    pub(super) text: String,
+    pub(super) files: Vec<(String, Vec<u8>)>,
+    pub(super) records: Vec<Record>,
+    pub(super) warnings: Vec<String>,
+    /// Whether the images come with the names of their files.
+    pub(super) is_named: bool,
+}
+
+impl Nodes {
+    /// Adds a node, and returns its name, which is `name` unless another node has it. `about` is a comment; `inputs` is its line.
+    pub(super) fn add(&mut self, name: &str, about: &str, kind: &str, config: &str, inputs: &str) -> String {
+        let is_free = |name: &String| !self.text.contains(&format!("  {name}:"));
+        let numbered = (2..).map(|n| format!("{name}_{n}"));
+        let name = std::iter::once(name.to_string()).chain(numbered).find(is_free).unwrap_or_default();
+        let begin = format!("  {name}:");
+        let _ = match about {
+            "" => writeln!(self.text, "{begin}"),
+            about => writeln!(self.text, "{begin:<31} # {about}"),
+        };
+        let _ = writeln!(self.text, "    kind: {kind}");
+        if !config.is_empty() {
+            let _ = writeln!(self.text, "    config: {{ {config} }}");
+        }
+        if !inputs.is_empty() {
+            let _ = writeln!(self.text, "    {inputs}");
+        }
+        name
+    }
+
+    /// Adds the nodes before an input of a model, and returns the output to connect.
+    pub(super) fn source(&mut self, side: &Side, given: &Given, is_framed: bool, asked: Option<InputKind>) -> String {
+        match given {
+            Given::Image(frame) => {
+                let image = self.images(asked, frame.channels);
+                let scaled = self.scaled(*frame, is_framed, &image);
+                self.pixels("pixels", side, *frame, "[0, 1]", &scaled)
+            }
+            Given::Sound(samples) => {
+                self.files.push(("sound.wav".into(), sample::tone()));
+                let config =
+                    format!("path: sound.wav, frames: {samples}, sample_rate: 16kHz, channels: mono, tail: pad");
+                let about = "a recording; `context: N` repeats the last N samples of the message before";
+                let sound = self.add("sound", about, "wav", &config, "");
+                self.add("samples", "", "reshape", "shape: [-1]", &format!("from: {sound}"))
+            }
+            Given::Array(shape) => {
+                let path = format!("{}.npy", side.port);
+                let about = "one item of the array per message";
+                let name = self.add(&node_name(&side.port, "array"), about, "npy", &format!("path: {path}"), "");
+                self.files.push((path, sample::array(&side.dtype, shape)));
+                name
+            }
+        }
+    }
+
+    /// Adds a source of images, and returns its output.
+    pub(super) fn images(&mut self, asked: Option<InputKind>, channels: usize) -> String {
+        let name = if asked == Some(InputKind::Camera) {
+            let config = "pattern: ramp, width: 640, height: 480, rate: 30Hz, count: 90";
+            self.add("camera", "generated images: there is no kind for cameras yet", "synthetic", config, "")
+        } else {
+            self.is_named = true;
+            if self.files.iter().all(|(name, _)| name != "images/sample.png") {
+                self.files.push(("images/sample.png".into(), sample::IMAGE.to_vec()));
+            }
+            let config = format!("path: \"images/*\", channels: {channels}");
+            self.add("camera", "the files of `images`, of any size", "image_files", &config, "")
+        };
+        format!("{name}/image")
+    }
+
+    /// Adds what scales images, into a frame or without keeping their aspect ratio, and returns its output.
+    pub(super) fn scaled(&mut self, Frame { width, height, .. }: Frame, is_framed: bool, image: &str) -> String {
+        let (kind, output) = if is_framed { ("letterbox", "/image") } else { ("resize", "") };
+        let config = format!("width: {width}, height: {height}");
+        self.add("scaled", "", kind, &config, &format!("from: {image}")) + output
+    }
+
+    /// Adds what makes an image of the right size the input of a model, and returns the output to connect.
+    pub(super) fn pixels(&mut self, name: &str, side: &Side, frame: Frame, range: &str, from: &str) -> String {
+        let layout = match (&*side.dtype, frame.is_planar) {
+            ("u8", false) => return from.into(),
+            ("u8", true) => return self.add("planes", "", "transpose", "order: [2, 0, 1]", &format!("from: {from}")),
+            (_, true) => "chw",
+            (_, false) => "hwc",
+        };
+        let config = format!("dtype: {}, layout: {layout}, range: {range}", side.dtype);
+        let about = "a guess: edit the values of black and white to those of the model's training, often [-1, 1]";
+        self.add(name, about, "to_tensor", &config, &format!("from: {from}"))
+    }
+
+    /// Adds a model: `inputs` are its connections, `request` says how to call it.
+    pub(super) fn infer(
+        &mut self,
+        name: &str,
+        model: &Model,
+        inputs: &[String],
+        mut request: RecordRequest,
+        tried: &Tried,
+    ) -> String {
+        let trial = tried.models.get(name).cloned().unwrap_or_default();
+        let mut config = format!("model: {}, backend: auto", scalar(&model.file));
+        let case = if name == "model" { "verify.npz".into() } else { format!("{name}.npz") };
+        let about = if trial.has_case {
+            let _ = write!(config, ", verify: {{ case: {case} }}");
+            "the case was recorded with these sizes: leave `verify` out to change them"
+        } else {
+            ""
+        };
+        if !request.states.is_empty() {
+            let pairs = request.states.iter().map(|(input, output)| format!("{{ input: {input}, output: {output} }}"));
+            let _ = write!(config, ", state: [{}]", pairs.collect::<Vec<_>>().join(", "));
+        }
+        let mut notes = Vec::new();
+        let bounds = Bound::all(model);
+        if !bounds.is_empty() {
+            let mut shown = Vec::new();
+            for bound in &bounds {
+                let seen = trial.longest.get(&bound.port).copied();
+                shown.push(bound.show(bound.length(seen)));
+                request.max.insert(bound.port.clone(), bound.lengths(bound.trial_length()));
+                let found =
+                    seen.map_or("no trial showed how many".into(), |seen| format!("a trial on noise gave {seen}"));
+                notes.push(format!(
+                    "`{}` has as many rows as the model finds, at most those of `max`, or the call fails; {found}",
+                    bound.port
+                ));
+            }
+            let _ = write!(config, ", max: {{ {} }}", shown.join(", "));
+        }
+        let wide = model.inputs.iter().filter(|input| input.dtype == "f64");
+        let wide: Vec<String> = wide.map(|input| format!("`{}`", input.port)).collect();
+        if !wide.is_empty() {
+            config.push_str(", allow_narrowing: true");
+            let note = format!(
+                "the model takes f64 at {}; `allow_narrowing` rounds it to f32, 7 digits: a tree may take another leaf",
+                wide.join(", ")
+            );
+            self.warnings.push(format!("`{name}`: {note}"));
+            notes.push(note);
+        }
+        let name = self.add(name, about, "infer", &config, &format!("inputs: {{ {} }}", inputs.join(", ")));
+        // The notes are long: they stand in lines of their own.
+        if let Some(at) = self.text.rfind("    config: ") {
+            let notes: String = notes.iter().map(|note| format!("    # {note}\n")).collect();
+            self.text.insert_str(at, &notes);
+        }
+        self.records.push(Record { node: name.clone(), file: model.file.clone(), case, request });
+        name
+    }
+
+    /// Adds the nodes that take the output of a YOLO model for boxes in pixels of the image, and returns the last.
+    pub(super) fn boxes(&mut self, layout: &str, from: &str) -> String {
+        let about = "the layout is a guess from the shape";
+        let config = format!("layout: {layout}, threshold: 0.25");
+        let decoded = self.add("decoded", about, "decode_yolo", &config, &format!("from: {from}"));
+        let boxes = self.add("boxes", "", "nms", "iou: 0.45", &format!("from: {decoded}"));
+        self.unletterbox("placed", &boxes)
+    }
+
+    /// Adds what converts boxes in the frame of `scaled`, and returns its name.
+    pub(super) fn unletterbox(&mut self, name: &str, boxes: &str) -> String {
+        let inputs = format!("inputs: {{ boxes: {boxes}, placement: scaled/placement }}");
+        self.add(name, "in pixels of the image as it was", "unletterbox", "", &inputs)
+    }
+
+    /// Adds a file with an object per image.
+    pub(super) fn objects(&mut self, path: &str, fields: &str) {
+        let name = if self.is_named { "name: camera/name, " } else { "" };
+        let inputs = format!("inputs: {{ {name}{fields} }}");
+        self.add("list", "", "jsonl", &format!("path: out/{path}.jsonl"), &inputs);
+    }
+
+    /// Adds the file of an output.
+    pub(super) fn sink(&mut self, node: &str, output: &Output) {
+        let port = &output.port;
+        let columns = output.side.as_ref().and_then(Side::elements);
+        let kind = if columns.is_some_and(|columns| columns <= MAX_COLUMNS) { "csv" } else { "npy" };
+        let config = format!("path: out/{port}.{kind}");
+        self.add(&node_name(port, "file"), "", kind, &config, &format!("from: {node}/{port}"));
+    }
+}
+
+/// Returns a text as YAML reads it: quoted unless it is plain.
+fn scalar(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let is_word =
+        text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.chars().all(is_plain) && text.contains('.');
+    if is_word { text.into() } else { serde_json::Value::from(text).to_string() }
+}
+
+/// Returns the name of a node beside a port.
+fn node_name(port: &str, suffix: &str) -> String {
+    let port: String = port.chars().take(50).collect();
+    format!("{}_{suffix}", port.trim_end_matches('_'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_quoted_where_yaml_would_read_something_else() {
+        assert_eq!(scalar("m-1.onnx"), "m-1.onnx");
+        assert_eq!(scalar("320n.onnx"), r#""320n.onnx""#);
+        assert_eq!(scalar("a, b: {c}\nd.onnx"), r#""a, b: {c}\nd.onnx""#);
+    }
+}
