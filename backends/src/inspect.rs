@@ -2,7 +2,7 @@
 //! manifest, which a node's model has to match.
 
 use crate::base::sha256;
-use crate::onnx::{Input, Op, Outline};
+use crate::onnx::{Elem, Input, Op, Outline};
 use crate::weights::{Encoding, FileTensor, read, tensors, whole};
 use limen::backend::BackendError;
 use limen::files::InputFile;
@@ -48,6 +48,8 @@ pub(crate) struct Details {
     pub(crate) metadata: BTreeMap<String, String>,
     /// The ports of outputs whose lengths depend on values.
     pub(crate) value_shaped: BTreeSet<String>,
+    /// The ports of inputs that are f64 in the model.
+    pub(crate) narrowed: BTreeSet<String>,
 }
 
 /// An input or output of a model, and its port.
@@ -142,6 +144,7 @@ impl Inspection {
             shape: weight.dims.clone(),
             file: weight.external.as_ref().map(|external| external.file.clone()),
         });
+        let narrowed = outline.inputs.iter().filter(|input| input.elem == Elem::F64);
         let value_shaped = outline.outputs.iter().filter(|output| output.depends_on_values);
         Inspection {
             format: "onnx".into(),
@@ -156,6 +159,7 @@ impl Inspection {
                 ops: outline.ops.clone(),
                 metadata: outline.metadata.clone(),
                 value_shaped: value_shaped.map(|output| output.port.clone()).collect(),
+                narrowed: narrowed.map(|input| input.port.clone()).collect(),
             },
         }
     }
@@ -168,6 +172,11 @@ impl Inspection {
     /// Whether the lengths of an output of a model depend on the values of its inputs, as behind `NonZero`.
     pub fn depends_on_values(&self, port: &str) -> bool {
         self.details.value_shaped.contains(port)
+    }
+
+    /// Whether an input of a model has elements of type f64, which messages carry as f32.
+    pub fn narrows(&self, port: &str) -> bool {
+        self.details.narrowed.contains(port)
     }
 
     /// Returns the total number of elements in all tensors.
@@ -267,9 +276,10 @@ pub(crate) fn read_manifest(file: &mut InputFile) -> Result<Inspection, String> 
 mod tests {
     use super::*;
     use crate::base::BackendOptions;
-    use crate::onnx::test_models::field;
+    use crate::onnx::test_models::{field, model};
     use crate::plan::Dispatch;
     use limen::message::DType;
+    use rten_onnx::onnx::DataType as D;
 
     fn digits() -> std::path::PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs/digits/digits.onnx")
@@ -310,6 +320,20 @@ mod tests {
             std::fs::write(&path, &bytes).unwrap();
             assert!(inspect(&path).is_err());
         }
+    }
+
+    #[test]
+    fn f64_inputs_and_lengths_that_values_decide_are_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.onnx");
+        let sides = (
+            &[("x", D::DOUBLE, &["n", "4"][..]), ("z", D::FLOAT, &["n", "4"][..])],
+            &[("y", D::INT64, &["2", "k"][..]), ("w", D::FLOAT, &["n", "4"][..])],
+        );
+        std::fs::write(&path, model(sides.0, sides.1, &[], &["y = NonZero x", "w = Relu z"])).unwrap();
+        let found = inspect(&path).unwrap();
+        assert_eq!(["x", "z"].map(|port| found.narrows(port)), [true, false]);
+        assert_eq!(["y", "w"].map(|port| found.depends_on_values(port)), [true, false]);
     }
 
     #[test]

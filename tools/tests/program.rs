@@ -403,6 +403,8 @@ fn a_graph_for_a_model_runs_as_it_stands() {
     fs::write(folder.0.join("no.npy"), [b"\x93NUMPY\x01\0v\0", header.as_bytes(), &[0; 4]].concat()).unwrap();
     folder.run("new other --model no.npy").expect(2, "", "this is a .npy file, not an ONNX model");
     folder.run("new other --input wav").expect(2, "", "--model");
+    let digits = format!("--model {graphs}/digits/digits.onnx");
+    folder.run(&format!("new other {digits} {digits}")).expect(2, "", "the first of two models has one image");
     assert!(!folder.0.join("other").exists());
 }
 

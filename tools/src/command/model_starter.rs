@@ -86,12 +86,16 @@ impl ModelStarter {
         asked: Option<InputKind>,
         tried: &Tried,
     ) -> Result<Self, String> {
-        let mut nodes = Nodes::default();
         let read = |(found, file): &(Inspection, String)| {
             Model::of(found, file).map_err(|why| if models.len() > 1 { format!("`{file}`: {why}") } else { why })
         };
-        let read: Vec<Model> = models.iter().map(read).collect::<Result<_, _>>()?;
-        match &read[..] {
+        let models: Vec<Model> = models.iter().map(read).collect::<Result<_, _>>()?;
+        ModelStarter::for_models(&models, name, asked, tried)
+    }
+
+    fn for_models(models: &[Model], name: &str, asked: Option<InputKind>, tried: &Tried) -> Result<Self, String> {
+        let mut nodes = Nodes::default();
+        match models {
             [model] => single(&mut nodes, model, asked, tried)?,
             [first, second] => chain::chain(&mut nodes, first, second, asked, tried)?,
             other => {
@@ -101,7 +105,7 @@ impl ModelStarter {
                 ));
             }
         }
-        let files: Vec<String> = read.iter().map(|model| one_line(&model.file)).collect();
+        let files: Vec<String> = models.iter().map(|model| one_line(&model.file)).collect();
         let files = files.join(" and ");
         let mut graph = format!(
             "# Runs {files}, as far as their files say how. `limen-run explain KIND` describes a kind of node.\n"
@@ -146,8 +150,8 @@ fn single(nodes: &mut Nodes, model: &Model, asked: Option<InputKind>, tried: &Tr
     for output in model.outputs.iter().filter(|output| !is_state(&output.port)) {
         match layout {
             Some(layout) => {
-                let placed = nodes.boxes(layout, &format!("{name}/{}", output.port));
-                nodes.objects("boxes", &format!("boxes: {placed}"));
+                let placed = nodes.boxes(layout, None, &format!("{name}/{}", output.port));
+                nodes.objects("boxes", &format!("boxes: {placed}"), "");
             }
             None => nodes.sink(&name, output),
         }
@@ -189,7 +193,7 @@ mod tests {
     #[test]
     fn the_nodes_follow_from_types_shapes_and_names() {
         let image = ("images", "f32[batch,3,height,width]");
-        let cases: [(Sides<'_>, Sides<'_>, Option<InputKind>, &[&str]); 12] = [
+        let cases: [(Sides<'_>, Sides<'_>, Option<InputKind>, &[&str]); 11] = [
             (&[image], &[("scores", "f32[batch,1000]")], None, &["kind: image_files", "layout: chw", "out/scores.npy"]),
             (&[image], &[("label", "i32[batch]")], Some(InputKind::Camera), &["kind: synthetic", "out/label.csv"]),
             (
@@ -222,16 +226,30 @@ mod tests {
                 None,
                 &["a: { from: a_array, stream: true }", "b: b_array", "input: h_in, output: h_out"],
             ),
-            (
-                &[("x", "f64[n,4]")],
-                &[("y", "f64[n]")],
-                None,
-                &["allow_narrowing: true", "# the model takes f64 at `x`", "kind: npy"],
-            ),
         ];
         for (inputs, outputs, asked, expected) in cases {
             expect(&starter(&[(inputs, outputs)], asked).unwrap().graph, expected);
         }
+    }
+
+    #[test]
+    fn what_is_rounded_or_bounded_is_said() {
+        let found = inspection(&[("x", "f32[n,4]")], &[("y", "f32[k,6]")]);
+        let mut model = Model::of(&found, "m.onnx").unwrap();
+        model.inputs[0].is_narrowed = true;
+        model.outputs[0].depends_on_values = true;
+        let starter = |tried: &Tried| ModelStarter::for_models(&[model.clone()], "robot", None, tried).unwrap();
+        let first = starter(&Tried::default());
+        assert!(first.warnings[0].contains("takes f64 at `x`"), "{:?}", first.warnings);
+        assert!(first.records[0].request.max["y"][0] > 1000, "a trial shows how many there are");
+        expect(
+            &first.graph,
+            &["allow_narrowing: true", "max: { y: 1000 }", "no trial showed how many", "path: out/y.jsonl"],
+        );
+        let trial = TriedModel { has_case: true, longest: [("y".to_string(), 700)].into() };
+        let models = [("model".to_string(), trial)].into();
+        let after = starter(&Tried { models, ..Tried::default() }).graph;
+        expect(&after, &["max: { y: 1400 }", "a trial on noise gave 700", "verify: { case: verify.npz }"]);
     }
 
     #[test]
@@ -245,14 +263,25 @@ mod tests {
                 &[map],
                 &[("y", "f32[n,3,48,w]")],
                 &[("steps", "f32[n,t,97]")],
-                &["kind: decode_db", "kind: normalize", "image: bgr", "width: 800, height: 48", "kind: decode_ctc"],
+                &[
+                    "from: detector/map",
+                    "kind: normalize",
+                    "image: bgr, quads: placed",
+                    "width: 800, height: 48",
+                    "text: text_all",
+                ],
             ),
             (
                 &[image],
                 &[yolo],
                 &[("y", "f32[n,3,64,64]")],
                 &[("classes", "f32[n,10]")],
-                &["layout: v8", "image: camera/image", "width: 64, height: 64, max: 100", "class: best/index"],
+                &[
+                    "layout: v8",
+                    "image: camera/image",
+                    "width: 64, height: 64, max: 100",
+                    "class: class_all, score: score_all",
+                ],
             ),
             (
                 &[image],
@@ -267,7 +296,7 @@ mod tests {
                 &[map],
                 &[("y", "f32[n,3,h,w]")],
                 &[("box", "f32[n,4]"), ("a", "f32[n,4]")],
-                &["box_value: second/box, a: second/a"],
+                &["box: box_all, a: a_all", "from: second/a"],
             ),
         ];
         for (inputs, outputs, second, results, expected) in cases {

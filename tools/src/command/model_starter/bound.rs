@@ -88,6 +88,7 @@ mod tests {
             dtype: "f32".into(),
             shape: shape.to_vec(),
             has_inner_batch: false,
+            is_narrowed: false,
         };
         for (shape, seen, expected) in [
             (Some(vec![open("k"), fixed(6)]), None, "y: 1000"),

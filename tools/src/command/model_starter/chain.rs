@@ -1,6 +1,6 @@
 //! A graph for two models: the first finds parts of an image, the second reads each.
 
-use super::given::{Frame, items};
+use super::given::Frame;
 use super::model::{Model, Output, Side};
 use super::nodes::Nodes;
 use super::{InputKind, Tried};
@@ -12,6 +12,8 @@ const PAGE: [usize; 2] = [640, 640];
 const LINE: [usize; 2] = [48, 800];
 /// Those of other parts.
 const PART: [usize; 2] = [224, 224];
+/// Items of a recorded case: those of images are large.
+const ITEMS: usize = 3;
 /// The most parts of an image.
 const PARTS: usize = 100;
 
@@ -53,8 +55,7 @@ impl<'a> ImageModel<'a> {
         let port = self.input.port.clone();
         let inputs = [format!("{port}: {pixels}")];
         let shape = frame.shape();
-        let request =
-            RecordRequest { items: items(&shape), shapes: [(port, shape)].into(), ..RecordRequest::default() };
+        let request = RecordRequest { items: ITEMS, shapes: [(port, shape)].into(), ..RecordRequest::default() };
         nodes.infer(name, self.model, &inputs, request, tried)
     }
 }
@@ -90,18 +91,18 @@ pub(super) fn chain(
     } else {
         camera.clone()
     };
-    let boxes = match found {
-        Found::Text => find_text(nodes, &detector, frame, output, &bgr, tried),
+    let placed = match found {
+        Found::Text => ("quads", find_text(nodes, &detector, frame, output, &bgr, tried)),
         Found::Boxes(layout) => {
             let scaled = nodes.scaled(frame, true, &camera);
             let pixels = nodes.pixels("pixels", detector.input, frame, "[0, 1]", &scaled);
             let name = detector.add(nodes, "detector", frame, &pixels, tried);
-            nodes.boxes(layout, &format!("{name}/{}", output.port))
+            ("boxes", nodes.boxes(layout, Some(PARTS), &format!("{name}/{}", output.port)))
         }
     };
     let image = if matches!(read, Read::Text(_)) { &bgr } else { &camera };
     let image = coloured(nodes, image, [frame.channels, part.channels]);
-    read_parts(nodes, &reader, read, part, &image, &boxes, tried)
+    read_parts(nodes, &reader, read, part, &image, (placed.0, &placed.1), tried)
 }
 
 /// Returns the first model, its output, and how that becomes boxes.
@@ -177,8 +178,14 @@ fn find_text(
     let name = detector.add(nodes, "detector", frame, &pixels, tried);
     let from = format!("from: {name}/{}", output.port);
     let config = format!("threshold: 0.3, box_threshold: 0.6, unclip: 1.5, max_boxes: {PARTS}");
-    let decoded = nodes.add("decoded", "edit the thresholds", "decode_db", &config, &from);
-    nodes.unletterbox("placed", &decoded)
+    let decoded = nodes.add(
+        "decoded",
+        "edit the thresholds; `dilation: true` joins regions a pixel apart",
+        "decode_db",
+        &config,
+        &from,
+    );
+    nodes.unletterbox("quads", &format!("{decoded}/quads"))
 }
 
 /// Returns an image with other channels than it has.
@@ -198,15 +205,15 @@ fn read_parts(
     read: Read,
     frame: Frame,
     image: &str,
-    boxes: &str,
+    (shape, placed): (&str, &str),
     tried: &Tried,
 ) -> Result<(), String> {
     let is_text = matches!(read, Read::Text(_));
     let fitted = if is_text { "keep_aspect: true, fill: 128, " } else { "" };
-    let config = format!("width: {}, height: {}, {fitted}max: {PARTS}", frame.width, frame.height);
+    let config = format!("width: {}, height: {}, {fitted}max: {PARTS}, empty: send", frame.width, frame.height);
     let about = if is_text { "a wider line is squeezed to this width" } else { "" };
-    let parts =
-        nodes.add("parts", about, "crop_boxes", &config, &format!("inputs: {{ image: {image}, boxes: {boxes} }}"));
+    let inputs = format!("inputs: {{ image: {image}, {shape}: {placed} }}");
+    let parts = nodes.add("parts", about, "crop_boxes", &config, &inputs);
     let range = if is_text { "[-1, 1]" } else { "[0, 1]" };
     let pixels = nodes.pixels("part_pixels", reader.input, frame, range, &parts);
     let name = match read {
@@ -215,35 +222,36 @@ fn read_parts(
         Read::Other => "second",
     };
     let name = reader.add(nodes, name, frame, &pixels, tried);
-    let outputs = &reader.model.outputs;
-    let from = format!("from: {name}/{}", outputs[0].port);
-    let (path, fields) = match read {
+    let from = |output: &Output| format!("{name}/{}", output.port);
+    let first = reader.model.outputs.first().map(from).unwrap_or_default();
+    // The outputs of the parts, which become those of an image.
+    let results: Vec<(String, String)> = match read {
         Read::Text(classes) => {
             let (alphabet, space, about) = alphabet(reader.model, classes)?;
             nodes.files.push(("alphabet.txt".into(), alphabet.into_bytes()));
             let config = format!("alphabet: alphabet.txt, space: {space}");
-            let text = nodes.add("text", about, "decode_ctc", &config, &from);
-            ("lines", format!("text: {text}/text, score: {text}/score"))
+            let read = nodes.add("read", about, "decode_ctc", &config, &format!("from: {first}"));
+            vec![("text".into(), format!("{read}/text")), ("score".into(), format!("{read}/score"))]
         }
         Read::Class => {
             let about = "where the scores are no probabilities, put a `softmax` before";
-            let best = nodes.add("best", about, "argmax", "", &from);
-            ("parts", format!("class: {best}/index, score: {best}/value"))
+            let best = nodes.add("best", about, "argmax", "", &format!("from: {first}"));
+            vec![("class".into(), format!("{best}/index")), ("score".into(), format!("{best}/value"))]
         }
-        Read::Other => {
-            let fields = outputs.iter().map(|output| format!("{}: {name}/{}", field(&output.port), output.port));
-            ("parts", fields.collect::<Vec<_>>().join(", "))
-        }
+        Read::Other => reader.model.outputs.iter().map(|output| (output.port.clone(), from(output))).collect(),
     };
-    let boxes = nodes.add("each", "the box of each part", "scatter", "", &format!("from: {boxes}"));
-    let inputs = format!("inputs: {{ box: {boxes}, {fields} }}\n    join: {{ patience: {PARTS} }}");
-    nodes.add("list", "", "jsonl", &format!("path: out/{path}.jsonl"), &inputs);
+    let mut fields = vec![format!("{shape}: {placed}")];
+    for (field, from) in results {
+        let about = if field == "text" { "a line of text for each part" } else { "a row for each part" };
+        let all =
+            nodes.add(&format!("{field}_all"), about, "gather", &format!("max: {PARTS}"), &format!("from: {from}"));
+        // Two inputs of a node have two names.
+        let field = if matches!(&*field, "name" | "boxes" | "quads") { format!("{field}_2") } else { field };
+        fields.push(format!("{field}: {all}"));
+    }
+    let path = if is_text { "lines" } else { "parts" };
+    nodes.objects(path, &fields.join(", "), &format!("\n    join: {{ patience: {PARTS} }}"));
     Ok(())
-}
-
-/// Returns the name of a field that holds an output.
-fn field(port: &str) -> String {
-    if matches!(port, "box" | "name") { format!("{port}_value") } else { port.into() }
 }
 
 /// Returns the symbols of a model of text, whether a space follows them, and what is to know about them.

@@ -46,6 +46,8 @@ pub(super) struct Side {
     pub(super) shape: Vec<Length>,
     /// Whether a dim behind the first is the batch of the inputs, as in the state of a recurrent layer.
     pub(super) has_inner_batch: bool,
+    /// Whether the model takes f64, where messages have f32.
+    pub(super) is_narrowed: bool,
 }
 
 impl Model {
@@ -61,6 +63,7 @@ impl Model {
         for side in &mut inputs {
             let is_fixed = matches!(side.shape.first(), Some(Length::Fixed(_)));
             side.has_inner_batch = is_fixed && side.shape.iter().any(|dim| batches.contains(dim));
+            side.is_narrowed = found.narrows(&side.port);
         }
         let output = |output: &Binding| Output {
             port: output.port.clone(),
@@ -159,6 +162,7 @@ impl Side {
             dtype: dtype.to_string(),
             shape: dims.map(length).collect(),
             has_inner_batch: false,
+            is_narrowed: false,
         })
     }
 

@@ -18,7 +18,7 @@ pub(super) struct Nodes {
     pub(super) records: Vec<Record>,
     pub(super) warnings: Vec<String>,
     /// Whether the images come with the names of their files.
-    pub(super) is_named: bool,
+    is_named: bool,
 }
 
 impl Nodes {
@@ -143,7 +143,7 @@ impl Nodes {
             }
             let _ = write!(config, ", max: {{ {} }}", shown.join(", "));
         }
-        let wide = model.inputs.iter().filter(|input| input.dtype == "f64");
+        let wide = model.inputs.iter().filter(|input| input.is_narrowed);
         let wide: Vec<String> = wide.map(|input| format!("`{}`", input.port)).collect();
         if !wide.is_empty() {
             config.push_str(", allow_narrowing: true");
@@ -165,30 +165,37 @@ impl Nodes {
     }
 
     /// Adds the nodes that take the output of a YOLO model for boxes in pixels of the image, and returns the last.
-    pub(super) fn boxes(&mut self, layout: &str, from: &str) -> String {
+    pub(super) fn boxes(&mut self, layout: &str, most: Option<usize>, from: &str) -> String {
         let about = "the layout is a guess from the shape";
         let config = format!("layout: {layout}, threshold: 0.25");
         let decoded = self.add("decoded", about, "decode_yolo", &config, &format!("from: {from}"));
-        let boxes = self.add("boxes", "", "nms", "iou: 0.45", &format!("from: {decoded}"));
-        self.unletterbox("placed", &boxes)
+        let most = most.map_or(String::new(), |most| format!(", max_boxes: {most}"));
+        let boxes = self.add("boxes", "", "nms", &format!("iou: 0.45{most}"), &format!("from: {decoded}"));
+        self.unletterbox("boxes", &boxes)
     }
 
-    /// Adds what converts boxes in the frame of `scaled`, and returns its name.
-    pub(super) fn unletterbox(&mut self, name: &str, boxes: &str) -> String {
-        let inputs = format!("inputs: {{ boxes: {boxes}, placement: scaled/placement }}");
-        self.add(name, "in pixels of the image as it was", "unletterbox", "", &inputs)
+    /// Adds what converts `boxes`, or `quads`, in the frame of `scaled`, and returns its name.
+    pub(super) fn unletterbox(&mut self, input: &str, from: &str) -> String {
+        let inputs = format!("inputs: {{ {input}: {from}, placement: scaled/placement }}");
+        self.add("placed", "in pixels of the image as it was", "unletterbox", "", &inputs)
     }
 
-    /// Adds a file with an object per image.
-    pub(super) fn objects(&mut self, path: &str, fields: &str) {
+    /// Adds a file with an object per image. `more` is what stands behind the inputs.
+    pub(super) fn objects(&mut self, path: &str, fields: &str, more: &str) {
         let name = if self.is_named { "name: camera/name, " } else { "" };
-        let inputs = format!("inputs: {{ {name}{fields} }}");
+        let inputs = format!("inputs: {{ {name}{fields} }}{more}");
         self.add("list", "", "jsonl", &format!("path: out/{path}.jsonl"), &inputs);
     }
 
     /// Adds the file of an output.
     pub(super) fn sink(&mut self, node: &str, output: &Output) {
         let port = &output.port;
+        if output.depends_on_values {
+            // Neither a table nor an array has rows of several lengths.
+            let inputs = format!("inputs: {{ {port}: {node}/{port} }}");
+            self.add(&node_name(port, "file"), "", "jsonl", &format!("path: out/{port}.jsonl"), &inputs);
+            return;
+        }
         let columns = output.side.as_ref().and_then(Side::elements);
         let kind = if columns.is_some_and(|columns| columns <= MAX_COLUMNS) { "csv" } else { "npy" };
         let config = format!("path: out/{port}.{kind}");
