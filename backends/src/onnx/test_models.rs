@@ -161,14 +161,6 @@ pub(crate) fn branches(outer: Vec<u8>, inner: &[u8]) -> Vec<u8> {
     model.write_buf().unwrap()
 }
 
-/// A protobuf field.
-pub(crate) fn field(number: u32, content: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    prost::encoding::encode_key(number, prost::encoding::WireType::LengthDelimited, &mut bytes);
-    prost::encoding::encode_varint(content.len() as u64, &mut bytes);
-    [&bytes, content].concat()
-}
-
 /// Adds `output = If condition` to a model, with the graphs of two other models as its branches.
 #[cfg(all(feature = "tract", feature = "ort"))]
 pub(crate) fn with_if(outer: &[u8], condition: &str, output: &str, holds: &[u8], fails: &[u8]) -> Vec<u8> {

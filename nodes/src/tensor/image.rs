@@ -23,12 +23,6 @@ pub(crate) fn of_size(height: usize, width: usize, dims: &[Dim; 3]) -> PortSpec 
     spec([Dim::Fixed(height), Dim::Fixed(width), dims[2].clone()])
 }
 
-/// Returns height, width and channels of the largest image; `None` if a dim has no bound.
-pub(crate) fn largest(dims: &[Dim; 3]) -> Option<[usize; 3]> {
-    let [h, w, c] = dims;
-    Some([h.max()?, w.max()?, c.max()?])
-}
-
 /// Adds a problem for each side that no image has.
 pub(crate) fn check_sides(sides: [(&str, usize); 2], errors: &mut PlanErrors) {
     for (field, side) in sides {
