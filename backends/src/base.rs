@@ -7,7 +7,7 @@ mod panic;
 mod port_name;
 mod remote;
 
-pub(crate) use checksum::{check_sum, sha256};
+pub(crate) use checksum::{check_sum, read_and_sum, sha256};
 pub(crate) use element::Access;
 #[cfg(any(feature = "rten", feature = "tract", feature = "ort"))]
 pub(crate) use element::elements;

@@ -12,7 +12,6 @@
 //! pinned. They spin between the operators of a call, which saves a third of a call of some milliseconds, and sleep between
 //! calls.
 
-use crate::base::sha256;
 use crate::base::{BackendOptions, caught};
 use crate::base::{elements, narrow};
 use crate::cache::{self, Compiled, Found, Key};
@@ -226,7 +225,7 @@ impl Runtime for OrtRuntime {
     fn load(artifact: Artifact, options: &BackendOptions) -> Result<Self, BackendError> {
         let environment = environment(options)?;
         let version = Self::build(options);
-        let sums = artifact.data.iter().map(|file| sha256(&file.bytes)).collect::<Vec<_>>().join(" ");
+        let sums = artifact.outline.files.values().map(String::as_str).collect::<Vec<_>>().join(" ");
         let key = Key::of(&[&artifact.outline.sha256, &sums, Self::NAME, &version, "cpu"]);
         let mut made = Made::default();
         let cache = options.cache.clone();

@@ -4,7 +4,7 @@ use super::data_file::{DataFile, MAX_MODEL_BYTES, data_files};
 use super::lengths::ValueShaped;
 use super::outline::Outline;
 use super::sizes;
-use crate::base::sha256;
+use crate::base::{read_and_sum, sha256};
 use limen::backend::BackendError;
 use limen::files::{InputFile, MemoryFiles};
 use limen::unit::show_bytes;
@@ -36,6 +36,8 @@ pub(crate) struct UncheckedModel {
     /// The files in memory among which it is.
     memory: Option<MemoryFiles>,
     bytes: Vec<u8>,
+    /// The SHA-256 of its content.
+    sum: String,
 }
 
 impl UncheckedModel {
@@ -45,18 +47,18 @@ impl UncheckedModel {
             let (size, most) = (show_bytes(file.size()), show_bytes(MAX_MODEL_BYTES));
             return Err(BackendError::Model(format!("the file has {size}; at most {most} are possible")));
         }
-        let bytes = file.read_whole(MAX_MODEL_BYTES).map_err(unreadable)?;
-        Ok(UncheckedModel { path: file.path().to_path_buf(), memory: file.memory().cloned(), bytes })
+        let (bytes, sum) = read_and_sum(&mut file, MAX_MODEL_BYTES).map_err(unreadable)?;
+        Ok(UncheckedModel { path: file.path().to_path_buf(), memory: file.memory().cloned(), bytes, sum })
     }
 
     /// Returns the SHA-256 of its content in hexadecimal digits.
-    pub(crate) fn sum(&self) -> String {
-        sha256(&self.bytes)
+    pub(crate) fn sum(&self) -> &str {
+        &self.sum
     }
 
     /// Checks its content, and reads the files of its weights.
     pub(crate) fn artifact(self) -> Result<Artifact, BackendError> {
-        Artifact::parse_among(&self.path, self.memory.as_ref(), self.bytes)
+        Artifact::parse_among(&self.path, self.memory.as_ref(), self.bytes, self.sum)
     }
 }
 
@@ -82,20 +84,26 @@ impl Artifact {
     /// # Errors
     /// When the model is malformed, contradictory or too large; names the tensor or file.
     pub fn parse(path: &Path, bytes: Vec<u8>) -> Result<Artifact, BackendError> {
-        Artifact::parse_among(path, None, bytes)
+        let sum = sha256(&bytes);
+        Artifact::parse_among(path, None, bytes, sum)
     }
 
     /// Like [`parse`](Artifact::parse); the files of the weights of a model in memory are in memory too.
-    fn parse_among(path: &Path, memory: Option<&MemoryFiles>, bytes: Vec<u8>) -> Result<Artifact, BackendError> {
+    fn parse_among(
+        path: &Path,
+        memory: Option<&MemoryFiles>,
+        bytes: Vec<u8>,
+        sum: String,
+    ) -> Result<Artifact, BackendError> {
         if let Some(other) = recognise(&bytes) {
             return Err(BackendError::Model(format!("this is {other}, not an ONNX model")));
         }
         let bytes = Arc::new(bytes);
-        let (mut outline, graph) = Outline::read(&Bytes::from_owner(SharedBytes(bytes.clone())))?;
+        let (mut outline, graph) = Outline::read(&Bytes::from_owner(SharedBytes(bytes.clone())), sum)?;
         let most = MAX_MODEL_BYTES.saturating_sub(bytes.len() as u64);
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let data = data_files(path, folder, memory, &outline, most)?;
-        outline.files = data.iter().map(|file| (file.name.clone(), sha256(&file.bytes))).collect();
+        let (data, sums) = data_files(path, folder, memory, &outline, most)?;
+        outline.files = sums;
         sizes::check(&graph, &data)?;
         if outline.outputs.iter().any(|output| output.depends_on_values) {
             outline.value_shaped = Some(Arc::new(ValueShaped::new(&graph, &data)));

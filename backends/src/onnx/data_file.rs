@@ -2,6 +2,7 @@
 
 use super::contents::{External, Weight};
 use super::outline::Outline;
+use crate::base::read_and_sum;
 use limen::backend::BackendError;
 use limen::files::{InputFile, MemoryFiles};
 use limen::unit::show_bytes;
@@ -24,7 +25,7 @@ pub struct DataFile {
     pub bytes: Arc<Vec<u8>>,
 }
 
-/// Reads the files that hold a model's weights, `most` bytes in all. Runtimes do not read them, because they would trust the paths,
+/// Reads the files that hold a model's weights, `most` bytes in all, and returns also the SHA-256 of each. Runtimes do not read them, because they would trust the paths,
 /// offsets and lengths in the model. The files of a model in memory are in `memory` too.
 pub(super) fn data_files(
     model: &Path,
@@ -32,12 +33,12 @@ pub(super) fn data_files(
     memory: Option<&MemoryFiles>,
     outline: &Outline,
     mut most: u64,
-) -> Result<Vec<DataFile>, BackendError> {
+) -> Result<(Vec<DataFile>, BTreeMap<String, String>), BackendError> {
     let mut named: BTreeMap<&String, Vec<(&Weight, &External)>> = BTreeMap::new();
     for weight in &outline.weights {
         weight.external.iter().for_each(|part| named.entry(&part.file).or_default().push((weight, part)));
     }
-    let (mut found, mut read) = (Vec::new(), BTreeSet::new());
+    let (mut found, mut sums, mut read) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
     for (name, parts) in named {
         let wrong = |why: String| BackendError::Model(format!("it has weights in another file, `{name}`, {why}"));
         let is_plain =
@@ -62,7 +63,7 @@ pub(super) fn data_files(
         if !read.insert(path.clone()) {
             return Err(wrong("which it also refers to by another name".into()));
         }
-        let bytes = file.read_whole(most).map_err(|error| match error.kind() {
+        let (bytes, sum) = read_and_sum(&mut file, most).map_err(|error| match error.kind() {
             ErrorKind::FileTooLarge => {
                 wrong(format!("which makes the model larger than {}", show_bytes(MAX_MODEL_BYTES)))
             }
@@ -76,7 +77,8 @@ pub(super) fn data_files(
                 return Err(wrong(format!("which has {size} bytes; `{weight}` takes {length} from offset {offset}")));
             }
         }
+        sums.insert(name.clone(), sum);
         found.push(DataFile { name: name.clone(), path, bytes: Arc::new(bytes) });
     }
-    Ok(found)
+    Ok((found, sums))
 }

@@ -7,7 +7,7 @@ use super::contents::{Contents, Op, Weight};
 use super::input::{Input, Length, Unbound};
 use super::lengths::{ValueShaped, decided_by_values};
 use super::wire;
-use crate::base::{check_sum, port_name, sha256};
+use crate::base::{check_sum, port_name};
 use limen::backend::BackendError;
 use limen::message::Dim;
 use prost::Message;
@@ -63,11 +63,11 @@ pub(crate) struct BoundShapes {
 }
 
 impl Outline {
-    /// Reads and checks the outline of a file, and returns its graph too for further checks.
+    /// Reads and checks the outline of a file with the SHA-256 `sum`, and returns its graph too for further checks.
     ///
     /// # Errors
     /// When the file is malformed or contradictory; names the tensor or node.
-    pub(super) fn read(file: &Bytes) -> Result<(Outline, wire::Graph), BackendError> {
+    pub(super) fn read(file: &Bytes, sum: String) -> Result<(Outline, wire::Graph), BackendError> {
         let model = match wire::Model::decode(file.clone()) {
             Ok(model) if model.ir_version.is_some() && model.graph.is_some() => model,
             other => {
@@ -115,7 +115,7 @@ impl Outline {
             weights: constants,
             opset: opsets.iter().find(opset).map_or(0, |o| o.version),
             metadata: texts(&metadata),
-            sha256: sha256(file),
+            sha256: sum,
             files: BTreeMap::new(),
             value_shaped: None,
         };

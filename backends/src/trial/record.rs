@@ -46,7 +46,8 @@ impl RecordPlace {
         file: &UncheckedModel,
         recorded: &Recorded,
     ) -> cache::Key {
-        let mut parts = vec!["trial".to_string(), node.config.to_string(), format!("{:?}", node.given), file.sum()];
+        let mut parts =
+            vec!["trial".to_string(), node.config.to_string(), format!("{:?}", node.given), file.sum().into()];
         parts.extend(recorded.sums().into_iter().map(|(field, sum)| format!("{field} {sum}")));
         let asked = all_runtimes(options).into_iter().filter(|candidate| config.asks(candidate.choice));
         parts.extend(asked.map(|candidate| format!("{} {}", candidate.name, candidate.version())));

@@ -276,7 +276,12 @@ impl InputFile {
     pub fn read_whole(&mut self, most: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         // The size is not reliable: a file can grow, and those of the kernel have size 0.
-        self.by_ref().take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+        bytes.try_reserve_exact(usize::try_from(self.size().min(most)).unwrap_or_default())?;
+        let most_read = most.saturating_add(1);
+        match &mut self.content {
+            Content::Disk(file, _) => file.take(most_read).read_to_end(&mut bytes)?,
+            Content::Memory(content, _) => content.take(most_read).read_to_end(&mut bytes)?,
+        };
         if bytes.len() as u64 > most {
             return Err(io::Error::new(ErrorKind::FileTooLarge, format!("has more than {}", show_bytes(most))));
         }
