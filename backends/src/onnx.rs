@@ -40,6 +40,8 @@ mod prepared;
 mod ranks;
 mod reference;
 mod runtime;
+#[cfg(feature = "rten")]
+mod separate;
 mod session;
 mod shadow;
 mod shapes;
@@ -74,5 +76,7 @@ pub(crate) use prepared::batch_dims;
 pub use prepared::{ModelState, Onnx, OnnxModel, OnnxPrepared};
 pub(crate) use reference::{AnySession, Reference};
 pub use runtime::{Call, CallInput, Runner, Runtime, Take};
+#[cfg(feature = "rten")]
+pub(crate) use separate::separate_weights;
 pub use session::OnnxSession;
 pub(crate) use shadow::ShadowPlan;

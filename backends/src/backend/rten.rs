@@ -18,7 +18,7 @@
 use crate::base::{BackendOptions, elements};
 use crate::onnx::{
     Artifact, Call, Deviation, LRN_LONGER, Onnx, Op, Runner, Runtime, Take, aligns_fractional_corners,
-    covers_several_dims, without_dropout, without_lrn,
+    covers_several_dims, separate_weights, without_dropout, without_lrn,
 };
 use ::rten::{
     LoadError, LoadErrorKind, Model, ModelOptions, NodeId, RunOptions, ShapeInferenceMode, ThreadPool, Value,
@@ -31,6 +31,7 @@ use rten_tensor::prelude::*;
 use rten_tensor::{Tensor, TensorView};
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
 /// The backend `rten`.
@@ -134,6 +135,11 @@ fn has_lengths(op: &Op) -> bool {
 /// cannot be caught. A frame takes about 400 bytes in a debug build, and a thread's stack has 2 MiB.
 const MAX_DEPTH: usize = 4096;
 
+/// The name of the file in memory with a model's large weights.
+const SEPARATED: &str = "limen.data";
+/// The `data_type` of `f32`, `u8`, `i8` and `i32`, which rten uses where they lie; it converts the others.
+const IN_PLACE: [i32; 4] = [1, 2, 3, 6];
+
 /// A model that rten has read.
 pub struct RtenRuntime {
     model: Arc<Model>,
@@ -187,6 +193,7 @@ impl Runtime for RtenRuntime {
             )));
         }
         let mut options = ModelOptions::with_all_ops();
+        let data: BTreeSet<String> = artifact.data.iter().map(|file| file.name.clone()).collect();
         for file in artifact.data {
             options.external_data(&file.name, Arc::unwrap_or_clone(file.bytes));
         }
@@ -198,7 +205,13 @@ impl Runtime for RtenRuntime {
         let rewritten = (dropouts > 0).then(|| without_dropout(&bytes)).flatten();
         bytes = rewritten.map_or(bytes, Arc::new);
         let rewritten = (lrns > 0).then(|| without_lrn(&bytes)).flatten();
-        let bytes = rewritten.unwrap_or_else(|| Arc::unwrap_or_clone(bytes));
+        let mut bytes = rewritten.unwrap_or_else(|| Arc::unwrap_or_clone(bytes));
+        // rten copies the weights in the model, but uses those beside it where they lie.
+        if !data.contains(SEPARATED)
+            && let Some(model) = separate_weights(&mut bytes, SEPARATED, &IN_PLACE)
+        {
+            options.external_data(SEPARATED, std::mem::replace(&mut bytes, model));
+        }
         let model = options.load(bytes).map_err(|error| load_error(&error))?;
         Ok(RtenRuntime { model: Arc::new(model) })
     }

@@ -1,11 +1,12 @@
-//! Other nodes in the file of a model, for runtimes that lack an operator. The rest of the file stays as it is.
+//! Other fields in the file of a model, for example other nodes for runtimes that lack an operator. The rest of the file stays as it
+//! is.
 
 use super::wire;
 use prost::Message;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, encode_key, encode_varint, skip_field};
 
 /// The field numbers of `onnx.proto`.
-const GRAPH: u32 = 7;
+pub(super) const GRAPH: u32 = 7;
 const NODE: u32 = 1;
 
 /// Returns a file with other nodes for some of those of its graph, which `graph` has parsed; `None` if none is replaced.
@@ -28,7 +29,11 @@ pub(super) fn replace_nodes(
 }
 
 /// Returns a message with other fields for some of those with a number; `None` if it is malformed.
-fn replace(message: &[u8], number: u32, mut with: impl FnMut(&[u8]) -> Option<Vec<Vec<u8>>>) -> Option<Vec<u8>> {
+pub(super) fn replace(
+    message: &[u8],
+    number: u32,
+    mut with: impl FnMut(&[u8]) -> Option<Vec<Vec<u8>>>,
+) -> Option<Vec<u8>> {
     let (mut rest, mut whole) = (message, Vec::with_capacity(message.len()));
     while !rest.is_empty() {
         let field = rest;
