@@ -397,13 +397,16 @@ fn a_graph_for_a_model_runs_as_it_stands() {
         let written = fs::read_dir(folder.0.join(&name).join("out")).unwrap().count();
         assert!(written > 0, "{model}: {output}");
     }
+    let digits = format!("--model {graphs}/digits/digits.onnx");
+    folder.run(&format!("new camera {digits} --input camera")).expect(0, "/graph.yaml --plan", "");
+    folder.run("camera/graph.yaml --set nodes.camera.config.count=3").expect(0, "laws: hold", "");
+    folder.run(&format!("new other {digits} --input wav")).expect(2, "", "takes `image` f32[?,1,8,8]: leave it out");
     fs::write(folder.0.join("no.onnx"), "text").unwrap();
     folder.run("new other --model no.onnx").expect(2, "", "this is text, not an ONNX model");
     let header = format!("{:117}\n", "{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }");
     fs::write(folder.0.join("no.npy"), [b"\x93NUMPY\x01\0v\0", header.as_bytes(), &[0; 4]].concat()).unwrap();
     folder.run("new other --model no.npy").expect(2, "", "this is a .npy file, not an ONNX model");
     folder.run("new other --input wav").expect(2, "", "--model");
-    let digits = format!("--model {graphs}/digits/digits.onnx");
     folder.run(&format!("new other {digits} {digits}")).expect(2, "", "the first of two models has one image");
     assert!(!folder.0.join("other").exists());
 }

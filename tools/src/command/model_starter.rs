@@ -11,6 +11,7 @@ mod nodes;
 mod sample;
 
 use crate::text::escape::one_line;
+use clap::ValueEnum;
 use given::{Given, ITEMS, items};
 use limen_backends::{Inspection, RecordRequest};
 use model::{Model, Side};
@@ -23,7 +24,7 @@ use std::fmt::Write;
 pub(super) const SIDES: [[usize; 2]; 4] = [[320, 320], [48, 320], [224, 224], [640, 640]];
 
 /// Where the messages of a graph come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum InputKind {
     /// Image files.
     Images,
@@ -122,6 +123,9 @@ fn single(nodes: &mut Nodes, model: &Model, asked: Option<InputKind>, tried: &Tr
     let is_state = |port: &str| states.iter().any(|(input, output)| input == port || output == port);
     let (constant, ports): (Vec<&Side>, Vec<&Side>) =
         model.inputs.iter().filter(|input| !is_state(&input.port)).partition(|input| input.is_sample_rate());
+    if let Some(asked) = asked.filter(|asked| !ports.iter().any(|side| asked.fits(side))) {
+        return Err(wrong_input(model, &ports, asked));
+    }
     let is_sound = !constant.is_empty()
         || ports.iter().any(|side| ["audio", "sound", "wav", "speech"].iter().any(|word| side.port.contains(word)));
 
@@ -159,6 +163,19 @@ fn single(nodes: &mut Nodes, model: &Model, asked: Option<InputKind>, tried: &Tr
     Ok(())
 }
 
+/// Says which values of `--input` there are for a model.
+fn wrong_input(model: &Model, ports: &[&Side], asked: InputKind) -> String {
+    let name =
+        |kind: &InputKind| kind.to_possible_value().map_or(String::new(), |value| format!("`{}`", value.get_name()));
+    let fitting = InputKind::value_variants().iter().filter(|kind| ports.iter().any(|side| kind.fits(side)));
+    format!(
+        "{} cannot be the `--input` of a model that takes {}: leave it out, or write {}",
+        name(&asked),
+        Model::show(model.inputs.iter().map(|side| (&*side.port, Some(side)))),
+        fitting.map(name).collect::<Vec<_>>().join(" or ")
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,9 +210,11 @@ mod tests {
     #[test]
     fn the_nodes_follow_from_types_shapes_and_names() {
         let image = ("images", "f32[batch,3,height,width]");
-        let cases: [(Sides<'_>, Sides<'_>, Option<InputKind>, &[&str]); 11] = [
+        let cases: [(Sides<'_>, Sides<'_>, Option<InputKind>, &[&str]); 13] = [
             (&[image], &[("scores", "f32[batch,1000]")], None, &["kind: image_files", "layout: chw", "out/scores.npy"]),
             (&[image], &[("label", "i32[batch]")], Some(InputKind::Camera), &["kind: synthetic", "out/label.csv"]),
+            (&[("x", "f32[n,1,28,28]")], &[("y", "f32[n,9]")], Some(InputKind::Camera), &["height: 480, channels: 1,"]),
+            (&[("x", "f32[n,4]")], &[("y", "f32[n,9]")], Some(InputKind::Wav), &["kind: wav", "frames: 4"]),
             (
                 &[image],
                 &[("output0", "f32[batch,84,anchors]")],
@@ -325,6 +344,35 @@ mod tests {
             let error = starter(models, asked).unwrap_err();
             assert!(error.contains(why), "{why}: {error}");
         }
+    }
+
+    #[test]
+    fn an_input_that_no_input_of_the_model_can_be_is_refused() {
+        use InputKind::{Camera, Images, Wav};
+        let image = &[("x", "f32[n,3,h,w]")][..];
+        let sound = &[("input", "f32[n,t]"), ("state", "f32[2,n,128]"), ("sr", "i32[]")][..];
+        for (inputs, asked, why) in [
+            (
+                image,
+                Wav,
+                "`wav` cannot be the `--input` of a model that takes `x` f32[?,3,?,?]: leave it out, or write `images` or `camera` or `npy`",
+            ),
+            (
+                sound,
+                Camera,
+                "`input` f32[?,?], `state` f32[2,?,128], `sr` i32[]: leave it out, or write `wav` or `npy`",
+            ),
+            (&[("x", "f32[n,4]")], Images, "`x` f32[?,4]: leave it out, or write `wav` or `npy`"),
+            (&[("x", "i32[n,4]")], Wav, "`x` i32[?,4]: leave it out, or write `npy`"),
+            (&[("x", "f32[n,40,t]")], Wav, "`x` f32[?,40,?]: leave it out, or write `npy`"),
+        ] {
+            let outputs = &[("output", "f32[n,1]"), ("staten", "f32[2,n,128]")];
+            let error = starter(&[(inputs, outputs)], Some(asked)).unwrap_err();
+            assert!(error.contains(why), "{why}: {error}");
+        }
+        // One that fits is enough.
+        let both = &[("x", "f32[n,3,h,w]"), ("goal", "f32[n,4]")];
+        assert!(starter(&[(both, &[("y", "f32[n,4]")])], Some(Camera)).is_ok());
     }
 
     #[test]

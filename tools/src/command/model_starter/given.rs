@@ -45,6 +45,17 @@ impl Frame {
     }
 }
 
+impl InputKind {
+    /// Whether messages from such a source can be an input.
+    pub(super) fn fits(self, side: &Side) -> bool {
+        match self {
+            InputKind::Images | InputKind::Camera => side.image_dims().is_some(),
+            InputKind::Wav => side.dtype == "f32" && side.item().len() == 1,
+            InputKind::Npy => true,
+        }
+    }
+}
+
 impl Given {
     /// # Errors
     /// When an item of it would be too large.
@@ -55,7 +66,7 @@ impl Given {
         asked: Option<InputKind>,
     ) -> Result<Given, String> {
         let may_be = |kinds: &[InputKind]| asked.is_none_or(|asked| kinds.contains(&asked));
-        let is_sound = side.dtype == "f32" && (is_sound || asked == Some(InputKind::Wav)) && may_be(&[InputKind::Wav]);
+        let is_sound = (is_sound || asked.is_some()) && may_be(&[InputKind::Wav]) && InputKind::Wav.fits(side);
         let frame = Frame::of(side, sides).filter(|_| may_be(&[InputKind::Images, InputKind::Camera]));
         let given = match (frame, side.item()) {
             (Some(frame), _) => Given::Image(frame),

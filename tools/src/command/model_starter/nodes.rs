@@ -71,8 +71,8 @@ impl Nodes {
     /// Adds a source of images, and returns its output.
     pub(super) fn images(&mut self, asked: Option<InputKind>, channels: usize) -> String {
         let name = if asked == Some(InputKind::Camera) {
-            let config = "pattern: ramp, width: 640, height: 480, rate: 30Hz, count: 90";
-            self.add("camera", "generated images: there is no kind for cameras yet", "synthetic", config, "")
+            let config = format!("pattern: ramp, width: 640, height: 480, channels: {channels}, rate: 30Hz, count: 90");
+            self.add("camera", "generated images: there is no kind for cameras yet", "synthetic", &config, "")
         } else {
             self.is_named = true;
             if self.files.iter().all(|(name, _)| name != "images/sample.png") {
