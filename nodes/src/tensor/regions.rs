@@ -91,7 +91,10 @@ impl Regions {
         let mut pixels_above = &[][..];
         for (pixels, y) in map.chunks_exact(width.max(1)).zip(0_u32..) {
             let [above, row] = [0, 1].map(|next| self.labels_at(y as usize + next, width));
-            self.labels[row..][..width + 2].fill(0);
+            // A row that is used again has the labels of an earlier one.
+            if y as usize + 1 >= self.rows {
+                self.labels[row..][..width + 2].fill(0);
+            }
             for (pixel, x) in pixels.iter().zip(0_u32..) {
                 let at = x as usize;
                 if !member.contains(pixels, pixels_above, at) {
