@@ -41,6 +41,7 @@ pub fn registry() -> Registry {
         .transform::<Split>("split")
         .transform::<Pair>("pair")
         .transform::<Add>("add")
+        .transform::<Sized>("sized")
         .transform::<Hasty>("hasty")
         .sink::<Collect>("collect")
         .sink::<Trail>("trail")
@@ -415,6 +416,41 @@ pub struct PairConfig {
     /// Whether sequence numbers may differ.
     #[serde(default)]
     pub any: bool,
+}
+
+/// Forwards its input `a`. It cannot be planned unless `a` and `b` are connected and the size of `a` is known.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct SizedConfig {}
+
+/// See [`SizedConfig`].
+#[derive(Debug)]
+pub struct Sized;
+
+impl Node for Sized {
+    type Config = SizedConfig;
+    fn ports(_: &SizedConfig, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        if !["a", "b"].iter().all(|port| given.inputs().any(|(name, _)| name == *port)) {
+            errors.connections([("a".into(), None), ("b".into(), Some("leave it to `a`".into()))]);
+        } else if given.input("a").is_none_or(|spec| spec.max_elements().is_none()) {
+            errors.input("a", "its size is not known");
+        }
+        let spec = given.input("a").cloned();
+        let ports = Ports::new().input_any("a").input_any("b").output_forwarding("out", spec, "a");
+        errors.into_result(ports)
+    }
+    fn build(_: SizedConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Sized)
+    }
+}
+
+impl Transform for Sized {
+    type In = (Tensor, Tensor);
+    type Out = Tensor;
+    fn apply(&mut self, (a, _): (Message<Tensor>, Message<Tensor>), out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        out.send(a);
+        Ok(())
+    }
 }
 
 /// See [`PairConfig`].

@@ -153,6 +153,41 @@ fn sizes_without_a_bound_are_refused() {
     );
 }
 
+/// What only follows from a problem is not a problem of its own.
+#[test]
+fn consequences_of_a_problem_are_not_reported() {
+    let graph = |a: &str, others: &str| format!("version: 1\nnodes:\n  b: {{ kind: numbers }}\n  a: {a}\n{others}");
+    let sized = |a: &str| {
+        format!(
+            "  s: {{ kind: sized, inputs: {{ a: {a}, b: b }} }}\n  t: {{ kind: sized, inputs: {{ a: s, b: b }} }}\n"
+        )
+    };
+    let zero = "{ kind: synthetic, config: { pattern: noise, shape: [0] } }";
+    let unbounded = "{ kind: numbers, config: { unbounded: true } }";
+    let good = "{ kind: numbers }";
+    for (a, others, place, part) in [
+        (zero, sized("a"), "4:59 E0130", "a length of 0"),
+        (zero, format!("  p: {{ kind: pass, from: a }}\n{}", sized("p")), "4:59 E0130", "a length of 0"),
+        (good, sized("c"), "5:34 E0120", "there is no node `c`"),
+        (good, sized("a/x"), "5:34 E0123", "has no output `x`"),
+        ("{ kind: nubmers }", sized("a"), "4:14 E0124", "there is no kind"),
+        (unbounded, sized("a"), "4:31 E0129", "has no bound"),
+        (unbounded, "  v: { kind: 'null', from: a }\n".into(), "4:31 E0129", "has no bound"),
+    ] {
+        check(&graph(a, &others), &[(place, part)]);
+    }
+    // Other problems of these nodes are.
+    let both = "  s: { kind: sized, inputs: { b: b } }\n  t: { kind: sized, inputs: { a: s, c: b } }\n";
+    check(
+        &graph(good, both),
+        &[
+            ("5:3 E0125", "input `a` of `s` is not connected"),
+            ("6:3 E0125", "leave it to `a`"),
+            ("6:40 E0123", "node `t` has no input `c`"),
+        ],
+    );
+}
+
 #[test]
 fn joins_of_lossy_streams_are_refused() {
     check(

@@ -146,6 +146,8 @@ pub(crate) enum At {
     Node,
     Field(String),
     Input(String),
+    /// The inputs that the connections of a node do not match, each with a way out where nothing is connected to it.
+    Connections(Vec<(String, Option<String>)>),
 }
 
 impl FieldError {
@@ -170,6 +172,13 @@ impl PlanErrors {
     /// Adds a problem with the connection of an input port.
     pub fn input(&mut self, port: impl Into<String>, message: impl Into<String>) -> &mut FieldError {
         self.add(At::Input(port.into()), message.into())
+    }
+
+    /// Reports that the connections of a node do not match its inputs, for a kind that cannot go on to its ports then. `inputs` has
+    /// the name of every input, and a way out where nothing is connected to it, if there is a better one than to connect it. The
+    /// engine names the connections without an input, and the inputs without a connection.
+    pub fn connections(&mut self, inputs: impl IntoIterator<Item = (String, Option<String>)>) {
+        self.add(At::Connections(inputs.into_iter().collect()), "its connections do not match its inputs".into());
     }
 
     /// Appends all problems of `others`.

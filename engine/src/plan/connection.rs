@@ -29,17 +29,12 @@ impl Planner<'_> {
         if !self.check_port_counts(node, planned) || !self.check_is_connected(node, ports) {
             return;
         }
-        let (connected, input_types) = (self.match_inputs(node, ports), planned.input_types());
+        let names: Vec<&str> = ports.inputs.iter().map(|input| input.name.as_str()).collect();
+        let (connected, input_types) = (self.match_inputs(node, &names), planned.input_types());
         for (port, connection) in connected.iter().enumerate() {
             let declared = &ports.inputs[port];
             let Some(i) = connection else {
-                let message = format!("input `{}` of `{}` is not connected", declared.name, node.name);
-                self.problem(
-                    "E0125",
-                    &node.place,
-                    message,
-                    format!("write `inputs: {{ {}: node/port }}`", declared.name),
-                );
+                self.unconnected(node, &declared.name, None);
                 continue;
             };
             let connection = &node.inputs[*i];
@@ -119,19 +114,34 @@ impl Planner<'_> {
         true
     }
 
+    /// Reports the connections of a node that do not match its inputs, each of which may have a way out.
+    pub(super) fn check_connections(&mut self, node: &NodeSpec, inputs: &[(String, Option<String>)]) {
+        let names: Vec<&str> = inputs.iter().map(|(name, _)| name.as_str()).collect();
+        let connected = self.match_inputs(node, &names);
+        for ((name, help), _) in std::iter::zip(inputs, connected).filter(|(_, connection)| connection.is_none()) {
+            self.unconnected(node, name, help.clone());
+        }
+    }
+
+    fn unconnected(&mut self, node: &NodeSpec, port: &str, help: Option<String>) {
+        let message = format!("input `{port}` of `{}` is not connected", node.name);
+        let help = help.unwrap_or_else(|| format!("write `inputs: {{ {port}: node/port }}`"));
+        self.problem("E0125", &node.place, message, help);
+    }
+
     /// Returns the connection of each port, in the order of the ports, because that is the order in which the node gets its inputs.
-    fn match_inputs(&mut self, node: &NodeSpec, ports: &Ports) -> Vec<Option<usize>> {
-        let mut connected: Vec<Option<usize>> = vec![None; ports.inputs.len()];
+    fn match_inputs(&mut self, node: &NodeSpec, ports: &[&str]) -> Vec<Option<usize>> {
+        let mut connected: Vec<Option<usize>> = vec![None; ports.len()];
         for (i, connection) in node.inputs.iter().enumerate() {
             let name = connection.port.as_deref();
             let port = match name {
-                None if ports.inputs.len() == 1 => Some(0),
-                _ => ports.inputs.iter().position(|p| p.name == name.unwrap_or("in")),
+                None if ports.len() == 1 => Some(0),
+                _ => ports.iter().position(|port| *port == name.unwrap_or("in")),
             };
-            let names = ports.inputs.iter().map(|p| p.name.as_str());
+            let names = ports.iter().copied();
             match (port, name) {
                 (Some(port), _) if connected[port].is_some() => {
-                    let message = format!("input `{}` of `{}` is connected twice", ports.inputs[port].name, node.name);
+                    let message = format!("input `{}` of `{}` is connected twice", ports[port], node.name);
                     self.problem(
                         "E0126",
                         &connection.place,
@@ -182,7 +192,7 @@ impl Planner<'_> {
             return false;
         }
         if let (Some(want), Some(have)) = (want, &edge.spec)
-            && let Err(why) = want.accepts(have)
+            && let Err(why) = want.accepts(&bounded(have, want))
         {
             let message = format!("`{from_name}` gives {have}, `{to_name}` takes {want}: {why}");
             self.problem("E0128", place, message, remedy(have, want));
@@ -242,6 +252,17 @@ impl Planner<'_> {
 /// Returns the bytes of the largest message of a connection.
 pub(super) fn largest(spec: Option<&PortSpec>) -> u64 {
     spec.and_then(PortSpec::max_bytes).unwrap_or(64) as u64
+}
+
+/// Returns a spec with the wanted dims in place of those without a bound, which are a problem of their own.
+fn bounded(have: &PortSpec, want: &PortSpec) -> PortSpec {
+    let mut have = have.clone();
+    for (dim, wanted) in std::iter::zip(&mut have.shape, &want.shape) {
+        if matches!(dim, Dim::Unbounded(_)) {
+            *dim = wanted.clone();
+        }
+    }
+    have
 }
 
 /// Returns advice on what to put between two ports that do not fit, which must itself fit there.

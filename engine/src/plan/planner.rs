@@ -14,7 +14,7 @@ use crate::file::spec::{NodeSpec, Spec};
 use crate::host::files::MemoryFiles;
 use crate::host::folders::Folders;
 use crate::message::MAX_PORTS;
-use crate::message::tensor::{DType, PortSpec};
+use crate::message::tensor::{DType, Dim, PortSpec};
 use crate::node::intake::JoinRule;
 use crate::node::planning::{Connected, Planning};
 use crate::node::ports::{Claim, Cost};
@@ -279,8 +279,12 @@ impl Planner<'_> {
         }
         let mut nodes: Vec<NodePlan> = Vec::new();
         let mut edges: Vec<EdgePlan> = Vec::new();
+        // The nodes of whose outputs nothing may be known because of a problem that is reported.
+        let mut in_doubt: Vec<bool> = Vec::new();
         for (at, node) in order.iter().map(|i| &spec.nodes[*i]).enumerate() {
             let mut given = Connected::default();
+            // The inputs of which nothing is known because of a problem that is reported.
+            let mut unknown = Vec::new();
             // The producer's port of each input, as far as known: a producer that comes later closes a cycle.
             let mut outputs = Vec::new();
             // Both are in the order of the file.
@@ -293,6 +297,12 @@ impl Planner<'_> {
                     Some((from, port))
                 });
                 let spec = output.and_then(|(from, port)| nodes[from].outputs[port].spec.clone());
+                let is_later = link.is_some_and(|l| position[l.from] >= at);
+                unknown.push(match (&output, &spec) {
+                    (None, _) => !is_later,
+                    (Some((from, _)), None) => in_doubt[*from],
+                    (_, Some(spec)) => spec.shape.iter().any(|dim| matches!(dim, Dim::Unbounded(_))),
+                });
                 given.inputs.push((connection.port.clone().unwrap_or_else(|| "in".into()), spec));
                 outputs.push((link.map(|l| position[l.from]), output));
             }
@@ -328,15 +338,16 @@ impl Planner<'_> {
                 },
                 untracked: BTreeMap::new(),
             };
-            if let Some(planned) = self.node(node, &given) {
+            if let Some(planned) = self.node(node, &given, &unknown) {
                 self.describe(&mut plan, &*planned);
                 self.inject_faults(node, &mut plan);
                 self.check_restart(node, &*planned);
                 self.check_source_keys(node, &plan);
-                self.join(node, &mut plan, planned.merges());
+                self.join(node, &mut plan, planned.merges(), &unknown);
                 self.connect(node, at, &mut plan, &*planned, &outputs, &nodes, &mut edges);
                 plan.planned = Some(planned);
             }
+            in_doubt.push(plan.planned.is_none() || unknown.contains(&true));
             nodes.push(plan);
         }
         self.close_cycles(&position, links, &mut nodes, &mut edges);
@@ -425,8 +436,9 @@ impl Planner<'_> {
         }
     }
 
-    /// Reads a node's config and asks its kind for the ports.
-    fn node(&mut self, node: &NodeSpec, given: &Connected) -> Option<Box<dyn PlannedNode>> {
+    /// Reads a node's config and asks its kind for the ports. `unknown` says of which inputs nothing is known because of a problem that
+    /// is reported.
+    fn node(&mut self, node: &NodeSpec, given: &Connected, unknown: &[bool]) -> Option<Box<dyn PlannedNode>> {
         let Some(kind) = self.registry.find(&node.kind.value, !node.inputs.is_empty()) else {
             self.problems.push(self.registry.unknown(&node.kind.value, &node.kind.place));
             return None;
@@ -477,20 +489,29 @@ impl Planner<'_> {
         match planned? {
             Ok(planned) => Some(planned),
             Err(errors) => {
-                self.field_errors(node, errors);
+                self.field_errors(node, errors, unknown);
                 None
             }
         }
     }
 
-    fn field_errors(&mut self, node: &NodeSpec, errors: PlanErrors) {
+    fn field_errors(&mut self, node: &NodeSpec, errors: PlanErrors, unknown: &[bool]) {
         for error in errors.0 {
             let place = match &error.at {
                 At::Node => node.place.clone(),
                 At::Field(path) => node.config.locate(path),
                 At::Input(port) => {
-                    let input = node.inputs.iter().find(|i| i.port.as_deref().unwrap_or("in") == port);
-                    input.or(node.inputs.first()).map_or(&node.place, |i| &i.place).clone()
+                    let named = node.inputs.iter().position(|i| i.port.as_deref().unwrap_or("in") == port);
+                    let at = named.unwrap_or(0);
+                    // It only follows from what is not known.
+                    if unknown.get(at) == Some(&true) {
+                        continue;
+                    }
+                    node.inputs.get(at).map_or(&node.place, |i| &i.place).clone()
+                }
+                At::Connections(inputs) => {
+                    self.check_connections(node, inputs);
+                    continue;
                 }
             };
             let mut problem = Problem::new("E0130", place, format!("`{}`: {}", node.name, error.message));
@@ -498,7 +519,9 @@ impl Planner<'_> {
             problem.help = error.help.or_else(|| match &error.at {
                 At::Field(path) => Some(format!("change `{path}` in the config of `{}`", node.name)),
                 At::Input(port) => Some(format!("connect something else to `{}/{port}`", node.name)),
-                At::Node => Some(format!("change `{}`; `limen-run kinds` describes its kind", node.name)),
+                At::Node | At::Connections(_) => {
+                    Some(format!("change `{}`; `limen-run kinds` describes its kind", node.name))
+                }
             });
             self.problems.push(problem);
         }
@@ -539,9 +562,9 @@ impl Planner<'_> {
     }
 
     /// Sets the join rule of a node with several inputs.
-    fn join(&mut self, node: &NodeSpec, plan: &mut NodePlan, merges: bool) {
+    fn join(&mut self, node: &NodeSpec, plan: &mut NodePlan, merges: bool, unknown: &[bool]) {
         let Some(join) = &node.policy.join else { return };
-        self.check_join(node, join, plan, merges);
+        self.check_join(node, join, plan, merges, unknown);
         plan.stage.rule = JoinRule {
             policy: join.policy,
             patience: join.patience,
@@ -554,7 +577,7 @@ impl Planner<'_> {
         };
     }
 
-    fn check_join(&mut self, node: &NodeSpec, join: &JoinSpec, plan: &NodePlan, merges: bool) {
+    fn check_join(&mut self, node: &NodeSpec, join: &JoinSpec, plan: &NodePlan, merges: bool, unknown: &[bool]) {
         let JoinSpec { policy, patience: _, within, hold, trigger, pick, anchor } = join;
         let place = node.places.get("join").unwrap_or(&node.place);
         let mut wrong = |message: &str, help: &str| {
@@ -601,7 +624,12 @@ impl Planner<'_> {
             return;
         }
         let is_number = |spec: &PortSpec| matches!(spec.dtype, DType::F32 | DType::F64) && spec.fixed_shape().is_some();
-        let mut others = plan.inputs.iter().filter(|(port, _)| Some(port) != anchor.as_ref());
+        let is_known = |port: &String| {
+            let mut inputs = std::iter::zip(&node.inputs, unknown);
+            !inputs.any(|(input, unknown)| *unknown && input.port.as_ref() == Some(port))
+        };
+        let others = plan.inputs.iter().filter(|(port, _)| Some(port) != anchor.as_ref());
+        let mut others = others.filter(|(port, _)| is_known(port));
         if let Some((name, spec)) = others.find(|(_, spec)| !spec.as_ref().is_some_and(is_number)) {
             let what = spec.as_ref().map_or_else(|| "its type".into(), ToString::to_string);
             wrong(
