@@ -215,7 +215,8 @@ impl OutputBounds<'_> {
                  lengths in the model"
             ));
         }
-        Ok((SessionOutput { port: port.clone(), dtype, item, varies, batch_dim }, source))
+        let by_max = source == Some(BoundSource::Max);
+        Ok((SessionOutput { port: port.clone(), dtype, item, varies, batch_dim, by_max }, source))
     }
 
     /// Whether a declared dim is that of the batch.

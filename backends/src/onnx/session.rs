@@ -21,6 +21,8 @@ pub(super) struct SessionOutput {
     /// Which dims of an item vary from call to call; a call then has one item.
     pub(super) varies: Vec<bool>,
     pub(super) batch_dim: Option<usize>,
+    /// Whether `max:` gives the lengths of the dims that vary.
+    pub(super) by_max: bool,
 }
 
 impl SessionOutput {
@@ -420,17 +422,30 @@ fn check(side: &SessionOutput, size: usize, output: BatchRef<'_>) -> Result<(), 
         });
     let bytes = output.shape.iter().product::<usize>() * side.dtype.size();
     if output.dtype != side.dtype || !is_planned || output.bytes.len() != bytes {
-        let (received, shape, planned) = (output.dtype, output.shape, batch_shape(&side.item, side.batch_dim, size));
-        let SessionOutput { port, dtype, .. } = side;
-        let help = if received == *dtype && shape.len() == planned.len() {
-            format!("; write its greatest lengths, `max: {{ {port}: [...] }}`")
-        } else {
-            String::new()
-        };
-        let why = format!("output `{port}` is {received}{shape:?}; {dtype}{planned:?} was planned{help}");
-        return Err(BackendError::Call(why));
+        return Err(BackendError::Call(not_planned(side, size, output)));
     }
     Ok(())
+}
+
+/// Returns why an output is not as planned, and what to write.
+fn not_planned(side: &SessionOutput, size: usize, output: BatchRef<'_>) -> String {
+    let SessionOutput { port, dtype, batch_dim, by_max, .. } = side;
+    let (received, shape, planned) = (output.dtype, output.shape, batch_shape(&side.item, *batch_dim, size));
+    let why = format!("output `{port}` is {received}{shape:?}; {dtype}{planned:?} was planned");
+    if received != *dtype || shape.len() != planned.len() {
+        return why;
+    }
+    let item = shape.iter().enumerate().filter(|(dim, _)| Some(*dim) != *batch_dim).map(|(_, length)| *length);
+    let mut dims = std::iter::zip(item.clone(), &side.item).zip(&side.varies);
+    if let Some(((gave, allows), _)) = dims.find(|((gave, most), varies)| **varies && gave > most)
+        && *by_max
+    {
+        return format!(
+            "output `{port}` is {received}{shape:?}: this call gave {gave}, `max.{port}` allows {allows}: raise it"
+        );
+    }
+    let lengths: Vec<usize> = std::iter::zip(item, &side.item).map(|(gave, planned)| gave.max(*planned)).collect();
+    format!("{why}; write its greatest lengths, `max: {{ {port}: {lengths:?} }}`")
 }
 
 /// Copies the items of an output without the padding.
