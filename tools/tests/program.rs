@@ -462,6 +462,16 @@ fn models_are_inspected_and_compared_from_the_command_line() {
     // The measurements of calls in flight at once are gathered from their threads.
     let report = folder.run("graph.yaml --json --set nodes.digit.config.in_flight=2").json();
     assert!(report["nodes"][1]["metrics"]["first_call_ms"].as_f64() > Some(0.0), "{}", report["nodes"][1]);
+    if cfg!(feature = "ort") {
+        for (words, option, key) in [
+            ("verify-backend graph.yaml --against ort", "--> --against ort", "verify.against"),
+            ("graph.yaml --shadow ort:9", "--> --shadow ort:9", "shadow.backend"),
+        ] {
+            let ran = folder.run(&format!("{words} --onnxruntime ./none.so"));
+            let why = format!("the backend that `{key}` asks for: `ort` is not available");
+            ran.expect(2, "", &why).expect(2, "", option).expect(2, "", "help: name a backend that this program has");
+        }
+    }
     folder.run("graph.yaml --shadow mock").expect(2, "", "`mock` is not a backend to compare with");
     folder.run("graph.yaml --shadow rten:0").expect(2, "", "`0` is not a number of calls");
     Folder::with("no-models", COUNTING).run("graph.yaml --shadow rten").expect(

@@ -57,6 +57,12 @@ fn self_comparison<R: Runtime>(reference: &Reference) -> Option<String> {
     is.then(|| format!("`{}` is compared with itself, which finds only differences between two calls", R::NAME))
 }
 
+/// Reports why a backend does not run the model beside the one that serves, and the key that asks for it.
+fn not_compared(key: &str, why: &str, errors: &mut PlanErrors) {
+    let help = "name a backend that this program has and that runs the model, or leave it out";
+    errors.at(key, format!("the backend that `{key}` asks for: {why}")).help(help);
+}
+
 /// Compares the model with another backend, if `verify.against` names one.
 fn compare_with_reference<R: Runtime>(
     prepared: &OnnxPrepared<R>,
@@ -74,7 +80,7 @@ fn compare_with_reference<R: Runtime>(
                 lines.extend(self_comparison::<R>(&reference));
                 lines.extend(check_case_on(&reference, job, &mut wrong));
             }
-            Err(why) => _ = wrong.at("verify.against", why),
+            Err(why) => not_compared("verify.against", &why, &mut wrong),
         }
         (lines, wrong)
     });
@@ -102,7 +108,7 @@ fn add_shadow<R: Runtime>(
             lines
         }
         Err(why) => {
-            errors.at("shadow.backend", why);
+            not_compared("shadow.backend", &why, errors);
             Vec::new()
         }
     }

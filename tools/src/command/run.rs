@@ -53,6 +53,16 @@ fn is_cached(name: &str) -> bool {
     sum.len() == 64 && sum.bytes().all(|b| b.is_ascii_hexdigit()) && name.len() > 64
 }
 
+/// Moves the problems of a key that an option set for every model to that option: the key's setting, and the option as written.
+fn at_option(mut problems: Problems, option: Option<(String, String)>) -> Problems {
+    if let Some((setting, option)) = option {
+        let ending = format!(".config.{setting}");
+        let set = problems.0.iter_mut().filter(|p| p.place.line == 0 && p.place.file.ends_with(&ending));
+        set.for_each(|problem| problem.place.file = option.as_str().into());
+    }
+    problems
+}
+
 /// The backend options of a registry.
 fn backend_options(registry: &Registry) -> BackendOptions {
     registry.extensions().get().cloned().unwrap_or_default()
@@ -86,7 +96,7 @@ impl<'a> Run<'a> {
             };
         }
         let registry = &self.with_backend_options(registry, false);
-        let mut layers = arguments.layers();
+        let (mut layers, mut option) = (arguments.layers(), None);
         if let Some(Shadow { backend, every }) = &arguments.shadow {
             let setting = format!("shadow={{ backend: {backend}, every: {every} }}");
             match self.set_for_models(&mut layers, registry, &setting) {
@@ -94,10 +104,11 @@ impl<'a> Run<'a> {
                 Err(NotApplied::Refused(problems)) => return self.refused(&name, &problems),
                 Err(NotApplied::Because(why)) => return self.not_started(&name, &why, REFUSED),
             }
+            option = Some((setting, format!("--shadow {backend}:{every}")));
         }
         let plan = match Plan::from_file(path, &layers, registry, &arguments.options()) {
             Ok(plan) => plan,
-            Err(problems) => return self.refused(&name, &problems),
+            Err(problems) => return self.refused(&name, &at_option(problems, option)),
         };
         if let Some(code) = self.refuse_stdout_conflict(&plan) {
             return code;
@@ -241,14 +252,18 @@ impl<'a> Run<'a> {
         let path = arguments.graph.as_deref().unwrap_or(Path::new(""));
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let mut layers = arguments.layers();
-        let models = match self.set_for_models(&mut layers, registry, &format!("verify.against={against}")) {
+        let setting = format!("verify.against={against}");
+        let models = match self.set_for_models(&mut layers, registry, &setting) {
             Ok(models) => models,
             Err(NotApplied::Refused(problems)) => return self.refused(&name, &problems),
             Err(NotApplied::Because(why)) => return self.not_started(&name, &why, REFUSED),
         };
         let plan = match Plan::from_file(path, &layers, registry, &arguments.options()) {
             Ok(plan) => plan,
-            Err(problems) => return self.refused(&name, &problems),
+            Err(problems) => {
+                let option = (setting, format!("--against {against}"));
+                return self.refused(&name, &at_option(problems, Some(option)));
+            }
         };
         self.print_notes(&plan, |node| models.contains(&node.name))
     }
