@@ -70,6 +70,7 @@ pub(crate) use loaded::Loaded;
 #[cfg(feature = "rten")]
 pub(crate) use lrn::{LONGER as LRN_LONGER, without_lrn};
 pub(crate) use measure::measure;
+pub(crate) use outline::BoundShapes;
 pub use outline::{Outline, Output};
 pub(crate) use outputs::NotPrepared;
 pub(crate) use prepared::batch_dims;

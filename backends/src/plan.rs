@@ -7,6 +7,7 @@ mod config;
 mod constant;
 mod dispatch;
 mod infer_plan;
+mod inputs;
 mod load;
 mod model_file;
 mod onnx_plan;
@@ -21,7 +22,9 @@ pub use config::{
 };
 pub use constant::ConstantConfig;
 pub use dispatch::Dispatch;
-pub(crate) use infer_plan::{check_batch, infer_plan};
+pub(crate) use infer_plan::{check_node, infer_plan};
+#[cfg(test)]
+pub(crate) use inputs::all_connected;
 pub(crate) use model_file::read_model;
 pub(crate) use onnx_plan::COMPILED;
 pub(crate) use runtimes::all_runtimes;

@@ -3,7 +3,7 @@
 //! Planning finds every error of the node and reports them together.
 
 use crate::backend::Mock;
-use crate::plan::{Choice, Config, check_batch, infer_plan};
+use crate::plan::{Choice, Config, check_node, infer_plan};
 use crate::steps::Steps;
 use crate::trial;
 use limen::backend::{Backend, Prepared};
@@ -26,7 +26,7 @@ impl limen::infer::Infer for InferKind {
                 Some(Ok(prepared)) => {
                     let least = prepared.least();
                     let (case, steps) = (recorded.case.as_ref(), Steps::default());
-                    check_batch(&config, prepared.signature(), None)
+                    check_node(&config, prepared.signature(), None, case)
                         .and_then(|()| infer_plan::<Mock>(&config, prepared, case, &steps))
                         .map(|plan| plan.takes(least))
                 }
@@ -51,6 +51,7 @@ mod tests {
     use super::*;
     #[cfg(feature = "rten")]
     use crate::base::BackendOptions;
+    use crate::plan::all_connected;
     use limen::Folders;
     use limen::node::Extensions;
     use std::path::Path;
@@ -83,12 +84,13 @@ mod tests {
     }
 
     fn plan_with(graph: &str, config: serde_json::Value, extensions: &Extensions) -> Result<String, String> {
-        let config = serde_json::from_value(config).map_err(|e| e.to_string())?;
+        let config: Config = serde_json::from_value(config).map_err(|e| e.to_string())?;
         let graph = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs").join(graph);
         let folders = Folders { graph, ..Folders::default() };
         let mut cx =
             Planning { node: "digit", folders: &folders, trials: &limen::policy::Trials::default(), extensions };
-        let planned = <InferKind as limen::infer::Infer>::plan(config, &Connected::default(), &mut cx);
+        let given = all_connected(&config, &folders.graph.join(config.model.as_deref().unwrap_or_default()));
+        let planned = <InferKind as limen::infer::Infer>::plan(config, &given, &mut cx);
         planned.map(|plan| format!("{plan:?}")).map_err(|errors| format!("{errors:?}"))
     }
 
@@ -322,6 +324,78 @@ mod tests {
                 assert!(!error.contains("no backend of this program"), "{backend}: {error}");
             }
         }
+    }
+
+    /// It is the node that has to change: the message has the place of its key, and does not ask for another backend.
+    #[cfg(feature = "rten")]
+    #[test]
+    fn what_is_wrong_on_every_backend_is_said_once() {
+        use crate::onnx::test_models::{Io, model};
+        use crate::verify::test_files::{f32s, write_npz};
+        use rten_onnx::onnx::DataType as D;
+        let folder = tempfile::tempdir().unwrap();
+        let (x, y): (Io<'_>, Io<'_>) = (("x", D::FLOAT, &["n", "2"]), ("y", D::FLOAT, &["n", "2"]));
+        let (s, s2, wide): (Io<'_>, Io<'_>, Io<'_>) =
+            (("s", D::FLOAT, &["n", "2"]), ("s2", D::FLOAT, &["n", "2"]), ("s2", D::FLOAT, &["n", "4"]));
+        let concat = ["y = Relu x", "s2 = Concat s x axis==1"];
+        for (name, file) in [
+            ("m.onnx", model(&[x], &[y], &[], &["y = Relu x"])),
+            ("wide.onnx", model(&[x, s], &[y, wide], &[], &concat)),
+            ("only.onnx", model(&[x, s], &[s2], &[], &["s2 = Add x s"])),
+        ] {
+            std::fs::write(folder.path().join(name), file).unwrap();
+        }
+        let (two, three) = (f32s("(1, 2)", &[1.0, 2.0]), f32s("(1, 3)", &[1.0, 2.0, 3.0]));
+        for (name, arrays) in [
+            ("less.npz", &[("x", two.clone())][..]),
+            ("more.npz", &[("x", two.clone()), ("y", two.clone()), ("z", two.clone())]),
+            ("in.npz", &[("x", three.clone()), ("y", two.clone())]),
+            ("out.npz", &[("x", two.clone()), ("y", three.clone())]),
+        ] {
+            write_npz(&folder.path().join(name), arrays);
+        }
+        std::fs::write(folder.path().join("text.npz"), "text").unwrap();
+        let case = |file: &str| json!({ "model": "m.onnx", "verify": { "case": file } });
+        let state = |model: &str| json!({ "model": model, "state": [{ "input": "s", "output": "s2" }] });
+        for (config, field, why) in [
+            (case("less.npz"), "verify.case", "`less.npz`: has no array for the output `y`; it has: `x`"),
+            (case("more.npz"), "verify.case", "array `z` is neither an input nor an output of the model"),
+            (case("in.npz"), "verify.case", "`in.npz`: array `x` is [1, 3]; expected [items, 2]"),
+            (case("out.npz"), "verify.case", "`out.npz`: array `y` is [1, 3]; expected [items, 2]"),
+            (case("text.npz"), "verify.case", "`text.npz` is not a readable .npz"),
+            (case("none.npz"), "verify.case", "`none.npz` is not a readable .npz"),
+            (state("wide.onnx"), "state", "the state `s2` is f32[4] as output and f32[2] as input"),
+            (state("only.onnx"), "state", "its only output `s2` is a state"),
+            (state("m.onnx"), "state", "the state `s` is not an input of the model, which has `x`"),
+        ] {
+            for backend in ["auto", "rten"] {
+                let mut config = config.clone();
+                config["backend"] = backend.into();
+                let error = plan(&folder.path().to_string_lossy(), config).unwrap_err();
+                assert!(error.contains(&format!("Field(\"{field}\")")), "{backend}: {error}");
+                assert_eq!(error.matches(why).count(), 1, "{backend}: {why}: {error}");
+                for never in ["another backend", "no backend of this program", "not supported"] {
+                    assert!(!error.contains(never), "{backend}: {error}");
+                }
+            }
+        }
+    }
+
+    /// The constants may be why a call before the graph starts fails.
+    #[cfg(feature = "rten")]
+    #[test]
+    fn a_failed_trial_names_the_constants() {
+        use crate::onnx::test_models::model;
+        use rten_onnx::onnx::DataType as D;
+        let folder = tempfile::tempdir().unwrap();
+        let inputs = [("x", D::FLOAT, &["1", "4"][..]), ("rows", D::INT64, &["2"]), ("by", D::FLOAT, &[])];
+        let file = model(&inputs, &[("y", D::FLOAT, &["a", "b"])], &[], &["z = Mul x by", "y = Reshape z rows"]);
+        std::fs::write(folder.path().join("m.onnx"), file).unwrap();
+        let config = json!({ "model": "m.onnx", "constants": { "rows": [3, 5], "by": 0.5 } });
+        let why = plan(&folder.path().to_string_lossy(), config).unwrap_err();
+        let expected =
+            "a trial run on zeros with `by` = 0.5, `rows` = [3, 5] failed (write another value, `trial: FILE.npz`";
+        assert!(why.contains(expected), "{why}");
     }
 
     #[cfg(feature = "rten")]

@@ -49,6 +49,8 @@ pub enum Length {
 #[derive(Debug)]
 pub(crate) struct Unbound {
     pub(crate) input: String,
+    /// The dim, if it has no length.
+    pub(crate) symbol: Option<String>,
     pub(crate) why: String,
 }
 
@@ -131,7 +133,7 @@ impl Input {
     }
 
     pub(super) fn unbound(&self, why: String) -> Unbound {
-        Unbound { input: self.port.clone(), why }
+        Unbound { input: self.port.clone(), symbol: None, why }
     }
 }
 

@@ -56,7 +56,7 @@ pub struct Output {
 }
 
 /// The shape of one item of each input, in order, and the length of each symbolic dim.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct BoundShapes {
     pub(crate) items: Vec<Vec<Dim>>,
     pub(crate) symbols: BTreeMap<String, Dim>,
@@ -191,7 +191,7 @@ impl Outline {
                             let item = input.show(*batch_dim);
                             let why =
                                 format!("dim `{symbol}` of {item} has no length: connect an input whose size is known");
-                            wrong.push(input.unbound(why));
+                            wrong.push(Unbound { symbol: Some(symbol.clone()), ..input.unbound(why) });
                         }
                     },
                 }

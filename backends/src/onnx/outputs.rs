@@ -10,6 +10,7 @@ use super::runtime::{CallInput, batch_shape};
 use super::session::SessionOutput;
 use super::shapes::{Extent, most_elements};
 use super::trial_call::OutputShapes;
+use crate::steps::TRIAL;
 use limen::backend::BackendError;
 use limen::message::{DType, Dim, MAX_RANK, PortSpec};
 use limen::unit::show_bytes;
@@ -33,8 +34,8 @@ pub(super) struct OutputBounds<'a> {
 /// Why a model cannot be prepared.
 #[derive(Debug)]
 pub(crate) enum NotPrepared {
-    /// A length needs `max:`, or what `max:` gives is wrong, on whichever backend.
-    Max(String),
+    /// A field of the config is wrong, or its model, on whichever backend: its name and why.
+    Field(&'static str, String),
     Other(BackendError),
 }
 
@@ -47,14 +48,20 @@ impl From<BackendError> for NotPrepared {
 impl From<NotPrepared> for BackendError {
     fn from(error: NotPrepared) -> Self {
         match error {
-            NotPrepared::Max(why) => BackendError::Unsupported(why),
+            NotPrepared::Field(_, why) => BackendError::Unsupported(why),
             NotPrepared::Other(error) => error,
         }
     }
 }
 
-fn unsupported<T>(why: String) -> Result<T, NotPrepared> {
-    Err(NotPrepared::Other(BackendError::Unsupported(why)))
+impl NotPrepared {
+    fn max(why: String) -> Self {
+        NotPrepared::Field("max", why)
+    }
+
+    pub(super) fn state(why: String) -> Self {
+        NotPrepared::Field("state", why)
+    }
 }
 
 /// The most elements of an output whose size follows from its operators, as of one whose size the config gives.
@@ -91,14 +98,14 @@ impl OutputBounds<'_> {
                 && (input.item != *item || input.elem.dtype() != *dtype || side.varies.contains(&true))
             {
                 let (takes, as_what) = (&input.item, input.elem.dtype());
-                return unsupported(format!(
+                return Err(NotPrepared::state(format!(
                     "the state `{port}` is {dtype}{item:?} as output and {as_what}{takes:?} as input"
-                ));
+                )));
             }
             if item.len() > MAX_RANK || item.contains(&0) {
                 let why =
                     format!("output `{port}` is {item:?}; a port carries at most {MAX_RANK} dims, none of length 0");
-                return unsupported(why);
+                return Err(NotPrepared::Field("model", why));
             }
             lines.extend(source.map(|source| self.line(at, &side, source)));
             Ok(side)
@@ -154,21 +161,21 @@ impl OutputBounds<'_> {
             None => (!self.batches.is_empty() && shape.first() == Some(&1)).then_some(0),
         };
         if let Some(dim) = batch_dim.filter(|dim| shape.get(*dim) != Some(&1)) {
-            return unsupported(format!(
+            return Err(NotPrepared::state(format!(
                 "the state `{port}` is {dtype}{shape:?} for one item, whose dim {dim} is not its batch"
-            ));
+            )));
         }
-        let mut max = self.max_of(port, shape.len() - usize::from(batch_dim.is_some())).map_err(NotPrepared::Max)?;
+        let mut max = self.max_of(port, shape.len() - usize::from(batch_dim.is_some())).map_err(NotPrepared::max)?;
         let (mut item, mut varies, mut source) = (Vec::new(), Vec::new(), None);
         for (dim, length) in shape.iter().enumerate().filter(|(dim, _)| Some(*dim) != batch_dim) {
             let (length, is_varying) = match dim_of(dim) {
                 // Some files declare a length that the model does not give.
                 Some(Length::Fixed(fixed)) if fixed == length => {
-                    max.fixed(port, item.len(), *fixed).map_err(NotPrepared::Max)?;
+                    max.fixed(port, item.len(), *fixed).map_err(NotPrepared::max)?;
                     (*fixed, false)
                 }
                 Some(Length::Symbol(symbol)) if self.symbols.get(symbol) == Some(&Dim::Fixed(*length)) => {
-                    max.fixed(port, item.len(), *length).map_err(NotPrepared::Max)?;
+                    max.fixed(port, item.len(), *length).map_err(NotPrepared::max)?;
                     (*length, false)
                 }
                 Some(Length::Symbol(symbol)) if self.symbols.contains_key(symbol) && !max.is_whole() => {
@@ -188,7 +195,7 @@ impl OutputBounds<'_> {
                         }
                         None => {
                             let name = dim_of(dim).map_or(String::new(), |length| format!(", `{length}`"));
-                            return Err(NotPrepared::Max(format!(
+                            return Err(NotPrepared::max(format!(
                                 "output `{port}` has a length that depends on values (dim {}{name}; {}): write its greatest \
                                  length, `max: {{ {port}: [{}] }}`",
                                 item.len(),
@@ -210,9 +217,11 @@ impl OutputBounds<'_> {
         }
         let varying = varies.iter().filter(|varies| **varies).count();
         if varying > MAX_VARYING {
-            return unsupported(format!(
-                "output `{port}` has {varying} dims that may vary, of which messages have at most {MAX_VARYING}: declare their \
-                 lengths in the model"
+            return Err(NotPrepared::Field(
+                "model",
+                format!(
+                    "output `{port}` has {varying} dims that may vary, of which messages have at most {MAX_VARYING}"
+                ),
             ));
         }
         let by_max = source == Some(BoundSource::Max);
@@ -258,8 +267,11 @@ impl OutputBounds<'_> {
         states: impl Fn(usize) -> Option<&'a CallInput>,
     ) -> Result<OutputShapes, NotPrepared> {
         let one = |(at, output): (usize, &Output)| match &output.declared {
-            Some(declared) => self.declared_shape(at, declared, states(at)).map_err(NotPrepared::Max),
-            None => unsupported(format!("output `{}` does not declare its type and shape", output.port)),
+            Some(declared) => self.declared_shape(at, declared, states(at)).map_err(NotPrepared::max),
+            None => {
+                let why = format!("output `{}` does not declare its type and shape", output.port);
+                Err(NotPrepared::Field(TRIAL, why))
+            }
         };
         self.declared.iter().enumerate().map(one).collect()
     }

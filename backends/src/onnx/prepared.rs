@@ -206,7 +206,7 @@ impl<R: Runtime> OnnxPrepared<R> {
             model.states.iter().map(|state| (at(&state.input, &in_ports), at(&state.output, &out_ports))).collect();
         if let Some(port) = model.max.keys().find(|port| !out_ports.contains(port)) {
             let there = out_ports.join("`, `");
-            return Err(NotPrepared::Max(format!("`max` names `{port}`; its outputs are `{there}`")));
+            return Err(NotPrepared::Field("max", format!("`max` names `{port}`; its outputs are `{there}`")));
         }
 
         let shared = loaded.runtime.share(call.threads)?;
@@ -225,7 +225,7 @@ impl<R: Runtime> OnnxPrepared<R> {
         let state_of = |at| input_of(&states, at).map(|input| &call.inputs[input]);
         if let Some((input, _)) = states.iter().find(|(input, _)| call.inputs[*input].varies.contains(&true)) {
             let why = format!("the state `{}` would differ in length from call to call", in_ports[*input]);
-            return Err(BackendError::Unsupported(why).into());
+            return Err(NotPrepared::state(why));
         }
         let (values, one) = match model.untried {
             true => (None, bounds.as_declared(state_of)?),
@@ -377,7 +377,7 @@ fn signature_of(
     states: &[(usize, usize)],
     constants: &Constants,
     max_batch: Option<usize>,
-) -> Result<Signature, BackendError> {
+) -> Result<Signature, NotPrepared> {
     let mut signature = Signature { max_batch, ..Signature::default() };
     for (at, (port, input)) in std::iter::zip(in_ports, inputs).enumerate() {
         if !states.iter().any(|(state, _)| *state == at) && !constants.contains_key(port) {
@@ -392,9 +392,9 @@ fn signature_of(
     if let Some((_, output)) = states.first().filter(|_| signature.outputs.is_empty()) {
         let output = &outputs[*output].port;
         let why = format!("its only output `{output}` is a state, which is not a port; export it twice (`Identity`)");
-        return Err(BackendError::Unsupported(why));
+        return Err(NotPrepared::state(why));
     }
-    signature.check()?;
+    signature.check().map_err(|error| NotPrepared::Field("model", error.to_string()))?;
     Ok(signature)
 }
 

@@ -1,5 +1,6 @@
 //! Calls of a model before the graph starts, to see what it returns.
 
+use super::constant::Constant;
 use super::loaded::Loaded;
 use super::prepared::OnnxModel;
 use super::runtime::{Call, CallInput, Runtime};
@@ -49,20 +50,44 @@ impl<R: Runtime> Trial<'_, R> {
             Some(_) => &[TrialValues::Recorded][..],
             None => &[TrialValues::Zeros, TrialValues::Ones],
         };
-        let mut failed: Vec<String> = Vec::new();
+        let mut failed: Vec<(TrialValues, String)> = Vec::new();
         for values in kinds {
             match self.call_with(*values, 1, self.call) {
                 Ok(found) => return Ok((*values, found)),
-                Err(why) if failed.iter().any(|other| other.ends_with(&why)) => {}
-                Err(why) => failed.push(format!("a trial run on {} failed: {why}", values.name())),
+                Err(why) if failed.iter().any(|(_, other)| *other == why) => {}
+                Err(why) => failed.push((*values, why)),
             }
         }
-        let mut why = failed.join("; ");
         // Other numbers help only where a call failed, and not where the runtime refuses the model.
-        if self.model.sample.is_none() && why.contains("inference failed") {
-            why.push_str("; write `trial: FILE.npz` with an item that it takes, or `trial: first_message`");
-        }
+        let is_call = failed.iter().any(|(_, why)| why.contains("inference failed"));
+        let mut advice = match (self.model.sample.is_none() && is_call, self.model.constants.is_empty()) {
+            (false, _) => "",
+            (true, true) => " (write `trial: FILE.npz` with an item that it takes, or `trial: first_message`)",
+            (true, false) => {
+                " (write another value, `trial: FILE.npz` with an item that it takes, or `trial: first_message`)"
+            }
+        };
+        let constants = self.constants();
+        let failed = failed.into_iter().map(|(values, why)| {
+            let values = values.name();
+            format!("a trial run on {values}{constants} failed{}: {why}", std::mem::take(&mut advice))
+        });
+        let why = failed.collect::<Vec<_>>().join("; ");
         Err(BackendError::Unsupported(why))
+    }
+
+    /// Returns the constants that each call gets, for a message: ` with `sr` = 44100`.
+    fn constants(&self) -> String {
+        let show = |(port, constant): (&String, &Constant)| match &constant.values[..] {
+            [value] if constant.shape.is_empty() => format!("`{port}` = {value}"),
+            values if values.len() <= 4 => {
+                let values: Vec<String> = values.iter().map(f64::to_string).collect();
+                format!("`{port}` = [{}]", values.join(", "))
+            }
+            _ => format!("`{port}` of shape {:?}", constant.shape),
+        };
+        let shown: Vec<String> = self.model.constants.iter().map(show).collect();
+        if shown.is_empty() { String::new() } else { format!(" with {}", shown.join(", ")) }
     }
 
     /// Calls it with two items.

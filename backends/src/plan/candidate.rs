@@ -2,6 +2,7 @@
 
 use super::config::{Choice, Config, Recorded};
 use super::dispatch::Dispatch;
+use super::inputs::ModelInputs;
 use super::model_file::ModelFiles;
 use super::verdict::RuntimeVerdict;
 use crate::base::{BackendOptions, caught};
@@ -9,7 +10,7 @@ use crate::onnx::{Deviation, Op, Reference, measure};
 use crate::steps::Steps;
 use limen::backend::{BackendError, Capabilities, Ops, Requirements};
 use limen::infer::InferPlan;
-use limen::node::{Connected, PlanErrors};
+use limen::node::PlanErrors;
 use std::time::Duration;
 
 /// A node to plan.
@@ -19,7 +20,7 @@ pub(crate) struct PlanRequest<'a> {
     pub(crate) options: &'a BackendOptions,
     /// Every runtime of this program.
     pub(crate) candidates: &'a [Candidate<'a>],
-    pub(crate) given: &'a Connected,
+    pub(crate) inputs: &'a ModelInputs,
     /// The model's path as the graph file has it.
     pub(crate) model: &'a str,
     /// Its files, for the runtimes that load it.

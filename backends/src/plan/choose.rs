@@ -3,6 +3,7 @@
 use super::candidate::{Candidate, PlanRequest, Refused};
 use super::config::{Choice, Config, Recorded};
 use super::dispatch::Dispatch;
+use super::inputs::ModelInputs;
 use super::model_file::{ModelFiles, read_model, unreadable};
 use super::order::order;
 use super::runtimes::all_runtimes;
@@ -56,8 +57,16 @@ pub(crate) fn choose(
         return Err(errors);
     }
     check_identity(config, model, &outline, cx)?;
-    check_narrowing(config, model, &outline)?;
-    check_batch_ranges(config, &outline)?;
+    check_narrowing(config, model, &outline, &mut errors);
+    check_batch_ranges(config, &outline, &mut errors);
+    let inputs = match ModelInputs::of(config, &outline, given, &recorded) {
+        Ok(inputs) => errors.into_result(inputs)?,
+        Err(others) => {
+            errors.append(others);
+            return Err(errors);
+        }
+    };
+    let inputs = &inputs;
     let options = BackendOptions::of(cx);
     let candidates = all_runtimes(options);
     let required = required(config, &outline);
@@ -88,7 +97,7 @@ pub(crate) fn choose(
     let is_compared = config.verify.as_ref().is_some_and(|verify| verify.against.is_some()) || config.shadow.is_some();
     let is_shared = config.backend == Choice::Auto || is_compared || options.calibrate;
     let files = ModelFiles::new(artifact, is_shared);
-    let job = PlanRequest { config, options, candidates: &candidates, given, model, files, recorded, required, steps };
+    let job = PlanRequest { config, options, candidates: &candidates, inputs, model, files, recorded, required, steps };
     let mut notes = Vec::new();
     let cache = options.cache.as_deref();
     let mut table = cache.map(Calibration::read).unwrap_or_default();
@@ -156,14 +165,12 @@ fn check_identity(config: &Config, model: &str, outline: &Outline, cx: &Planning
 }
 
 /// Checks that no input loses digits on its way into the model.
-fn check_narrowing(config: &Config, model: &str, outline: &Outline) -> Result<(), PlanErrors> {
-    let mut errors = PlanErrors::default();
+fn check_narrowing(config: &Config, model: &str, outline: &Outline, errors: &mut PlanErrors) {
     for input in outline.inputs.iter().filter(|input| input.elem == Elem::F64 && !config.allow_narrowing) {
         errors
             .at("model", format!("`{model}` takes `f64` at `{}`, which would get `f32`", input.port))
             .help("export the model with `f32` inputs, or write `allow_narrowing: true` if seven digits are enough");
     }
-    errors.into_result(())
 }
 
 /// Operators that scale by the range of all their elements, which are those of a whole batch.
@@ -171,8 +178,7 @@ const RANGED: [&str; 3] =
     ["DynamicQuantizeLinear", "com.microsoft.DynamicQuantizeLSTM", "com.microsoft.DynamicQuantizeMatMul"];
 
 /// Checks that the numbers of an item do not depend on the others in its call, unless a case shows that it does not matter.
-fn check_batch_ranges(config: &Config, outline: &Outline) -> Result<(), PlanErrors> {
-    let mut errors = PlanErrors::default();
+fn check_batch_ranges(config: &Config, outline: &Outline, errors: &mut PlanErrors) {
     let is_shown = config.batch.max <= 1 || config.verify.as_ref().is_some_and(|verify| verify.case.is_some());
     if let Some(op) = outline.ops.iter().find(|op| !is_shown && RANGED.contains(&op.id.as_str())) {
         let (id, node) = (&op.id, &op.node);
@@ -183,7 +189,6 @@ fn check_batch_ranges(config: &Config, outline: &Outline) -> Result<(), PlanErro
             .at("batch.max", message)
             .help("write `max: 1`, or show with recorded items that it does not matter: `verify: { case: FILE.npz }`");
     }
-    errors.into_result(())
 }
 
 /// Returns what the model and its config require of a runtime.
@@ -361,6 +366,11 @@ mod tests {
         static FOLDER: RefCell<(PathBuf, usize)> = RefCell::default();
     }
 
+    /// A connection to the input `x`.
+    fn connected() -> Connected {
+        Connected::of([("x".to_string(), None)])
+    }
+
     fn remove_files(progress: TrialProgress<'_>) {
         if matches!(progress, TrialProgress::Doing { what: "loaded it", .. }) {
             FOLDER.with_borrow_mut(|(folder, times)| {
@@ -403,7 +413,7 @@ mod tests {
             let steps = Steps::recording(Vec::new(), remove_files);
             let text = config.to_string();
             let config: Config = serde_json::from_value(config).unwrap();
-            let planned = choose(&config, "m.onnx", &Connected::default(), &cx, Recorded::default(), &steps, None);
+            let planned = choose(&config, "m.onnx", &connected(), &cx, Recorded::default(), &steps, None);
             assert!(planned.is_ok(), "{text}: {planned:?}");
             assert!(!folder.path().join("m.onnx").exists(), "{text}");
             assert!(FOLDER.take().1 >= loads, "{text}");
@@ -440,8 +450,7 @@ mod tests {
             let path = format!("mem:{name}");
             let config = serde_json::json!({ "model": path, "backend": backend });
             let config: Config = serde_json::from_value(config).unwrap();
-            let planned =
-                choose(&config, &path, &Connected::default(), &cx, Recorded::default(), &Steps::default(), None);
+            let planned = choose(&config, &path, &connected(), &cx, Recorded::default(), &Steps::default(), None);
             match (planned, expected) {
                 (Ok(_), Ok(())) => {}
                 (Err(found), Err(expected)) => assert!(format!("{found:?}").contains(expected), "{path}: {found:?}"),
@@ -463,8 +472,7 @@ mod tests {
         let config: Config = serde_json::from_value(serde_json::json!({ "model": "m.onnx" })).unwrap();
         let file = read_model("m.onnx", &cx).unwrap();
         std::fs::write(&path, "none").unwrap();
-        let plan =
-            |file| choose(&config, "m.onnx", &Connected::default(), &cx, Recorded::default(), &Steps::default(), file);
+        let plan = |file| choose(&config, "m.onnx", &connected(), &cx, Recorded::default(), &Steps::default(), file);
         assert!(plan(Some(file)).is_ok());
         assert!(format!("{:?}", plan(None).unwrap_err()).contains("this is text, not an ONNX model"));
     }

@@ -215,7 +215,7 @@ pub struct StateConfig {
 
 /// The greatest lengths of the dims of an output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a number, or a list of numbers: `{ boxes: 100 }`, `{ boxes: [100, 6] }`")]
 pub enum MaxConfig {
     /// Of the one dim that the model does not declare.
     One(usize),
@@ -511,6 +511,11 @@ impl Config {
     /// Returns the path of the items for the run before the graph starts, if there is one.
     pub(crate) fn trial_file(&self) -> Option<&str> {
         self.trial.as_deref().filter(|trial| *trial != FIRST_MESSAGE)
+    }
+
+    /// Returns the path of the recorded case, if there is one.
+    pub(crate) fn case_file(&self) -> Option<&str> {
+        self.verify.as_ref()?.case.as_deref()
     }
 
     /// Whether the model is run on its first message, and not before the graph starts.

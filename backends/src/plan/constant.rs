@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// A number, or a list of them, or of lists: `16000`, `[0.5, 0.5]`, `[[1, 0], [0, 1]]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a number, or a list of numbers: `{ value: 16000 }`, `{ value: [0.5, 0.5] }`")]
 pub enum ConstantConfig {
     /// Taken as 1 or 0.
     Flag(bool),

@@ -2,15 +2,25 @@
 
 use super::config::Config;
 use crate::backend::{InFlight, InFlightPrepared};
-use crate::steps::Steps;
+use crate::steps::{Steps, VERIFY_CASE};
 use crate::verify::{Case, Tolerance};
 use limen::backend::{Backend, Signature};
 use limen::infer::InferPlan;
 use limen::node::PlanErrors;
 use std::sync::Arc;
 
-/// Checks that a model takes the batches of its node. `single` says why it takes one item in a call, if so.
-pub(crate) fn check_batch(config: &Config, signature: &Signature, single: Option<&str>) -> Result<(), PlanErrors> {
+/// The way out for a recorded case that does not fit its model.
+pub(super) const CASE_ADVICE: &str =
+    "record the case with the model and the shapes of this graph, or leave `verify:` out";
+
+/// Checks that a model takes the batches of its node, and that the recorded case fits it. `single` says why it takes one item in a
+/// call, if so.
+pub(crate) fn check_node(
+    config: &Config,
+    signature: &Signature,
+    single: Option<&str>,
+    case: Option<&(Case, Tolerance)>,
+) -> Result<(), PlanErrors> {
     let mut errors = PlanErrors::default();
     if let Some(most) = signature.max_batch.filter(|most| config.batch.max > *most) {
         let because = single.map(|why| format!(": {why}")).unwrap_or_default();
@@ -19,10 +29,15 @@ pub(crate) fn check_batch(config: &Config, signature: &Signature, single: Option
             .at("batch.max", message)
             .help("write a smaller batch; more take a model with a symbolic first dim and messages of one size");
     }
+    if let (Some(file), Some((case, _))) = (config.case_file(), case) {
+        for wrong in case.fit(signature).err().into_iter().flatten() {
+            errors.at(VERIFY_CASE, format!("`{file}`: {wrong}")).help(CASE_ADVICE);
+        }
+    }
     errors.into_result(())
 }
 
-/// Checks the recorded case against the model itself.
+/// Runs the recorded case on the model itself.
 pub(crate) fn infer_plan<B: Backend>(
     config: &Config,
     prepared: B::Prepared,
@@ -31,8 +46,7 @@ pub(crate) fn infer_plan<B: Backend>(
 ) -> Result<InferPlan, PlanErrors> {
     let mut errors = PlanErrors::default();
     let mut verified = None;
-    let file = config.verify.as_ref().and_then(|verify| verify.case.as_ref());
-    if let (Some((case, tolerance)), Some(file)) = (case, file) {
+    if let (Some((case, tolerance)), Some(file)) = (case, config.case_file()) {
         let tried = steps.step(B::NAME, "ran the recorded case", || {
             match case.try_on(&prepared, config.batch.max, *tolerance) {
                 Ok(tried) if tried.items == 1 => Ok(format!("verified with the item of {file}: {tried}")),
@@ -43,8 +57,7 @@ pub(crate) fn infer_plan<B: Backend>(
         match tried {
             Ok(line) => verified = Some(line),
             Err(wrong) => {
-                let help = "record the case with the model and the shapes of this graph, or leave `verify:` out";
-                wrong.into_iter().for_each(|error| _ = errors.at("verify.case", error).help(help));
+                wrong.into_iter().for_each(|error| _ = errors.at(VERIFY_CASE, error).help(CASE_ADVICE));
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::candidate::{PlanRequest, Refused, reference};
 use super::compare::{against_reference, check_case_on};
 use super::config::Load;
-use super::infer_plan::{check_batch, infer_plan};
+use super::infer_plan::{check_node, infer_plan};
 use super::load::prepare_onnx;
 use crate::base::caught;
 use crate::onnx::{Onnx, OnnxPrepared, Reference, Runtime, ShadowPlan, measure};
@@ -27,15 +27,16 @@ pub(super) fn plan_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<InferPlan, 
     let (bytes, parameters) = prepared.size();
     let threads = prepared.threads();
     let mut errors = PlanErrors::default();
-    let batch = check_batch(config, prepared.signature(), prepared.single());
-    let is_of_node = batch.is_err();
-    batch.err().into_iter().for_each(|wrong| errors.append(wrong));
+    let case = job.recorded.case.as_ref();
+    let checked = check_node(config, prepared.signature(), prepared.single(), case);
+    let is_of_node = checked.is_err();
+    checked.err().into_iter().for_each(|wrong| errors.append(wrong));
     let mut lines = compare_with_reference(&prepared, job, &mut errors);
     lines.extend(add_shadow(&mut prepared, job, &mut errors));
     lines.extend(batching_advice(&prepared, job));
     lines.extend(compilation_lines(&prepared, job));
     lines.extend_from_slice(prepared.notes());
-    let planned = infer_plan::<Onnx<R>>(config, prepared, job.recorded.case.as_ref(), steps).map(|planned| {
+    let planned = infer_plan::<Onnx<R>>(config, prepared, case.filter(|_| !is_of_node), steps).map(|planned| {
         let s = if threads == 1 { "" } else { "s" };
         let about = format!("{model}: {}, {parameters} parameters, {threads} thread{s}", show_bytes(bytes));
         let planned = planned.on_skip(config.on_skip).on_end(config.on_end).note(about);

@@ -93,20 +93,34 @@ impl Case {
         Some(Access::for_dtype(array.dtype).values(&array.bytes).cycle().take(len))
     }
 
-    /// Returns why the arrays cannot be items of some inputs, each with its array.
-    pub(crate) fn misfits(&self, inputs: &[TensorSpec]) -> Vec<CaseError> {
+    /// Returns why the arrays cannot be items of some inputs, each with its array. Arrays of the outputs are not looked at: only a
+    /// trial shows their shapes.
+    pub(crate) fn misfits(&self, inputs: &[TensorSpec], outputs: &[&str]) -> Vec<CaseError> {
         let wrong = |(name, array): (&String, &Weights)| {
-            let there = || list(inputs.iter().map(|spec| &spec.name));
+            let there = || list(inputs.iter().map(|spec| &*spec.name).chain(outputs.iter().copied()));
             match inputs.iter().find(|spec| spec.name == *name) {
+                None if outputs.contains(&&**name) => None,
                 None => Some(CaseError::Unknown { array: name.clone(), there: there() }),
                 Some(spec) if items_in(&array.shape, spec).is_none_or(|items| items == 0) => {
                     let (array, found, expected) = (name.clone(), array.shape.clone(), shape_text(spec));
                     Some(CaseError::Shape { array, found, expected })
                 }
-                Some(_) => None,
+                Some(spec) => not_held(array, spec),
             }
         };
         self.arrays.iter().filter_map(wrong).collect()
+    }
+
+    /// Returns the inputs and outputs that have no array.
+    pub(crate) fn missing(&self, inputs: &[TensorSpec], outputs: &[&str]) -> Vec<CaseError> {
+        let inputs = inputs.iter().map(|spec| ("input", &*spec.name));
+        let sides = inputs.chain(outputs.iter().map(|name| ("output", *name)));
+        let missing = sides.filter(|(_, name)| !self.arrays.contains_key(*name));
+        missing.map(|(side, name)| self.lacks(side, name)).collect()
+    }
+
+    fn lacks(&self, side: &'static str, name: &str) -> CaseError {
+        CaseError::Missing { side, name: name.to_string(), there: list(self.arrays.keys().map(String::as_str)) }
     }
 
     /// Returns a SHA-256 of all arrays: their names, dtypes, shapes and bytes.
@@ -141,14 +155,14 @@ impl Case {
     }
 
     /// Returns the number of items if the arrays match the model's inputs and outputs.
-    pub(super) fn fit(&self, signature: &Signature) -> Result<usize, Vec<CaseError>> {
+    pub(crate) fn fit(&self, signature: &Signature) -> Result<usize, Vec<CaseError>> {
         let mut wrong = Vec::new();
         let mut items = None;
         for (side, specs) in [("input", &signature.inputs), ("output", &signature.outputs)] {
             for spec in specs {
                 let name = spec.name.clone();
                 let Some(array) = self.arrays.get(&name) else {
-                    wrong.push(CaseError::Missing { side, name, there: list(self.arrays.keys()) });
+                    wrong.push(self.lacks(side, &name));
                     continue;
                 };
                 let found = array.shape.clone();
@@ -165,19 +179,14 @@ impl Case {
                     }
                     None => wrong.push(CaseError::Shape { array: name, found, expected: shape_text(spec) }),
                 }
-                let access = Access::for_dtype(spec.dtype);
-                if side == "input"
-                    && items_in(&array.shape, spec).is_some()
-                    && let Some(value) = values(array).find(|value| !access.holds(*value))
-                {
-                    let why = format!("holds {value}, which the model's {} cannot", spec.dtype);
-                    wrong.push(CaseError::Array { array: spec.name.clone(), why });
+                if side == "input" && items_in(&array.shape, spec).is_some() {
+                    wrong.extend(not_held(array, spec));
                 }
             }
         }
         let specs = || signature.inputs.iter().chain(&signature.outputs);
         for array in self.arrays.keys().filter(|name| specs().all(|s| s.name != **name)) {
-            wrong.push(CaseError::Unknown { array: array.clone(), there: list(specs().map(|s| &s.name)) });
+            wrong.push(CaseError::Unknown { array: array.clone(), there: list(specs().map(|s| &*s.name)) });
         }
         match items {
             Some(items) if wrong.is_empty() => Ok(items),
@@ -189,6 +198,14 @@ impl Case {
 /// Returns the numbers of an array.
 pub(super) fn values(array: &Weights) -> impl Iterator<Item = f64> {
     Access::for_dtype(array.dtype).values(&array.bytes)
+}
+
+/// Returns the first number of an array that an input cannot hold.
+fn not_held(array: &Weights, spec: &TensorSpec) -> Option<CaseError> {
+    let access = Access::for_dtype(spec.dtype);
+    let value = values(array).find(|value| !access.holds(*value))?;
+    let why = format!("holds {value}, which the model's {} cannot", spec.dtype);
+    Some(CaseError::Array { array: spec.name.clone(), why })
 }
 
 /// Returns how many items of a spec an array holds: its first dim, or 1 if it has the shape of one item.
@@ -207,7 +224,7 @@ pub(super) fn item_of<'a>(shape: &'a [usize], spec: &TensorSpec) -> &'a [usize] 
     if shape.len() > spec.shape.len() { &shape[1..] } else { shape }
 }
 
-fn list<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
+fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let names: Vec<_> = names.into_iter().map(|n| format!("`{n}`")).collect();
     if names.is_empty() { "nothing".into() } else { names.join(", ") }
 }
