@@ -1,7 +1,7 @@
 //! Checks of the whole graph, once every node is planned.
 
-use super::connection::remedy;
 use super::planner::Planner;
+use super::remedy::remedy;
 use super::sizing::loses_nothing;
 use super::{EdgePlan, NodePlan};
 use crate::base::policy::JoinPolicy;
