@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The framings by name.
-const FRAMINGS: &[&str] = &["lines", "raw", "length", "length_le"];
+const FRAMINGS: &[&str] = &["lines", "raw", "fixed", "length", "length_le"];
 
 /// The expected result for a stream, from an independent implementation of the framings.
 #[derive(Debug, Default)]
@@ -53,6 +53,10 @@ fn expected(framing: &str, max: usize, bytes: &[u8], then: Then) -> Expected {
             found.is_cut = !rest.is_empty();
         }
         "raw" => found.messages.extend((!bytes.is_empty()).then(|| bytes.to_vec())),
+        "fixed" => {
+            found.messages.extend(bytes.chunks_exact(max).map(<[u8]>::to_vec));
+            found.is_cut = !bytes.len().is_multiple_of(max);
+        }
         _ => {
             let mut rest = bytes;
             while let Some((prefix, behind)) = rest.split_first_chunk::<4>() {

@@ -1,6 +1,7 @@
 //! Valid files of the formats that graphs read: the starting points of attacks.
 
 use crate::protobuf::{model, node};
+use limen::message::DType;
 use limen_backends::{Encoding, WeightConfig};
 use std::path::Path;
 
@@ -88,7 +89,8 @@ pub fn readers() -> Vec<ReaderCase> {
             "f.wav",
             wav(),
         ),
-        source("kind: file, config: { path: f.bin, max_bytes: 64B }", "r", "f.bin", lines),
+        source("kind: file, config: { path: f.bin, max_bytes: 64B }", "r", "f.bin", lines.clone()),
+        source("kind: file, config: { path: f.bin, max_bytes: 64B, framing: fixed }", "r", "f.bin", lines),
         source("kind: file, config: { path: f.bin, max_bytes: 64B, framing: raw }", "r", "f.bin", sized(true)),
         source("kind: file, config: { path: f.bin, max_bytes: 64B, framing: length }", "r", "f.bin", sized(false)),
         source("kind: file, config: { path: f.bin, max_bytes: 64B, framing: length_le }", "r", "f.bin", sized(true)),
@@ -158,6 +160,8 @@ pub fn weights() -> Vec<WeightsCase> {
     let codes = || (0..24).map(|n| n * 10).collect::<Vec<u8>>();
     let scaled = safetensors(&[("w", "F8_E4M3", &[6, 4], codes()), ("s", "F32", &[6, 1], f32s(6))]);
     let scaled = WeightsCase::encoded(file, scaled, Encoding::F8E4m3, "w");
+    let raw = WeightsCase::new("w.bin", f32s(24));
+    let raw_config = WeightConfig { dtype: Some(DType::F32), shape: Some(vec![6, 4]), ..raw.config };
     vec![
         WeightsCase::new(file, safetensors(&[("w", "F32", &[6, 4], f32s(24))])),
         WeightsCase::new("w.npy", array.clone()),
@@ -171,6 +175,7 @@ pub fn weights() -> Vec<WeightsCase> {
         WeightsCase::new(file, safetensors(&[("w", "F8_E5M2", &[6, 4], codes())])),
         WeightsCase::encoded(file, safetensors(&[("w", "U8", &[24], codes())]), Encoding::F8E5m2, "w"),
         WeightsCase { config: WeightConfig { scale: Some("s".into()), ..scaled.config }, ..scaled },
+        WeightsCase { config: raw_config, ..raw },
     ]
 }
 
