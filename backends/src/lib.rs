@@ -33,6 +33,8 @@ mod base;
 mod cache;
 mod inspect;
 mod kind;
+#[cfg(feature = "wgpu")]
+pub mod lowering;
 pub mod onnx;
 mod plan;
 mod record;

@@ -1,0 +1,17 @@
+//! Programs for devices, lowered from models. No API of a device is named here: a program is what a call computes; how a device
+//! compiles, stores and runs it is the device's.
+
+mod contraction;
+mod fuse;
+mod interpret;
+mod kernel;
+mod model;
+mod operators;
+mod program;
+mod scan;
+mod value;
+
+pub use interpret::interpret;
+pub use kernel::{Axis, Binary, Expr, Fold, How, Kernel, Number, Read, Scalar, Unary, Write};
+pub use model::lower;
+pub use program::{Array, Memory, Program, Source};

@@ -1,0 +1,188 @@
+//! Sums of products: matrix products, convolutions, and the pools that read windows as convolutions do.
+
+use super::kernel::{Axis, Binary, Expr, Fold, How, Number, Scalar};
+use super::model::{Lowering, Operands, Refusal};
+use super::value::{Value, row_major};
+use tract_onnx::prelude::*;
+use tract_onnx::tract_core::axes::Axis as Label;
+use tract_onnx::tract_core::internal::InOut;
+use tract_onnx::tract_core::ops::cnn::{Conv, KernelFormat, PoolSpec};
+use tract_onnx::tract_core::ops::einsum::EinSum;
+
+/// A window over the spatial dims of an image.
+struct Window<'a> {
+    spec: &'a PoolSpec,
+    /// The image's dims: `n` if it has one, channels, spatial dims.
+    n: Option<usize>,
+    channels: usize,
+    spatial: usize,
+    before: Vec<usize>,
+}
+
+impl<'a> Window<'a> {
+    fn new(spec: &'a PoolSpec, image: &[usize]) -> Window<'a> {
+        let format = spec.data_format;
+        let n = format.has_n().then_some(0);
+        let spatial = format.h_axis();
+        let channels = if format.c_is_last() { image.len() - 1 } else { usize::from(format.has_n()) };
+        let lengths = &image[spatial..][..spec.rank()];
+        let before = spec.computed_padding(lengths).iter().map(|dim| dim.pad_before).collect();
+        Window { spec, n, channels, spatial, before }
+    }
+
+    /// Axes of the image along its spatial dims: the output's dims have their place there, the window's taps begin at `taps`.
+    fn axes(&self, image: &Value, taps: usize) -> Vec<Axis> {
+        let axis = |at: usize| {
+            let dim = self.spatial + at;
+            let terms = vec![(dim, self.spec.stride(at) as i64), (taps + at, self.spec.dilation(at) as i64)];
+            let mut axis = Axis::sum(terms, image.strides[dim]);
+            axis.offset = -(self.before[at] as i64);
+            axis.limit = Some(image.shape[dim] as i64);
+            axis
+        };
+        (0..self.spec.rank()).map(axis).collect()
+    }
+}
+
+impl Lowering {
+    /// Any product of tensors along named axes.
+    pub(super) fn einsum(&mut self, op: &EinSum, given: &Operands<'_>, shape: &[usize]) -> Result<Value, Refusal> {
+        if op.q_params.is_some() {
+            return Err("it is quantized".into());
+        }
+        let inputs = given.all()?;
+        let length = |label: &Label| {
+            let of = |(input, value): (usize, &Value)| label.inputs[input].iter().map(|dim| value.shape[*dim]).max();
+            inputs.iter().enumerate().filter_map(of).max().unwrap_or(1)
+        };
+        // The output's dims in order, then the dims that are summed over.
+        let mut dims: Vec<(usize, &Label)> = Vec::new();
+        let mut fold = Vec::new();
+        for label in op.axes.iter_all_axes() {
+            match label.interface(InOut::Out(0)) {
+                [dim] => dims.push((*dim, label)),
+                [] => {
+                    dims.push((shape.len() + fold.len(), label));
+                    fold.push(length(label));
+                }
+                _ => return Err("an output has an axis twice".into()),
+            }
+        }
+        let reads = inputs.iter().enumerate().map(|(input, value)| {
+            let axis = |(dim, label): &(usize, &Label)| {
+                let along = label.inputs[input].iter().map(|at| Axis::dim(*dim, value.stride(*at)));
+                along.collect::<Vec<_>>()
+            };
+            value.read(dims.iter().flat_map(axis).collect())
+        });
+        let reads = reads.collect();
+        let scalar = inputs.first().map_or(Scalar::F32, |input| input.scalar);
+        let product = (1..inputs.len()).fold(Expr::Read(0), |product, at| product.binary(Binary::Mul, Expr::Read(at)));
+        if fold.is_empty() {
+            return Ok(self.compute("EinSum", scalar, shape, None, reads, product));
+        }
+        let fold = Fold { dims: fold, how: How::Sum, value: product };
+        Ok(self.compute("EinSum", scalar, shape, Some(fold), reads, Expr::Folded))
+    }
+
+    pub(super) fn conv(&mut self, op: &Conv, given: &Operands<'_>, shape: &[usize]) -> Result<Value, Refusal> {
+        if op.q_params.is_some() {
+            return Err("it is quantized".into());
+        }
+        let (image, weights, bias) = (given.value(0)?, given.value(1)?, given.value(2)?);
+        let window = Window::new(&op.pool_spec, &image.shape);
+        let (rank, groups) = (shape.len(), op.group.max(1));
+        let ins = (op.input_channels() / groups) as i64;
+        let outs = (op.output_channels() / groups) as i64;
+        // Behind the output's dims: the channels of a group, and the taps.
+        let taps = rank + 1;
+        let kernel = &weights.shape;
+        let lengths = op.kernel_fmt.hw(kernel);
+        let fold: Vec<usize> = [ins as usize].into_iter().chain(lengths.iter().copied()).collect();
+        let group = |stride: i64| {
+            let mut axis = Axis::dim(window.channels, stride);
+            axis.divisor = outs;
+            axis
+        };
+
+        let mut axes = window.axes(&image, taps);
+        axes.extend(window.n.map(|n| Axis::dim(n, image.stride(n))));
+        axes.push(Axis::dim(rank, image.strides[window.channels]));
+        if groups > 1 {
+            axes.push(group(image.strides[window.channels] * ins));
+        }
+        let image = image.read(axes);
+
+        let (o, i) = (op.kernel_fmt.o_axis(kernel), op.kernel_fmt.i_axis(kernel));
+        let mut axes = vec![Axis::dim(window.channels, weights.strides[o]), Axis::dim(rank, weights.strides[i])];
+        if groups > 1 && op.kernel_fmt != KernelFormat::OIHW {
+            // The groups lie behind each other along the input channels, not along the output channels.
+            axes.push(group(weights.strides[i] * ins - weights.strides[o] * outs));
+        }
+        let first = op.kernel_fmt.h_axis();
+        axes.extend((0..lengths.len()).map(|at| Axis::dim(taps + at, weights.strides[first + at])));
+        let weights = weights.read(axes);
+
+        let bias = match bias.shape.len() {
+            0 => bias.read(Vec::new()),
+            _ => bias.read(vec![Axis::dim(window.channels, bias.stride(0))]),
+        };
+        let product = Expr::Read(0).binary(Binary::Mul, Expr::Read(1));
+        let fold = Fold { dims: fold, how: How::Sum, value: product };
+        let value = Expr::Folded.binary(Binary::Add, Expr::Read(2));
+        Ok(self.compute("Conv", Scalar::F32, shape, Some(fold), vec![weights, image, bias], value))
+    }
+
+    /// The greatest value of each window, or its sum: divided by the number of its taps if `count` says so, padding included or not.
+    pub(super) fn pool(
+        &mut self,
+        name: &str,
+        spec: &PoolSpec,
+        given: &Operands<'_>,
+        shape: &[usize],
+        sum: Option<Option<bool>>,
+    ) -> Result<Value, Refusal> {
+        let image = given.value(0)?;
+        let window = Window::new(spec, &image.shape);
+        let rank = shape.len();
+        let mut axes = window.axes(&image, rank);
+        axes.extend(window.n.map(|n| Axis::dim(n, image.stride(n))));
+        axes.push(Axis::dim(window.channels, image.stride(window.channels)));
+        let mut read = image.read(axes);
+        let dims = spec.kernel_shape.to_vec();
+        let fold = |how| Some(Fold { dims: dims.clone(), how, value: Expr::Read(0) });
+        let Some(count) = sum else {
+            read.outside = match image.scalar {
+                Scalar::F32 => Number::F32(f32::MIN),
+                Scalar::I32 => Number::I32(i32::MIN),
+            };
+            return Ok(self.compute(name, image.scalar, shape, fold(How::Max), vec![read], Expr::Folded));
+        };
+        let taps: usize = dims.iter().product();
+        let (reads, value) = match count {
+            None => (vec![read], Expr::Folded),
+            Some(true) => (vec![read], Expr::Folded.binary(Binary::Mul, Expr::f32(1.0 / taps as f32))),
+            Some(false) => {
+                // The number of taps inside of the image, for each place of the window.
+                let places = &shape[window.spatial..][..spec.rank()];
+                let inside = |at: usize, place: usize| {
+                    let first = (place * spec.stride(at)) as i64 - window.before[at] as i64;
+                    let length = image.shape[window.spatial + at] as i64;
+                    let tap = |tap: usize| first + (tap * spec.dilation(at)) as i64;
+                    (0..dims[at]).filter(|at| (0..length).contains(&tap(*at))).count()
+                };
+                let mut scales = vec![1.0f32];
+                for (at, length) in places.iter().enumerate() {
+                    let counts: Vec<f32> = (0..*length).map(|place| inside(at, place).max(1) as f32).collect();
+                    scales = scales.iter().flat_map(|scale| counts.iter().map(move |count| scale * count)).collect();
+                }
+                let bits = scales.iter().map(|count| (1.0 / count).to_bits()).collect();
+                let table = self.constant_bits(Scalar::F32, bits, places.to_vec());
+                let strides = row_major(places);
+                let axes = strides.iter().enumerate().map(|(at, stride)| Axis::dim(window.spatial + at, *stride));
+                (vec![read, table.read(axes.collect())], Expr::Folded.binary(Binary::Mul, Expr::Read(1)))
+            }
+        };
+        Ok(self.compute(name, image.scalar, shape, fold(How::Sum), reads, value))
+    }
+}

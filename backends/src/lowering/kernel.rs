@@ -1,0 +1,278 @@
+//! The kernels of a device program. A kernel computes every element of an array by one expression, which may fold over dims that
+//! the array does not have: a sum over the taps of a window, a maximum over a row. Everything a model does is put together of these.
+
+/// The type of elements in device memory. Truth values are `I32`: 0 or 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scalar {
+    F32,
+    I32,
+}
+
+/// A number in an expression.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Number {
+    F32(f32),
+    I32(i32),
+}
+
+impl Number {
+    pub fn scalar(self) -> Scalar {
+        match self {
+            Number::F32(_) => Scalar::F32,
+            Number::I32(_) => Scalar::I32,
+        }
+    }
+
+    /// Zero of a type.
+    pub fn zero(scalar: Scalar) -> Number {
+        match scalar {
+            Scalar::F32 => Number::F32(0.0),
+            Scalar::I32 => Number::I32(0),
+        }
+    }
+}
+
+/// Computes `write` for every coordinate of `dims`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kernel {
+    /// What it does, for messages: the operator and the node of the model.
+    pub name: String,
+    /// The lengths of the output's dims.
+    pub dims: Vec<usize>,
+    pub fold: Option<Fold>,
+    pub reads: Vec<Read>,
+    /// Each may use those before it; the last one is the element's value.
+    pub values: Vec<Expr>,
+    pub write: Write,
+}
+
+/// A fold over dims whose coordinates come after those of the output.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fold {
+    pub dims: Vec<usize>,
+    pub how: How,
+    /// What is folded.
+    pub value: Expr,
+}
+
+/// How values are folded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum How {
+    Sum,
+    Product,
+    Max,
+    Min,
+    /// The coordinate of the greatest value: of the first, or of the last.
+    ArgMax {
+        last: bool,
+    },
+    /// The coordinate of the smallest value: of the first, or of the last.
+    ArgMin {
+        last: bool,
+    },
+}
+
+/// An element of an array, found by the coordinates.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Read {
+    pub array: usize,
+    pub offset: i64,
+    pub axes: Vec<Axis>,
+    /// The value outside of the array.
+    pub outside: Number,
+}
+
+/// An index along an axis of an array: `(sum of factor x coordinate + offset) / divisor`, rounded down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Axis {
+    /// Coordinates of the kernel and their factors.
+    pub terms: Vec<(usize, i64)>,
+    /// A read whose value is added to the sum.
+    pub table: Option<usize>,
+    pub offset: i64,
+    pub divisor: i64,
+    /// Whether an index that is not a whole number lies outside.
+    pub exact: bool,
+    /// The length of the axis, if the index may lie outside of it.
+    pub limit: Option<i64>,
+    /// The distance of elements along the axis.
+    pub stride: i64,
+}
+
+impl Axis {
+    /// The coordinate of one dim.
+    pub fn dim(dim: usize, stride: i64) -> Axis {
+        Axis::sum(vec![(dim, 1)], stride)
+    }
+
+    /// A sum of coordinates.
+    pub fn sum(terms: Vec<(usize, i64)>, stride: i64) -> Axis {
+        Axis { terms, table: None, offset: 0, divisor: 1, exact: false, limit: None, stride }
+    }
+
+    /// Whether the index is a plain sum, which cannot lie outside.
+    pub fn is_linear(&self) -> bool {
+        self.table.is_none() && self.divisor == 1 && self.limit.is_none()
+    }
+}
+
+/// Where a kernel stores its elements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    pub array: usize,
+    pub offset: i64,
+    /// The distance of elements along each dim of the kernel.
+    pub strides: Vec<i64>,
+}
+
+/// An expression over the coordinates of one element.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Expr {
+    Read(usize),
+    /// The result of the fold.
+    Folded,
+    /// An earlier value of the kernel.
+    Value(usize),
+    Number(Number),
+    Unary(Unary, Box<Expr>),
+    Binary(Binary, Box<Expr>, Box<Expr>),
+    /// The second where the first is not 0, the third elsewhere.
+    Select(Box<Expr>, Box<Expr>, Box<Expr>),
+    Cast(Scalar, Box<Expr>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unary {
+    Abs,
+    Acos,
+    Acosh,
+    Asin,
+    Asinh,
+    Atan,
+    Atanh,
+    BitNot,
+    Ceil,
+    Cos,
+    Cosh,
+    Erf,
+    Exp,
+    Floor,
+    Ln,
+    Neg,
+    /// 1 for 0, 0 for every other number.
+    Not,
+    Recip,
+    /// Halves away from zero.
+    Round,
+    /// Halves to the even number.
+    RoundEven,
+    Sigmoid,
+    Sign,
+    Sin,
+    Sinh,
+    Sqrt,
+    Tan,
+    Tanh,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Binary {
+    Add,
+    And,
+    BitAnd,
+    BitOr,
+    BitXor,
+    Div,
+    Equal,
+    Greater,
+    GreaterEqual,
+    Less,
+    LessEqual,
+    Max,
+    Min,
+    Mul,
+    NotEqual,
+    Or,
+    Pow,
+    /// With the sign of the dividend.
+    Rem,
+    Sub,
+    Xor,
+}
+
+impl Binary {
+    /// Whether it compares: its result is a truth value whatever it compares.
+    pub fn compares(self) -> bool {
+        use Binary::*;
+        matches!(self, Equal | NotEqual | Greater | GreaterEqual | Less | LessEqual)
+    }
+}
+
+impl Expr {
+    pub fn f32(value: f32) -> Expr {
+        Expr::Number(Number::F32(value))
+    }
+
+    pub fn unary(self, op: Unary) -> Expr {
+        Expr::Unary(op, Box::new(self))
+    }
+
+    pub fn binary(self, op: Binary, other: Expr) -> Expr {
+        Expr::Binary(op, Box::new(self), Box::new(other))
+    }
+
+    /// Calls `change` on every leaf and puts its result there.
+    pub fn map_leaves(&self, change: &mut impl FnMut(&Expr) -> Expr) -> Expr {
+        let mut go = |expr: &Expr| Box::new(expr.map_leaves(change));
+        match self {
+            Expr::Read(_) | Expr::Folded | Expr::Value(_) | Expr::Number(_) => change(self),
+            Expr::Unary(op, a) => Expr::Unary(*op, go(a)),
+            Expr::Binary(op, a, b) => Expr::Binary(*op, go(a), go(b)),
+            Expr::Select(a, b, c) => Expr::Select(go(a), go(b), go(c)),
+            Expr::Cast(to, a) => Expr::Cast(*to, go(a)),
+        }
+    }
+}
+
+impl Kernel {
+    /// The arrays it reads, each once, in order of their first read.
+    pub fn arrays(&self) -> Vec<usize> {
+        let mut arrays = Vec::new();
+        for read in &self.reads {
+            if !arrays.contains(&read.array) {
+                arrays.push(read.array);
+            }
+        }
+        arrays
+    }
+
+    /// The elements it writes.
+    pub fn len(&self) -> usize {
+        self.dims.iter().product()
+    }
+
+    /// Removes dims of length 1, which are always at coordinate 0.
+    pub fn without_single_dims(mut self) -> Kernel {
+        let folded = self.fold.as_ref().map_or(&[][..], |fold| &fold.dims[..]);
+        let lengths: Vec<usize> = self.dims.iter().chain(folded).copied().collect();
+        let mut to = Vec::with_capacity(lengths.len());
+        let mut next = 0;
+        for length in &lengths {
+            to.push((*length != 1).then_some(next));
+            next += usize::from(*length != 1);
+        }
+        for read in &mut self.reads {
+            for axis in &mut read.axes {
+                axis.terms = axis.terms.iter().filter_map(|(dim, factor)| Some((to[*dim]?, *factor))).collect();
+            }
+            read.axes.retain(|axis| !(axis.terms.is_empty() && axis.is_linear() && axis.offset == 0));
+        }
+        let strides = std::iter::zip(&self.dims, &self.write.strides);
+        self.write.strides = strides.filter(|(length, _)| **length != 1).map(|(_, stride)| *stride).collect();
+        self.dims.retain(|length| *length != 1);
+        if let Some(fold) = &mut self.fold {
+            fold.dims.retain(|length| *length != 1);
+        }
+        self
+    }
+}

@@ -1,0 +1,519 @@
+//! The operators of tract's decluttered models.
+
+use super::kernel::{Axis, Binary, Expr, Fold, How, Number, Read, Scalar, Unary};
+use super::model::{Lowering, Operands, Refusal, scalar, shape, text};
+use super::value::{Value, row_major};
+use tract_onnx::prelude::*;
+use tract_onnx::tract_core::ops::array::{Gather, MultiBroadcastTo, Pad, PadMode, Slice, TypedConcat};
+use tract_onnx::tract_core::ops::binary::TypedBinOp;
+use tract_onnx::tract_core::ops::cast::Cast;
+use tract_onnx::tract_core::ops::change_axes::AxisOp;
+use tract_onnx::tract_core::ops::cnn::{Conv, MaxPool, SumPool};
+use tract_onnx::tract_core::ops::downsample::Downsample;
+use tract_onnx::tract_core::ops::einsum::EinSum;
+use tract_onnx::tract_core::ops::element_wise::ElementWiseOp;
+use tract_onnx::tract_core::ops::gru_cell::GruEpilogue;
+use tract_onnx::tract_core::ops::identity::Identity;
+use tract_onnx::tract_core::ops::logic::Iff;
+use tract_onnx::tract_core::ops::lstm_cell::LstmEpilogue;
+use tract_onnx::tract_core::ops::nn::{
+    LeakyRelu, NearestUpsample, Reduce, Reducer, Resize, RmsNorm, Softmax, SoftmaxKind,
+};
+use tract_onnx::tract_core::ops::scan::Scan;
+
+impl Lowering {
+    /// Lowers one operator and returns its outputs.
+    pub(super) fn operator(&mut self, given: &Operands<'_>, facts: &[&TypedFact]) -> Result<Vec<Value>, Refusal> {
+        let op = given.node.op.as_ref();
+        if let Some(op) = op.downcast_ref::<Scan>() {
+            return self.scan(op, given, facts);
+        }
+        if let Some(op) = op.downcast_ref::<LstmEpilogue>() {
+            return self.lstm_cell(op.hidden, given);
+        }
+        let fact = facts.first().ok_or("it has no output")?;
+        let (shape, scalar) = (shape(fact)?, scalar(fact.datum_type)?);
+        Ok(vec![self.one_output(given, fact, shape, scalar)?])
+    }
+
+    fn one_output(
+        &mut self,
+        given: &Operands<'_>,
+        fact: &TypedFact,
+        shape: Vec<usize>,
+        scalar: Scalar,
+    ) -> Result<Value, Refusal> {
+        let op = given.node.op.as_ref();
+        let name = &*given.node.op.name();
+        if op.is::<Identity>() {
+            return given.value(0);
+        }
+        if let Some(op) = op.downcast_ref::<TypedBinOp>() {
+            let binary = binary(&op.0.name())?;
+            return self.broadcast(name, given, scalar, &shape, |v| v[0].clone().binary(binary, v[1].clone()));
+        }
+        if let Some(op) = op.downcast_ref::<ElementWiseOp>() {
+            let x = given.value(0)?;
+            let value = element_wise(op, x.scalar)?;
+            return Ok(self.map(name, scalar, &shape, &[&x], value));
+        }
+        if let Some(op) = op.downcast_ref::<Cast>() {
+            return self.cast(name, given, op.to, scalar, &shape);
+        }
+        if op.is::<Iff>() {
+            let select = |v: &[Expr]| Expr::Select(v[0].clone().into(), v[1].clone().into(), v[2].clone().into());
+            return self.broadcast(name, given, scalar, &shape, select);
+        }
+        if let Some(op) = op.downcast_ref::<AxisOp>() {
+            return self.axis_op(op, given.value(0)?, shape);
+        }
+        if op.is::<MultiBroadcastTo>() {
+            let mut x = given.value(0)?;
+            let new = shape.len() - x.shape.len();
+            let stride = |dim: usize| if dim < new { 0 } else { x.stride(dim - new) };
+            x.strides = (0..shape.len()).map(stride).collect();
+            x.shape = shape;
+            return Ok(x);
+        }
+        if let Some(op) = op.downcast_ref::<Slice>() {
+            let mut x = given.value(0)?;
+            x.offset += x.strides[op.axis] * op.start.to_i64().map_err(text)?;
+            x.shape = shape;
+            return Ok(x);
+        }
+        if let Some(op) = op.downcast_ref::<Downsample>() {
+            let mut x = given.value(0)?;
+            let first = if op.stride < 0 { x.shape[op.axis] as i64 - 1 - op.modulo as i64 } else { op.modulo as i64 };
+            x.offset += x.strides[op.axis] * first;
+            x.strides[op.axis] *= op.stride as i64;
+            x.shape = shape;
+            return Ok(x);
+        }
+        if let Some(op) = op.downcast_ref::<TypedConcat>() {
+            return self.concat(name, &given.all()?, op.axis, scalar, &shape);
+        }
+        if let Some(op) = op.downcast_ref::<Gather>() {
+            return self.gather(name, op.axis, &given.value(0)?, &given.value(1)?, &shape);
+        }
+        if let Some(op) = op.downcast_ref::<Pad>() {
+            return self.pad(name, op, &given.value(0)?, &shape);
+        }
+        if let Some(op) = op.downcast_ref::<NearestUpsample>() {
+            let x = given.value(0)?;
+            let axis = |dim: usize| {
+                let mut axis = Axis::dim(dim, x.stride(dim));
+                axis.divisor = op.scales[dim] as i64;
+                axis
+            };
+            let read = x.read((0..shape.len()).map(axis).collect());
+            return Ok(self.compute(name, scalar, &shape, None, vec![read], Expr::Read(0)));
+        }
+        if let Some(op) = op.downcast_ref::<Resize>() {
+            return self.resize(name, op, given, &shape);
+        }
+        if let Some(op) = op.downcast_ref::<Reduce>() {
+            return self.reduce_op(name, op, given.value(0)?, fact);
+        }
+        if let Some(op) = op.downcast_ref::<Softmax>() {
+            if op.quant_output_dt.is_some() {
+                return Err("it is quantized".into());
+            }
+            return Ok(self.softmax(&given.value(0)?, &op.axes, op.kind));
+        }
+        if let Some(op) = op.downcast_ref::<RmsNorm>() {
+            let x = given.value(0)?;
+            let eps: f32 = op.eps.cast_to_scalar().map_err(text)?;
+            let square = Expr::Read(0).binary(Binary::Mul, Expr::Read(0));
+            let mean = mean(x.shape[op.axis]).binary(Binary::Add, Expr::f32(eps));
+            let scale = mean.unary(Unary::Sqrt).unary(Unary::Recip);
+            let scale = self.reduce(name, &x, &[op.axis], How::Sum, square, scale);
+            let value = Expr::Read(0).binary(Binary::Mul, Expr::Read(1));
+            return Ok(self.map(name, scalar, &shape, &[&x, &scale], value));
+        }
+        if let Some(op) = op.downcast_ref::<EinSum>() {
+            return self.einsum(op, given, &shape);
+        }
+        if let Some(op) = op.downcast_ref::<Conv>() {
+            return self.conv(op, given, &shape);
+        }
+        if let Some(op) = op.downcast_ref::<MaxPool>() {
+            if op.with_index_outputs.is_some() {
+                return Err("its indices are an output".into());
+            }
+            return self.pool(name, &op.pool_spec, given, &shape, None);
+        }
+        if let Some(op) = op.downcast_ref::<SumPool>() {
+            let count = op.normalize.then_some(op.count_include_pad);
+            return self.pool(name, &op.pool_spec, given, &shape, Some(count));
+        }
+        if let Some(op) = op.downcast_ref::<GruEpilogue>() {
+            return self.gru_cell(op.hidden, given, &shape);
+        }
+        Err("a device program has nothing for it".into())
+    }
+
+    /// Computes elements from those of all inputs at the same place; numbers that are one everywhere are written into the expression.
+    fn broadcast(
+        &mut self,
+        name: &str,
+        given: &Operands<'_>,
+        scalar: Scalar,
+        shape: &[usize],
+        value: impl Fn(&[Expr]) -> Expr,
+    ) -> Result<Value, Refusal> {
+        let mut inputs = Vec::new();
+        let mut exprs = Vec::new();
+        for at in 0..given.len() {
+            match given.number(at) {
+                Some(number) => exprs.push(Expr::Number(number)),
+                None => {
+                    exprs.push(Expr::Read(inputs.len()));
+                    inputs.push(given.value(at)?);
+                }
+            }
+        }
+        let inputs: Vec<&Value> = inputs.iter().collect();
+        Ok(self.map(name, scalar, shape, &inputs, value(&exprs)))
+    }
+
+    fn cast(
+        &mut self,
+        name: &str,
+        given: &Operands<'_>,
+        to: DatumType,
+        scalar: Scalar,
+        shape: &[usize],
+    ) -> Result<Value, Refusal> {
+        let x = given.value(0)?;
+        let from = given.fact(0)?.datum_type;
+        if to == DatumType::Bool {
+            let zero = Expr::Number(Number::zero(x.scalar));
+            return Ok(self.map(name, scalar, shape, &[&x], Expr::Read(0).binary(Binary::NotEqual, zero)));
+        }
+        if x.scalar == scalar {
+            // An `f64` and an `f16` are an `f32` on the device; integers keep their value only in a type that is as wide.
+            let is_wider = x.scalar == Scalar::F32 || from == DatumType::Bool || to.size_of() >= from.size_of();
+            return if is_wider { Ok(x) } else { Err(format!("{from:?} is cut to {to:?}")) };
+        }
+        Ok(self.map(name, scalar, shape, &[&x], Expr::Cast(scalar, Box::new(Expr::Read(0)))))
+    }
+
+    fn axis_op(&mut self, op: &AxisOp, mut x: Value, shape: Vec<usize>) -> Result<Value, Refusal> {
+        match op {
+            AxisOp::Add(at) => {
+                x.shape.insert(*at, 1);
+                x.strides.insert(*at, 0);
+            }
+            AxisOp::Rm(at) => {
+                x.shape.remove(*at);
+                x.strides.remove(*at);
+            }
+            AxisOp::Move(from, to) => {
+                let (length, stride) = (x.shape.remove(*from), x.strides.remove(*from));
+                x.shape.insert(*to, length);
+                x.strides.insert(*to, stride);
+            }
+            AxisOp::Reshape(..) => {
+                if !x.is_whole() {
+                    x = self.copy("Reshape", &x);
+                }
+                x.strides = row_major(&shape);
+                x.shape = shape;
+            }
+        }
+        Ok(x)
+    }
+
+    fn concat(
+        &mut self,
+        name: &str,
+        parts: &[Value],
+        axis: usize,
+        scalar: Scalar,
+        shape: &[usize],
+    ) -> Result<Value, Refusal> {
+        let whole = self.map(name, scalar, shape, &[], Expr::Number(Number::zero(scalar)));
+        // The kernel that was added writes zeros; a kernel for each part takes its place.
+        self.program.kernels.pop();
+        let mut start = 0;
+        for part in parts {
+            self.copy(name, part);
+            let kernel = self.program.kernels.last_mut().ok_or("no kernel")?;
+            kernel.write.array = whole.array;
+            kernel.write.offset = start * whole.strides[axis];
+            kernel.write.strides.clone_from(&whole.strides);
+            start += part.shape[axis] as i64;
+        }
+        Ok(whole)
+    }
+
+    /// Elements whose index along an axis is read from a table.
+    fn gather(&mut self, name: &str, axis: usize, data: &Value, table: &Value, shape: &[usize]) -> Result<Value, Refusal> {
+        let rank = table.shape.len();
+        let dims = (0..rank).map(|dim| Axis::dim(axis + dim, table.stride(dim))).collect();
+        let reads = vec![table.read(dims)];
+        let length = data.shape[axis] as i64;
+        let read = |from_end: bool| {
+            let along = |dim: usize| match dim.cmp(&axis) {
+                std::cmp::Ordering::Less => Axis::dim(dim, data.stride(dim)),
+                std::cmp::Ordering::Greater => Axis::dim(dim + rank - 1, data.stride(dim)),
+                std::cmp::Ordering::Equal => Axis {
+                    table: Some(0),
+                    offset: if from_end { length } else { 0 },
+                    limit: Some(length),
+                    ..Axis::sum(Vec::new(), data.strides[dim])
+                },
+            };
+            data.read((0..data.shape.len()).map(along).collect())
+        };
+        let reads = [reads, vec![read(false), read(true)]].concat();
+        // A negative index counts from the end.
+        let is_negative = Expr::Read(0).binary(Binary::Less, Expr::Number(Number::I32(0)));
+        let value = Expr::Select(is_negative.into(), Expr::Read(2).into(), Expr::Read(1).into());
+        Ok(self.compute(name, data.scalar, shape, None, reads, value))
+    }
+
+    fn pad(&mut self, name: &str, op: &Pad, x: &Value, shape: &[usize]) -> Result<Value, Refusal> {
+        let mut reads: Vec<Read> = Vec::new();
+        let mut axes = Vec::new();
+        for (dim, (before, _)) in op.pads.iter().enumerate() {
+            let (length, before) = (x.shape[dim] as i64, *before as i64);
+            let mut axis = Axis::dim(dim, x.strides[dim]);
+            match &op.mode {
+                PadMode::Constant(_) => (axis.offset, axis.limit) = (-before, Some(length)),
+                _ if shape[dim] == x.shape[dim] => {}
+                mode => {
+                    let index = |at: i64| match mode {
+                        PadMode::Edge => at.clamp(0, length - 1),
+                        _ if at < 0 => -at,
+                        _ if at >= length => 2 * (length - 1) - at,
+                        _ => at,
+                    };
+                    let table: Vec<i64> = (0..shape[dim] as i64).map(|at| index(at - before)).collect();
+                    if table.iter().any(|at| !(0..length).contains(at)) {
+                        return Err("it is reflected more than once".into());
+                    }
+                    axis = Axis { table: Some(reads.len() + 1), ..Axis::sum(Vec::new(), x.strides[dim]) };
+                    let bits = table.into_iter().map(|at| at as u32).collect();
+                    let table = self.constant_bits(Scalar::I32, bits, vec![shape[dim]]);
+                    reads.push(table.read(vec![Axis::dim(dim, 1)]));
+                }
+            }
+            axes.push(axis);
+        }
+        let mut read = x.read(axes);
+        if let PadMode::Constant(value) = &op.mode {
+            read.outside = match x.scalar {
+                Scalar::F32 => Number::F32(value.cast_to_scalar().map_err(text)?),
+                Scalar::I32 => Number::I32(value.cast_to_scalar().map_err(text)?),
+            };
+        }
+        reads.insert(0, read);
+        Ok(self.compute(name, x.scalar, shape, None, reads, Expr::Read(0)))
+    }
+
+    /// Resizes along one axis after the other, with tables of indices and weights.
+    fn resize(&mut self, name: &str, op: &Resize, given: &Operands<'_>, shape: &[usize]) -> Result<Value, Refusal> {
+        let mut x = given.value(0)?;
+        let scales = match op.optional_scales_input {
+            Some(at) if given.fact(at).is_ok_and(|fact| fact.shape.volume().to_usize().is_ok_and(|len| len > 0)) => {
+                let tensor = given.constant(at)?;
+                let tensor = tensor.cast_to::<f32>().map_err(text)?;
+                tensor.try_as_plain_ram().map_err(text)?.as_slice::<f32>().map_err(text)?.to_vec()
+            }
+            _ => std::iter::zip(shape, &x.shape).map(|(to, from)| *to as f32 / *from as f32).collect(),
+        };
+        for (axis, scale) in scales.into_iter().enumerate() {
+            let (from, to) = (x.shape[axis], shape[axis]);
+            if from == to && scale == 1.0 {
+                continue;
+            }
+            let plan = op.plan_axis(scale, from, to);
+            if plan.extrapolated.contains(&true) {
+                return Err("it reads outside of the image".into());
+            }
+            let table = |bits: Vec<u32>| (bits, vec![to, plan.window]);
+            let (bits, dims) = table(plan.indices.iter().map(|at| *at as u32).collect());
+            let indices = self.constant_bits(Scalar::I32, bits, dims);
+            let (bits, dims) = table(plan.weights.iter().map(|weight| weight.to_bits()).collect());
+            let weights = self.constant_bits(Scalar::F32, bits, dims);
+            let rank = x.shape.len();
+            let of_table = |table: &Value| table.read(vec![Axis::dim(axis, plan.window as i64), Axis::dim(rank, 1)]);
+            let along = |dim: usize| match dim == axis {
+                true => Axis { table: Some(0), ..Axis::sum(Vec::new(), x.strides[dim]) },
+                false => Axis::dim(dim, x.stride(dim)),
+            };
+            let reads = vec![of_table(&indices), of_table(&weights), x.read((0..rank).map(along).collect())];
+            let mut resized = x.shape.clone();
+            resized[axis] = to;
+            let value = Expr::Read(1).binary(Binary::Mul, Expr::Read(2));
+            let fold = Fold { dims: vec![plan.window], how: How::Sum, value };
+            x = self.compute(name, x.scalar, &resized, Some(fold), reads, Expr::Folded);
+        }
+        Ok(x)
+    }
+
+    fn reduce_op(&mut self, name: &str, op: &Reduce, x: Value, fact: &TypedFact) -> Result<Value, Refusal> {
+        if op.axes.iter().any(|axis| x.shape[*axis] == 0) {
+            return Err("it reduces nothing".into());
+        }
+        let square = Expr::Read(0).binary(Binary::Mul, Expr::Read(0));
+        let count = op.axes.iter().map(|axis| x.shape[*axis]).product();
+        let (how, of, value) = match op.reducer {
+            Reducer::Sum => (How::Sum, Expr::Read(0), Expr::Folded),
+            Reducer::Prod => (How::Product, Expr::Read(0), Expr::Folded),
+            Reducer::Max | Reducer::Any => (How::Max, Expr::Read(0), Expr::Folded),
+            Reducer::Min | Reducer::All => (How::Min, Expr::Read(0), Expr::Folded),
+            Reducer::MeanOfSquares => (How::Sum, square, mean(count)),
+            Reducer::ArgMax(_) | Reducer::ArgMin(_) if op.axes.len() != 1 => {
+                return Err(format!("over {} axes", op.axes.len()));
+            }
+            Reducer::ArgMax(last) => (How::ArgMax { last }, Expr::Read(0), Expr::Folded),
+            Reducer::ArgMin(last) => (How::ArgMin { last }, Expr::Read(0), Expr::Folded),
+        };
+        if fact.datum_type.is_float() != (x.scalar == Scalar::F32) && !matches!(how, How::ArgMax { .. } | How::ArgMin { .. })
+        {
+            return Err(format!("it gives {:?}", fact.datum_type));
+        }
+        Ok(self.reduce(name, &x, &op.axes, how, of, value))
+    }
+
+    fn softmax(&mut self, x: &Value, axes: &[usize], kind: SoftmaxKind) -> Value {
+        let rank = x.shape.len();
+        let greatest = self.reduce("Softmax", x, axes, How::Max, Expr::Read(0), Expr::Folded);
+        let shifted = |x: usize, greatest: usize| Expr::Read(x).binary(Binary::Sub, Expr::Read(greatest));
+        let total = self.reduce("Softmax", x, axes, How::Sum, shifted(0, 1).unary(Unary::Exp), Expr::Folded);
+        // The sum reads the greatest value of its row, too.
+        if let Some(kernel) = self.program.kernels.last_mut() {
+            kernel.reads.push(greatest.at(rank));
+        }
+        let value = match kind {
+            SoftmaxKind::Softmax => shifted(0, 1).unary(Unary::Exp).binary(Binary::Div, Expr::Read(2)),
+            SoftmaxKind::LogSoftmax => shifted(0, 1).binary(Binary::Sub, Expr::Read(2).unary(Unary::Ln)),
+        };
+        self.map("Softmax", x.scalar, &x.shape, &[x, &greatest, &total], value)
+    }
+
+    /// `xh` and `rh` hold the gates z, r, h behind each other.
+    fn gru_cell(&mut self, hidden: usize, given: &Operands<'_>, shape: &[usize]) -> Result<Value, Refusal> {
+        let (xh, rh, before) = (given.value(0)?, given.value(1)?, given.value(2)?);
+        let last = shape.len() - 1;
+        let gate = |gates: &Value, n: usize| {
+            let mut gate = gates.clone();
+            gate.shape[last] = hidden;
+            gate.offset += gates.strides[last] * (n * hidden) as i64;
+            gate
+        };
+        let gates: Vec<Value> = (0..3).flat_map(|n| [gate(&xh, n), gate(&rh, n)]).collect();
+        let inputs: Vec<&Value> = gates.iter().chain([&before]).collect();
+        let sum = |n: usize| Expr::Read(2 * n).binary(Binary::Add, Expr::Read(2 * n + 1));
+        let z = sum(0).unary(Unary::Sigmoid);
+        let r = sum(1).unary(Unary::Sigmoid);
+        let candidate = Expr::Read(4).binary(Binary::Add, r.binary(Binary::Mul, Expr::Read(5))).unary(Unary::Tanh);
+        let keep = z.binary(Binary::Mul, Expr::Read(6).binary(Binary::Sub, candidate.clone()));
+        Ok(self.map("GRU", before.scalar, shape, &inputs, candidate.binary(Binary::Add, keep)))
+    }
+
+    /// The gates i, o, f, c lie behind each other.
+    fn lstm_cell(&mut self, hidden: usize, given: &Operands<'_>) -> Result<Vec<Value>, Refusal> {
+        let (gates, before) = (given.value(0)?, given.value(1)?);
+        let last = before.shape.len() - 1;
+        let parts: Vec<Value> = (0..4)
+            .map(|n| {
+                let mut gate = gates.clone();
+                gate.shape[last] = hidden;
+                gate.offset += gates.strides[last] * (n * hidden) as i64;
+                gate
+            })
+            .collect();
+        let kept = Expr::Read(1).unary(Unary::Sigmoid).binary(Binary::Mul, Expr::Read(3));
+        let new = Expr::Read(0).unary(Unary::Sigmoid).binary(Binary::Mul, Expr::Read(2).unary(Unary::Tanh));
+        let inputs = [&parts[0], &parts[2], &parts[3], &before];
+        let cell = self.map("LSTM", before.scalar, &before.shape, &inputs, kept.binary(Binary::Add, new));
+        let out = Expr::Read(0).unary(Unary::Sigmoid).binary(Binary::Mul, Expr::Read(1).unary(Unary::Tanh));
+        let hidden = self.map("LSTM", before.scalar, &before.shape, &[&parts[1], &cell], out);
+        Ok(vec![hidden, cell])
+    }
+}
+
+fn mean(count: usize) -> Expr {
+    Expr::Folded.binary(Binary::Mul, Expr::f32(1.0 / count as f32))
+}
+
+fn binary(name: &str) -> Result<Binary, Refusal> {
+    Ok(match name {
+        "Add" => Binary::Add,
+        "Sub" => Binary::Sub,
+        "Mul" => Binary::Mul,
+        "Div" => Binary::Div,
+        "Rem" => Binary::Rem,
+        "Min" => Binary::Min,
+        "Max" => Binary::Max,
+        "Pow" => Binary::Pow,
+        "And" => Binary::And,
+        "Or" => Binary::Or,
+        "Xor" => Binary::Xor,
+        "BitAnd" => Binary::BitAnd,
+        "BitOr" => Binary::BitOr,
+        "BitXor" => Binary::BitXor,
+        "Eq" => Binary::Equal,
+        "NE" => Binary::NotEqual,
+        "LT" => Binary::Less,
+        "LTE" => Binary::LessEqual,
+        "GT" => Binary::Greater,
+        "GTE" => Binary::GreaterEqual,
+        _ => return Err("a device program has nothing for it".into()),
+    })
+}
+
+fn element_wise(op: &ElementWiseOp, scalar: Scalar) -> Result<Expr, Refusal> {
+    let x = || Expr::Read(0);
+    if let Some(op) = op.0.downcast_ref::<LeakyRelu>() {
+        let is_positive = x().binary(Binary::Greater, Expr::f32(0.0));
+        return Ok(Expr::Select(is_positive.into(), x().into(), x().binary(Binary::Mul, Expr::f32(op.alpha)).into()));
+    }
+    let unary = match &*op.0.name() {
+        "Abs" => Unary::Abs,
+        "Acos" => Unary::Acos,
+        "Acosh" => Unary::Acosh,
+        "Asin" => Unary::Asin,
+        "Asinh" => Unary::Asinh,
+        "Atan" => Unary::Atan,
+        "Atanh" => Unary::Atanh,
+        "BitNot" if scalar == Scalar::I32 => Unary::BitNot,
+        "Ceil" => Unary::Ceil,
+        "Cos" => Unary::Cos,
+        "Cosh" => Unary::Cosh,
+        "Erf" => Unary::Erf,
+        "Exp" => Unary::Exp,
+        "Floor" => Unary::Floor,
+        "Ln" => Unary::Ln,
+        "Neg" => Unary::Neg,
+        "Not" => Unary::Not,
+        "Recip" => Unary::Recip,
+        "Round" => Unary::Round,
+        "RoundHalfToEven" => Unary::RoundEven,
+        "Sigmoid" => Unary::Sigmoid,
+        "Sign" => Unary::Sign,
+        "Sin" => Unary::Sin,
+        "Sinh" => Unary::Sinh,
+        "Sqrt" => Unary::Sqrt,
+        "Tan" => Unary::Tan,
+        "Tanh" => Unary::Tanh,
+        "Rsqrt" => return Ok(x().unary(Unary::Sqrt).unary(Unary::Recip)),
+        "Square" => return Ok(x().binary(Binary::Mul, x())),
+        "Silu" => return Ok(x().binary(Binary::Mul, x().unary(Unary::Sigmoid))),
+        "GeluExact" => {
+            let erf = x().binary(Binary::Mul, Expr::f32(std::f32::consts::FRAC_1_SQRT_2)).unary(Unary::Erf);
+            let half = x().binary(Binary::Mul, Expr::f32(0.5));
+            return Ok(half.binary(Binary::Mul, erf.binary(Binary::Add, Expr::f32(1.0))));
+        }
+        "HardSwish" => {
+            let gate = x().binary(Binary::Mul, Expr::f32(1.0 / 6.0)).binary(Binary::Add, Expr::f32(0.5));
+            let gate = gate.binary(Binary::Min, Expr::f32(1.0)).binary(Binary::Max, Expr::f32(0.0));
+            return Ok(x().binary(Binary::Mul, gate));
+        }
+        _ => return Err("a device program has nothing for it".into()),
+    };
+    Ok(x().unary(unary))
+}

@@ -1,0 +1,89 @@
+//! A program for a device: what a model's call computes, in kernels over arrays, with its memory planned.
+
+use super::kernel::{Kernel, Scalar};
+use std::sync::Arc;
+
+/// An array in device memory.
+#[derive(Clone, Debug)]
+pub struct Array {
+    pub scalar: Scalar,
+    /// Its elements.
+    pub len: usize,
+    pub source: Source,
+}
+
+/// Where an array's elements come from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// An input of the program.
+    Input,
+    /// The bits of its elements.
+    Constant(Arc<[u32]>),
+    Computed,
+}
+
+/// Kernels in the order in which they run.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    pub arrays: Vec<Array>,
+    pub kernels: Vec<Kernel>,
+    /// The arrays of the inputs.
+    pub inputs: Vec<usize>,
+    /// The arrays of the outputs, with their shapes.
+    pub outputs: Vec<(usize, Vec<usize>)>,
+}
+
+/// The memory of a program: arrays that are never needed at the same time share a buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// The elements of each shared buffer.
+    pub buffers: Vec<usize>,
+    /// The shared buffer of each array; `None` if it has its own, or none.
+    pub of: Vec<Option<usize>>,
+}
+
+impl Program {
+    /// Adds an array and returns its number.
+    pub fn array(&mut self, scalar: Scalar, len: usize, source: Source) -> usize {
+        self.arrays.push(Array { scalar, len, source });
+        self.arrays.len() - 1
+    }
+
+    /// Assigns computed arrays to buffers. A buffer is free again after the last kernel that reads its array, so a kernel never
+    /// writes a buffer that it reads.
+    pub fn memory(&self) -> Memory {
+        let mut last = vec![0; self.arrays.len()];
+        for (at, kernel) in self.kernels.iter().enumerate() {
+            for array in kernel.arrays().into_iter().chain([kernel.write.array]) {
+                last[array] = at;
+            }
+        }
+        let is_output = |array: usize| self.outputs.iter().any(|(output, _)| *output == array);
+        let mut memory = Memory { buffers: Vec::new(), of: vec![None; self.arrays.len()] };
+        let mut free: Vec<usize> = Vec::new();
+        for (at, kernel) in self.kernels.iter().enumerate() {
+            let array = kernel.write.array;
+            let is_shared = matches!(self.arrays[array].source, Source::Computed) && !is_output(array);
+            if is_shared && memory.of[array].is_none() {
+                let len = self.arrays[array].len;
+                // The smallest that is large enough, otherwise the largest, which then grows.
+                let fits = |buffer: &usize| (memory.buffers[*buffer] < len, memory.buffers[*buffer].abs_diff(len));
+                let buffer = match free.iter().enumerate().min_by_key(|(_, buffer)| fits(buffer)) {
+                    Some((place, _)) => free.remove(place),
+                    None => {
+                        memory.buffers.push(0);
+                        memory.buffers.len() - 1
+                    }
+                };
+                memory.buffers[buffer] = memory.buffers[buffer].max(len);
+                memory.of[array] = Some(buffer);
+            }
+            let mut ended: Vec<usize> = kernel.arrays();
+            ended.push(array);
+            ended.sort_unstable();
+            ended.dedup();
+            free.extend(ended.into_iter().filter(|array| last[*array] == at).filter_map(|array| memory.of[array]));
+        }
+        memory
+    }
+}

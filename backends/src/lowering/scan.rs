@@ -1,0 +1,85 @@
+//! Loops over the steps of a sequence are unrolled: the kernels of each step follow those of the step before.
+
+use super::model::{Lowering, Operands, Refusal, scalar, shape, text};
+use super::kernel::{Expr, Number};
+use super::value::Value;
+use tract_onnx::prelude::*;
+use tract_onnx::tract_core::ops::scan::{InputMapping, Scan};
+
+/// More steps than this are too many kernels.
+const MAX_STEPS: usize = 4096;
+
+impl Lowering {
+    pub(super) fn scan(&mut self, op: &Scan, given: &Operands<'_>, facts: &[&TypedFact]) -> Result<Vec<Value>, Refusal> {
+        let inputs = given.all()?;
+        let mappings = || std::iter::zip(&op.input_mapping, &inputs);
+        let lengths = mappings().filter_map(|(mapping, value)| {
+            let scan = mapping.as_scan()?;
+            Some(value.shape[scan.axis].div_ceil(scan.chunk.unsigned_abs()))
+        });
+        let steps = lengths.max().ok_or("it has no input with steps")?;
+        if op.skip != 0 || steps > MAX_STEPS {
+            return Err(format!("{steps} steps, {} skipped; at most {MAX_STEPS} and none skipped", op.skip));
+        }
+        let mut states: Vec<Value> =
+            mappings().filter(|(mapping, _)| mapping.is_state()).map(|(_, value)| value.clone()).collect();
+        let mut results: Vec<Option<Value>> = vec![None; facts.len()];
+        for output in &op.output_mapping {
+            if let Some((slot, _)) = output.scan {
+                let fact = facts.get(slot).ok_or("an output is missing")?;
+                let (scalar, shape) = (scalar(fact.datum_type)?, shape(fact)?);
+                let whole = self.map("Scan", scalar, &shape, &[], Expr::Number(Number::zero(scalar)));
+                // The steps write it.
+                self.program.kernels.pop();
+                results[slot] = Some(whole);
+            }
+        }
+        for step in 0..steps {
+            let mut state = states.iter();
+            let mut given = Vec::new();
+            for (mapping, value) in mappings() {
+                given.push(match mapping {
+                    InputMapping::Full => value.clone(),
+                    InputMapping::State => state.next().ok_or("a state is missing")?.clone(),
+                    InputMapping::Scan(scan) => chunk(value, scan.axis, scan.chunk, step)?,
+                });
+            }
+            let outputs = self.body(&op.body, given)?;
+            states.clear();
+            for (mapping, value) in std::iter::zip(&op.output_mapping, outputs) {
+                if mapping.state {
+                    states.push(value.clone());
+                }
+                if let Some((slot, scan)) = mapping.scan {
+                    let whole = results[slot].clone().ok_or("an output is missing")?;
+                    let into = chunk(&whole, scan.axis, scan.chunk, step)?;
+                    self.copy("Scan", &value);
+                    let kernel = self.program.kernels.last_mut().ok_or("no kernel")?;
+                    kernel.write.array = whole.array;
+                    kernel.write.offset = into.offset;
+                    kernel.write.strides = into.strides;
+                }
+                if let Some(slot) = mapping.last_value_slot
+                    && step + 1 == steps
+                {
+                    results[slot] = Some(value);
+                }
+            }
+        }
+        let missing = || text("an output is never computed");
+        results.into_iter().map(|value| value.ok_or_else(missing)).collect()
+    }
+}
+
+/// The part of a tensor that belongs to a step; a negative length counts from the end.
+fn chunk(of: &Value, axis: usize, chunk: isize, step: usize) -> Result<Value, Refusal> {
+    let (length, size) = (of.shape[axis], chunk.unsigned_abs());
+    if size == 0 || length % size != 0 {
+        return Err(format!("{length} steps in parts of {size}"));
+    }
+    let at = if chunk < 0 { length - (step + 1) * size } else { step * size };
+    let mut part = of.clone();
+    part.offset += part.strides[axis] * at as i64;
+    part.shape[axis] = size;
+    Ok(part)
+}
