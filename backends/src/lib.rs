@@ -34,7 +34,7 @@ mod cache;
 mod inspect;
 mod kind;
 #[cfg(feature = "wgpu")]
-pub mod lowering;
+mod lowering;
 pub mod onnx;
 mod plan;
 mod record;

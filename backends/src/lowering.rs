@@ -3,15 +3,21 @@
 
 mod contraction;
 mod fuse;
+#[cfg(test)]
 mod interpret;
 mod kernel;
 mod model;
 mod operators;
 mod program;
 mod scan;
+#[cfg(test)]
+pub(crate) mod test_cases;
+#[cfg(test)]
+mod tests;
 mod value;
 
-pub use interpret::interpret;
+#[cfg(test)]
+pub(crate) use interpret::interpret;
 pub use kernel::{Axis, Binary, Expr, Fold, How, Kernel, Number, Read, Scalar, Unary, Write};
 pub use model::lower;
 pub use program::{Array, Memory, Program, Source};

@@ -266,6 +266,15 @@ impl Runtime for TractRuntime {
     }
 }
 
+impl TractRuntime {
+    /// Returns the model with a length for every dim, simplified but not yet compiled.
+    #[cfg(feature = "wgpu")]
+    pub(crate) fn typed(&self, shapes: &[Vec<usize>]) -> Result<TypedModel, BackendError> {
+        let model = self.0.with_lengths(shapes).and_then(|model| model.into_decluttered());
+        model.map_err(|error| BackendError::Unsupported(text(&error)))
+    }
+}
+
 impl TractModel {
     /// Gives every symbol its length and compiles the model, unless it is compiled already for the same inputs. Keeps the `most` plans
     /// that were used last.

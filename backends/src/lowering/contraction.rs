@@ -3,7 +3,6 @@
 use super::kernel::{Axis, Binary, Expr, Fold, How, Number, Scalar};
 use super::model::{Lowering, Operands, Refusal};
 use super::value::{Value, row_major};
-use tract_onnx::prelude::*;
 use tract_onnx::tract_core::axes::Axis as Label;
 use tract_onnx::tract_core::internal::InOut;
 use tract_onnx::tract_core::ops::cnn::{Conv, KernelFormat, PoolSpec};

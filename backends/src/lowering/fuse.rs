@@ -31,6 +31,7 @@ pub fn fuse(program: &mut Program) {
         for array in first.arrays() {
             // Read where the second kernel is from now on.
             readers[array].iter_mut().filter(|at| **at == writer).for_each(|at| *at = reader);
+            readers[array].sort_unstable();
             readers[array].dedup();
         }
         kernels[reader] = Some(joined);

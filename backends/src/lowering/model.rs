@@ -50,6 +50,7 @@ pub fn lower(model: &TypedModel) -> Result<Program, String> {
     let mut program = lowering.program;
     program.kernels = program.kernels.into_iter().map(Kernel::without_single_dims).collect();
     super::fuse::fuse(&mut program);
+    program.drop_unread();
     Ok(program)
 }
 

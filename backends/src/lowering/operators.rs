@@ -4,6 +4,7 @@ use super::kernel::{Axis, Binary, Expr, Fold, How, Number, Read, Scalar, Unary};
 use super::model::{Lowering, Operands, Refusal, scalar, shape, text};
 use super::value::{Value, row_major};
 use tract_onnx::prelude::*;
+use tract_onnx::tract_core::internal::DimLike;
 use tract_onnx::tract_core::ops::array::{Gather, MultiBroadcastTo, Pad, PadMode, Slice, TypedConcat};
 use tract_onnx::tract_core::ops::binary::TypedBinOp;
 use tract_onnx::tract_core::ops::cast::Cast;
@@ -15,6 +16,7 @@ use tract_onnx::tract_core::ops::element_wise::ElementWiseOp;
 use tract_onnx::tract_core::ops::gru_cell::GruEpilogue;
 use tract_onnx::tract_core::ops::identity::Identity;
 use tract_onnx::tract_core::ops::logic::Iff;
+use tract_onnx::tract_core::ops::math::PowConst;
 use tract_onnx::tract_core::ops::lstm_cell::LstmEpilogue;
 use tract_onnx::tract_core::ops::nn::{
     LeakyRelu, NearestUpsample, Reduce, Reducer, Resize, RmsNorm, Softmax, SoftmaxKind,
@@ -24,7 +26,7 @@ use tract_onnx::tract_core::ops::scan::Scan;
 impl Lowering {
     /// Lowers one operator and returns its outputs.
     pub(super) fn operator(&mut self, given: &Operands<'_>, facts: &[&TypedFact]) -> Result<Vec<Value>, Refusal> {
-        let op = given.node.op.as_ref();
+        let op = &*given.node.op;
         if let Some(op) = op.downcast_ref::<Scan>() {
             return self.scan(op, given, facts);
         }
@@ -43,19 +45,24 @@ impl Lowering {
         shape: Vec<usize>,
         scalar: Scalar,
     ) -> Result<Value, Refusal> {
-        let op = given.node.op.as_ref();
+        let op = &*given.node.op;
         let name = &*given.node.op.name();
         if op.is::<Identity>() {
             return given.value(0);
         }
         if let Some(op) = op.downcast_ref::<TypedBinOp>() {
-            let binary = binary(&op.0.name())?;
-            return self.broadcast(name, given, scalar, &shape, |v| v[0].clone().binary(binary, v[1].clone()));
+            let (binary, swapped) = match &*op.0.name() {
+                "SubF" => (Binary::Sub, true),
+                other => (binary(other)?, false),
+            };
+            let (a, b) = if swapped { (1, 0) } else { (0, 1) };
+            let value = |v: &[Expr]| wrap(v[a].clone().binary(binary, v[b].clone()), fact.datum_type);
+            return self.broadcast(name, given, scalar, &shape, value);
         }
         if let Some(op) = op.downcast_ref::<ElementWiseOp>() {
             let x = given.value(0)?;
-            let value = element_wise(op, x.scalar)?;
-            return Ok(self.map(name, scalar, &shape, &[&x], value));
+            let value = element_wise(op, given.fact(0)?.datum_type)?;
+            return Ok(self.map(name, scalar, &shape, &[&x], wrap(value, fact.datum_type)));
         }
         if let Some(op) = op.downcast_ref::<Cast>() {
             return self.cast(name, given, op.to, scalar, &shape);
@@ -466,8 +473,25 @@ fn binary(name: &str) -> Result<Binary, Refusal> {
     })
 }
 
-fn element_wise(op: &ElementWiseOp, scalar: Scalar) -> Result<Expr, Refusal> {
+/// The low bits of an integer narrower than those of the device: its arithmetic wraps around.
+fn wrap(value: Expr, dtype: DatumType) -> Expr {
+    let int = |value: i32| Expr::Number(Number::I32(value));
+    let (mask, sign) = match dtype {
+        DatumType::U8 => (0xff, 0),
+        DatumType::I8 => (0xff, 0x80),
+        DatumType::U16 => (0xffff, 0),
+        DatumType::I16 => (0xffff, 0x8000),
+        _ => return value,
+    };
+    let low = value.binary(Binary::BitAnd, int(mask));
+    if sign == 0 { low } else { low.binary(Binary::BitXor, int(sign)).binary(Binary::Sub, int(sign)) }
+}
+
+fn element_wise(op: &ElementWiseOp, dtype: DatumType) -> Result<Expr, Refusal> {
     let x = || Expr::Read(0);
+    if let Some(op) = op.0.downcast_ref::<PowConst>() {
+        return Ok(x().binary(Binary::Pow, Expr::f32(op.exponent)));
+    }
     if let Some(op) = op.0.downcast_ref::<LeakyRelu>() {
         let is_positive = x().binary(Binary::Greater, Expr::f32(0.0));
         return Ok(Expr::Select(is_positive.into(), x().into(), x().binary(Binary::Mul, Expr::f32(op.alpha)).into()));
@@ -480,7 +504,8 @@ fn element_wise(op: &ElementWiseOp, scalar: Scalar) -> Result<Expr, Refusal> {
         "Asinh" => Unary::Asinh,
         "Atan" => Unary::Atan,
         "Atanh" => Unary::Atanh,
-        "BitNot" if scalar == Scalar::I32 => Unary::BitNot,
+        "BitNot" if dtype == DatumType::Bool => Unary::Not,
+        "BitNot" => Unary::BitNot,
         "Ceil" => Unary::Ceil,
         "Cos" => Unary::Cos,
         "Cosh" => Unary::Cosh,

@@ -49,6 +49,17 @@ impl Program {
         self.arrays.len() - 1
     }
 
+    /// Removes the elements of constants that no kernel reads: shapes, and what was written into expressions.
+    pub fn drop_unread(&mut self) {
+        let mut is_read = vec![false; self.arrays.len()];
+        self.kernels.iter().flat_map(Kernel::arrays).for_each(|array| is_read[array] = true);
+        for (array, _) in std::iter::zip(&mut self.arrays, is_read).filter(|(_, is_read)| !is_read) {
+            if let Source::Constant(_) = array.source {
+                (array.len, array.source) = (0, Source::Constant(Arc::default()));
+            }
+        }
+    }
+
     /// Assigns computed arrays to buffers. A buffer is free again after the last kernel that reads its array, so a kernel never
     /// writes a buffer that it reads.
     pub fn memory(&self) -> Memory {

@@ -1,0 +1,198 @@
+//! Models for tests of device programs: the shipped ones, and small ones with the operators of exported models.
+
+use crate::backend::TractRuntime;
+use crate::base::BackendOptions;
+use crate::onnx::test_models::{Io, floats, graphs, ints, model_of_opset};
+use crate::onnx::{Artifact, Length, Runtime};
+use rten_onnx::onnx::{DataType as D, TensorProto};
+use std::path::Path;
+use tract_onnx::prelude::*;
+
+/// A model with a length for every dim.
+pub(crate) struct TestCase {
+    pub(crate) name: String,
+    pub(crate) model: TypedModel,
+}
+
+impl TestCase {
+    /// Reads a model; each symbol gets the length `symbols`.
+    pub(crate) fn of(name: &str, bytes: Vec<u8>, symbols: usize) -> TestCase {
+        let artifact = Artifact::parse(Path::new("model.onnx"), bytes).unwrap();
+        let length = |length: &Length| match length {
+            Length::Fixed(length) => *length,
+            Length::Symbol(_) => symbols,
+        };
+        let inputs = artifact.outline.inputs.iter();
+        let shapes: Vec<Vec<usize>> = inputs.map(|input| input.shape.iter().map(length).collect()).collect();
+        let runtime = TractRuntime::load(artifact, &BackendOptions::default());
+        let runtime = runtime.unwrap_or_else(|error| panic!("{name}: {error}"));
+        TestCase { name: name.into(), model: runtime.typed(&shapes).unwrap_or_else(|error| panic!("{name}: {error}")) }
+    }
+
+    pub(crate) fn file(path: &Path, symbols: usize) -> TestCase {
+        let bytes = limen::files::read(path, 1 << 30).unwrap();
+        TestCase::of(&format!("{} of {symbols}", path.display()), bytes, symbols)
+    }
+
+    /// Inputs of call `call`: fractions from -1 to 1, and integers from 0 to 2.
+    pub(crate) fn inputs(&self, call: u64) -> Vec<Tensor> {
+        let mut random = Random(call + 1);
+        let outlets = self.model.input_outlets().unwrap().iter();
+        outlets
+            .map(|outlet| {
+                let fact = self.model.outlet_fact(*outlet).unwrap();
+                let shape = fact.shape.as_concrete().unwrap();
+                let len: usize = shape.iter().product();
+                if fact.datum_type.is_float() {
+                    let data: Vec<f32> = (0..len).map(|_| random.next()).collect();
+                    let tensor = Tensor::from_shape(shape, &data).unwrap();
+                    return tensor.cast_to_dt(fact.datum_type).unwrap().into_owned();
+                }
+                let data: Vec<i64> = (0..len).map(|_| (random.next() * 1.5 + 1.5) as i64).collect();
+                Tensor::from_shape(shape, &data).unwrap().cast_to_dt(fact.datum_type).unwrap().into_owned()
+            })
+            .collect()
+    }
+
+    /// The outputs that tract computes.
+    pub(crate) fn expected(&self, inputs: &[Tensor]) -> Vec<Vec<f32>> {
+        let plan = self.model.clone().into_optimized().unwrap().into_runnable().unwrap();
+        let inputs = inputs.iter().cloned().map(IntoTValue::into_tvalue).collect();
+        let outputs = plan.run(inputs).unwrap();
+        outputs.iter().map(|output| numbers(output)).collect()
+    }
+}
+
+fn numbers(tensor: &Tensor) -> Vec<f32> {
+    let tensor = tensor.cast_to::<f32>().unwrap();
+    tensor.try_as_plain_ram().unwrap().as_slice::<f32>().unwrap().to_vec()
+}
+
+/// The bits of an input as a device has them.
+pub(crate) fn device_bits(input: &Tensor) -> Vec<u32> {
+    if input.datum_type().is_float() {
+        return numbers(input).into_iter().map(f32::to_bits).collect();
+    }
+    numbers(input).into_iter().map(|value| value as i32 as u32).collect()
+}
+
+/// Fails if an output differs by more than a part of the greatest expected number.
+pub(crate) fn compare(name: &str, found: &[Vec<f32>], expected: &[Vec<f32>]) {
+    assert_eq!(found.len(), expected.len(), "{name}");
+    for (at, (found, expected)) in std::iter::zip(found, expected).enumerate() {
+        assert_eq!(found.len(), expected.len(), "{name}: output {at}");
+        let scale = expected.iter().fold(1e-3f32, |scale, value| scale.max(value.abs()));
+        for (place, (a, b)) in std::iter::zip(found, expected).enumerate() {
+            let is_equal = (a - b).abs() <= 1e-4 * scale || (a.is_nan() && b.is_nan());
+            assert!(is_equal, "{name}: output {at} has {a} at {place}, not {b}; the greatest is {scale}");
+        }
+    }
+}
+
+/// Numbers from -1 to 1, the same in every run.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> f32 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
+}
+
+fn weight(name: &str, dims: &[i64]) -> TensorProto {
+    let seed = name.bytes().fold(7, |seed, byte| seed * 31 + u64::from(byte));
+    let len: i64 = dims.iter().product();
+    let mut random = Random(seed);
+    floats(name, dims, &(0..len).map(|_| random.next()).collect::<Vec<_>>())
+}
+
+const F: D = D::FLOAT;
+
+/// The models of the graphs that are small enough for [`interpret`](super::interpret).
+pub(crate) fn small_graphs() -> Vec<TestCase> {
+    let models = ["digits/digits.onnx", "listen/listener.onnx", "fusion/steer.onnx"];
+    models.into_iter().flat_map(|path| [1, 3].map(|batch| TestCase::file(&graphs(path), batch))).collect()
+}
+
+/// A convolution from `ins` to `outs` channels.
+pub(crate) fn conv(batch: usize, ins: usize, outs: usize, width: usize) -> TestCase {
+    let dims = [batch, ins, 3, width].map(|length| length.to_string());
+    let dims: Vec<&str> = dims.iter().map(String::as_str).collect();
+    let w = [weight("w", &[outs as i64, ins as i64, 3, 3]), weight("b", &[outs as i64])];
+    let nodes = ["c = Conv x w b pads=1,1,1,1", "y = Relu c"];
+    let bytes = model_of_opset(18, &[("x", F, &dims)], &[("y", F, &["n", "c", "h", "w"])], &w, &nodes);
+    TestCase::of(&format!("conv {batch}x{ins}x3x{width} to {outs}"), bytes, 1)
+}
+
+/// A product of two inputs, `m x k` and `k x n`.
+pub(crate) fn matmul(m: usize, k: usize, n: usize) -> TestCase {
+    let (m, k, n) = (m.to_string(), k.to_string(), n.to_string());
+    let inputs: [Io<'_>; 2] = [("a", F, &[&m, &k]), ("b", F, &[&k, &n])];
+    let bytes = model_of_opset(18, &inputs, &[("y", F, &[&m, &n])], &[], &["y = MatMul a b"]);
+    TestCase::of(&format!("matmul {m}x{k}x{n}"), bytes, 1)
+}
+
+/// Small models.
+pub(crate) fn operators() -> Vec<TestCase> {
+    let mut cases = Vec::new();
+    let mut add = |x: &[&str], weights: &[TensorProto], nodes: &[&str]| {
+        let dims = ["?a", "?b", "?c", "?d", "?e"];
+        // The rank of the output is not checked where its dims have no names.
+        let rank = x.len();
+        let bytes = model_of_opset(18, &[("x", F, x)], &[("y", F, &dims[..rank])], weights, nodes);
+        cases.push(TestCase::of(&nodes.join("; "), bytes, 2));
+    };
+    let image: &[&str] = &["2", "4", "9", "7"];
+    let w = [weight("w", &[6, 2, 3, 3]), weight("b", &[6])];
+    add(image, &w, &["y = Conv x w b group==2 strides=2,1 pads=1,0,2,1 dilations=1,2"]);
+    add(image, &[weight("w", &[8, 1, 3, 3])], &["c = Conv x w group==4 pads=1,1,1,1", "y = Relu c"]);
+    let w = [weight("w", &[5, 4, 1, 1]), weight("b", &[5])];
+    add(image, &w, &["c = Conv x w b", "s = Sigmoid c", "y = Mul c s"]);
+    add(image, &w, &["c = Conv x w b strides=2,2", "y = HardSwish c"]);
+    add(&["2", "3", "20"], &[weight("w", &[4, 3, 5])], &["y = Conv x w pads=4,0 dilations=1 strides=3"]);
+    add(image, &[weight("w", &[4, 3, 3, 2])], &["y = ConvTranspose x w strides=2,3 pads=1,0,0,1"]);
+    add(image, &[], &["y = MaxPool x kernel_shape=3,2 strides=2,2 pads=1,0,1,1"]);
+    add(image, &[], &["y = AveragePool x kernel_shape=3,3 strides=2,2 pads=1,1,1,1"]);
+    add(image, &[], &["y = AveragePool x kernel_shape=3,3 pads=1,1,1,1 count_include_pad==1"]);
+    add(image, &[], &["y = GlobalAveragePool x"]);
+    add(image, &[], &["t = Transpose x perm=0,1,3,2", "y = MatMul x t"]);
+    add(image, &[weight("w", &[7, 5])], &["m = MatMul x w", "y = Softmax m axis==-1"]);
+    add(image, &[], &["y = LogSoftmax x axis==1"]);
+    let w = [weight("s", &[7]), weight("b", &[7])];
+    add(image, &w, &["y = LayerNormalization x s b"]);
+    let w = [weight("s", &[4]), weight("b", &[4])];
+    add(image, &w, &["y = InstanceNormalization x s b"]);
+    add(image, &[ints("axes", &[2])], &["y = ReduceMax x axes"]);
+    add(image, &[ints("axes", &[1, 3])], &["y = ReduceMean x axes"]);
+    add(image, &[ints("axes", &[0])], &["y = ReduceL2 x axes"]);
+    add(image, &[], &["a = ArgMax x axis==3", "y = Cast a to==1"]);
+    add(image, &[], &["a = ArgMin x axis==1 select_last_index==1", "y = Cast a to==1"]);
+    add(image, &[ints("at", &[3, -1, 0])], &["y = Gather x at axis==2"]);
+    let w = [ints("from", &[6, 1]), ints("to", &[0, 4]), ints("axes", &[2, 1]), ints("steps", &[-2, 1])];
+    add(image, &w, &["s = Slice x from to axes steps", "r = Relu s", "y = Concat s r s axis==1"]);
+    add(image, &[ints("pads", &[0, 1, 2, 0, 0, 0, 1, 3])], &["y = Pad x pads"]);
+    add(image, &[ints("pads", &[0, 1, 2, 0, 0, 0, 1, 3])], &["y = Pad x pads mode=:reflect"]);
+    add(image, &[ints("pads", &[0, 1, 2, 0, 0, 0, 1, 3])], &["y = Pad x pads mode=:edge"]);
+    let w = [ints("shape", &[2, 2, 18, 7])];
+    add(image, &w, &["t = Transpose x perm=1,0,2,3", "y = Reshape t shape"]);
+    let w = [floats("none", &[0], &[]), floats("s", &[4], &[1., 1., 2., 3.])];
+    add(image, &w, &["y = Resize x none s mode=:nearest coordinate_transformation_mode=:asymmetric nearest_mode=:floor"]);
+    add(image, &w, &["y = Resize x none s mode=:linear"]);
+    let w = [floats("none", &[0], &[]), floats("s", &[4], &[1., 1., 0.6, 1.5])];
+    add(image, &w, &["y = Resize x none s mode=:cubic coordinate_transformation_mode=:align_corners"]);
+    let w = [weight("w", &[4, 1, 1]), floats("zero", &[], &[0.0])];
+    add(image, &w, &["g = Greater x zero", "m = Mul x w", "y = Where g x m"]);
+    let w = [floats("two", &[], &[2.5]), floats("one", &[], &[1.1])];
+    let smooth = ["e = Erf x", "t = Tanh x", "g = Add e t", "a = Abs g", "o = Add a one", "l = Log o", "p = Pow o two"];
+    add(image, &w, &[&smooth[..], &["q = Sqrt p", "s = Sin q", "d = Div s o", "k = Mul d l", "y = Exp k"]].concat());
+    add(image, &w, &["m = Mul x two", "r = Round m", "f = Floor m", "c = Ceil m", "rf = Add r f", "y = Mul rf c"]);
+    let w = [weight("w", &[1, 15, 7]), weight("r", &[1, 15, 5]), weight("b", &[1, 30]), ints("axes", &[1])];
+    for before in [0, 1] {
+        let gru = format!("z = GRU x w r b hidden_size==5 linear_before_reset=={before}");
+        add(&["4", "2", "7"], &w, &[&gru, "y = Squeeze z axes"]);
+    }
+    let w = [weight("w", &[2, 20, 7]), weight("r", &[2, 20, 5]), weight("b", &[2, 40]), ints("shape", &[4, 2, 10])];
+    let lstm = "z = LSTM x w r b hidden_size==5 direction=:bidirectional";
+    add(&["4", "2", "7"], &w, &[lstm, "y = Reshape z shape"]);
+    cases
+}

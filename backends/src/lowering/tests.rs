@@ -1,0 +1,66 @@
+//! Programs against tract, which runs the models that they are lowered from.
+
+use super::test_cases::{TestCase, compare, conv, device_bits, matmul, operators, small_graphs};
+use super::{Program, Scalar, interpret, lower};
+
+fn check(case: &TestCase) -> Program {
+    let name = &case.name;
+    let program = lower(&case.model).unwrap_or_else(|error| panic!("{name}: {error}"));
+    for call in 0..3 {
+        let inputs = case.inputs(call);
+        let bits: Vec<Vec<u32>> = inputs.iter().map(device_bits).collect();
+        let bits: Vec<&[u32]> = bits.iter().map(Vec::as_slice).collect();
+        let found = interpret(&program, &bits).unwrap_or_else(|error| panic!("{name}: {error}"));
+        compare(name, &numbers(&program, found), &case.expected(&inputs));
+    }
+    program
+}
+
+fn numbers(program: &Program, outputs: Vec<Vec<u32>>) -> Vec<Vec<f32>> {
+    let number = |scalar: Scalar, bits: u32| match scalar {
+        Scalar::F32 => f32::from_bits(bits),
+        Scalar::I32 => bits as i32 as f32,
+    };
+    let outputs = std::iter::zip(outputs, &program.outputs);
+    let numbers = |(bits, (array, _)): (Vec<u32>, &(usize, Vec<usize>))| {
+        bits.into_iter().map(|bits| number(program.arrays[*array].scalar, bits)).collect()
+    };
+    outputs.map(numbers).collect()
+}
+
+#[test]
+fn operators_are_lowered() {
+    let wrong: Vec<String> = operators().iter().filter_map(|case| failure(|| _ = check(case))).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The message of a panic: a table's other cases are still tried.
+fn failure(run: impl FnOnce()) -> Option<String> {
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).err()?;
+    let text = panic.downcast_ref::<String>().cloned();
+    Some(text.unwrap_or_else(|| "a panic".into()))
+}
+
+#[test]
+fn the_models_of_graphs_are_lowered() {
+    small_graphs().iter().for_each(|case| _ = check(case));
+}
+
+#[test]
+fn ends_of_a_convolution_are_fused_with_it() {
+    let program = check(&conv(1, 4, 5, 6));
+    assert_eq!(program.kernels.len(), 1, "{:?}", program.kernels.iter().map(|k| &k.name).collect::<Vec<_>>());
+    assert_eq!(check(&matmul(3, 4, 5)).kernels.len(), 1);
+}
+
+#[test]
+#[ignore = "takes a folder of models in LIMEN_MODELS, and minutes"]
+fn models_of_a_folder_are_lowered() {
+    let folder = std::env::var_os("LIMEN_MODELS").expect("LIMEN_MODELS");
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    for file in files.iter().filter(|file| file.extension().is_some_and(|end| end == "onnx")) {
+        let program = check(&TestCase::file(file, 1));
+        println!("{}: {} kernels", file.display(), program.kernels.len());
+    }
+}
