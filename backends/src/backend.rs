@@ -12,6 +12,8 @@ mod rten;
 mod tests;
 #[cfg(feature = "tract")]
 mod tract;
+#[cfg(feature = "wgpu")]
+mod wgpu;
 
 #[cfg(feature = "ort")]
 pub(crate) use self::ort::library_for as onnxruntime;
@@ -21,5 +23,7 @@ pub use self::ort::{Ort, OrtRunner, OrtRuntime};
 pub use self::rten::{Rten, RtenRunner, RtenRuntime, on_rten_thread};
 #[cfg(feature = "tract")]
 pub use self::tract::{Tract, TractRunner, TractRuntime};
+#[cfg(feature = "wgpu")]
+pub use self::wgpu::{Wgpu, WgpuRunner, WgpuRuntime};
 pub(crate) use in_flight::{InFlight, InFlightPrepared};
 pub use mock::{Mock, MockConfig, MockPrepared, MockSession};

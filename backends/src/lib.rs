@@ -9,6 +9,7 @@
 //! | `rten` | `rten` (default) | ONNX models on the CPU, in pure Rust |
 //! | `tract` | `tract` | ONNX models on the CPU, in pure Rust, compiled for each number of items |
 //! | `ort` | `ort` | ONNX models on the CPU, with ONNX Runtime's shared library, which is loaded on first use |
+//! | `wgpu` | `wgpu` | ONNX models on a GPU, through its Vulkan driver |
 //! | `auto` | | the first of `ort`, `rten` and `tract` that is available and can run the model |
 //! | `mock` | always | outputs of the right shape after a configured latency; fails, panics or hangs on request |
 //!
@@ -50,6 +51,8 @@ pub use backend::{Ort, OrtRunner, OrtRuntime};
 pub use backend::{Rten, RtenRunner, RtenRuntime, on_rten_thread};
 #[cfg(feature = "tract")]
 pub use backend::{Tract, TractRunner, TractRuntime};
+#[cfg(feature = "wgpu")]
+pub use backend::{Wgpu, WgpuRunner, WgpuRuntime};
 pub use base::BackendOptions;
 pub use cache::Compiled;
 pub use inspect::{Binding, Inspection, Stored, inspect};

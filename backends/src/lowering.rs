@@ -18,6 +18,6 @@ mod value;
 
 #[cfg(test)]
 pub(crate) use interpret::interpret;
-pub use kernel::{Axis, Binary, Expr, Fold, How, Kernel, Number, Read, Scalar, Unary, Write};
-pub use model::lower;
-pub use program::{Array, Memory, Program, Source};
+pub(crate) use kernel::{Axis, Binary, Expr, Fold, How, Kernel, Number, Read, Scalar, Unary};
+pub(crate) use model::lower;
+pub(crate) use program::{Program, Source};

@@ -19,12 +19,16 @@ pub struct BackendOptions {
     /// environment's `ORT_DYLIB_PATH`, else the one that the system finds by its usual name. A process can load only one: if it has
     /// loaded another file, the backend `ort` is unavailable.
     pub onnxruntime: Option<PathBuf>,
+    /// Whether the backend `wgpu` may take an adapter that computes on the CPU, as Mesa's lavapipe does. That is slower than every
+    /// other backend, and for tests.
+    pub allow_software: bool,
 }
 
 impl BackendOptions {
     /// The options of the registry that a node is planned with.
     pub(crate) fn of<'a>(cx: &Planning<'a>) -> &'a BackendOptions {
-        static DEFAULT: BackendOptions = BackendOptions { cache: None, calibrate: false, onnxruntime: None };
+        static DEFAULT: BackendOptions = 
+            BackendOptions { cache: None, calibrate: false, onnxruntime: None, allow_software: false };
         cx.extensions.get().unwrap_or(&DEFAULT)
     }
 }

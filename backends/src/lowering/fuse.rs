@@ -9,7 +9,7 @@ const MAX_ARRAYS: usize = 7;
 const MAX_VALUES: usize = 64;
 
 /// Fuses kernels with the one that reads their result, where no other kernel does.
-pub fn fuse(program: &mut Program) {
+pub(crate) fn fuse(program: &mut Program) {
     let mut writers = vec![Vec::new(); program.arrays.len()];
     let mut readers = vec![Vec::new(); program.arrays.len()];
     for (at, kernel) in program.kernels.iter().enumerate() {

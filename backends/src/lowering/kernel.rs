@@ -3,20 +3,20 @@
 
 /// The type of elements in device memory. Truth values are `I32`: 0 or 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Scalar {
+pub(crate) enum Scalar {
     F32,
     I32,
 }
 
 /// A number in an expression.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Number {
+pub(crate) enum Number {
     F32(f32),
     I32(i32),
 }
 
 impl Number {
-    pub fn scalar(self) -> Scalar {
+    pub(crate) fn scalar(self) -> Scalar {
         match self {
             Number::F32(_) => Scalar::F32,
             Number::I32(_) => Scalar::I32,
@@ -24,7 +24,7 @@ impl Number {
     }
 
     /// Zero of a type.
-    pub fn zero(scalar: Scalar) -> Number {
+    pub(crate) fn zero(scalar: Scalar) -> Number {
         match scalar {
             Scalar::F32 => Number::F32(0.0),
             Scalar::I32 => Number::I32(0),
@@ -34,30 +34,30 @@ impl Number {
 
 /// Computes `write` for every coordinate of `dims`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Kernel {
+pub(crate) struct Kernel {
     /// What it does, for messages: the operator and the node of the model.
-    pub name: String,
+    pub(crate) name: String,
     /// The lengths of the output's dims.
-    pub dims: Vec<usize>,
-    pub fold: Option<Fold>,
-    pub reads: Vec<Read>,
+    pub(crate) dims: Vec<usize>,
+    pub(crate) fold: Option<Fold>,
+    pub(crate) reads: Vec<Read>,
     /// Each may use those before it; the last one is the element's value.
-    pub values: Vec<Expr>,
-    pub write: Write,
+    pub(crate) values: Vec<Expr>,
+    pub(crate) write: Write,
 }
 
 /// A fold over dims whose coordinates come after those of the output.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Fold {
-    pub dims: Vec<usize>,
-    pub how: How,
+pub(crate) struct Fold {
+    pub(crate) dims: Vec<usize>,
+    pub(crate) how: How,
     /// What is folded.
-    pub value: Expr,
+    pub(crate) value: Expr,
 }
 
 /// How values are folded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum How {
+pub(crate) enum How {
     Sum,
     Product,
     Max,
@@ -74,60 +74,60 @@ pub enum How {
 
 /// An element of an array, found by the coordinates.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Read {
-    pub array: usize,
-    pub offset: i64,
-    pub axes: Vec<Axis>,
+pub(crate) struct Read {
+    pub(crate) array: usize,
+    pub(crate) offset: i64,
+    pub(crate) axes: Vec<Axis>,
     /// The value outside of the array.
-    pub outside: Number,
+    pub(crate) outside: Number,
 }
 
 /// An index along an axis of an array: `(sum of factor x coordinate + offset) / divisor`, rounded down.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Axis {
+pub(crate) struct Axis {
     /// Coordinates of the kernel and their factors.
-    pub terms: Vec<(usize, i64)>,
+    pub(crate) terms: Vec<(usize, i64)>,
     /// A read whose value is added to the sum.
-    pub table: Option<usize>,
-    pub offset: i64,
-    pub divisor: i64,
+    pub(crate) table: Option<usize>,
+    pub(crate) offset: i64,
+    pub(crate) divisor: i64,
     /// Whether an index that is not a whole number lies outside.
-    pub exact: bool,
+    pub(crate) exact: bool,
     /// The length of the axis, if the index may lie outside of it.
-    pub limit: Option<i64>,
+    pub(crate) limit: Option<i64>,
     /// The distance of elements along the axis.
-    pub stride: i64,
+    pub(crate) stride: i64,
 }
 
 impl Axis {
     /// The coordinate of one dim.
-    pub fn dim(dim: usize, stride: i64) -> Axis {
+    pub(crate) fn dim(dim: usize, stride: i64) -> Axis {
         Axis::sum(vec![(dim, 1)], stride)
     }
 
     /// A sum of coordinates.
-    pub fn sum(terms: Vec<(usize, i64)>, stride: i64) -> Axis {
+    pub(crate) fn sum(terms: Vec<(usize, i64)>, stride: i64) -> Axis {
         Axis { terms, table: None, offset: 0, divisor: 1, exact: false, limit: None, stride }
     }
 
     /// Whether the index is a plain sum, which cannot lie outside.
-    pub fn is_linear(&self) -> bool {
+    pub(crate) fn is_linear(&self) -> bool {
         self.table.is_none() && self.divisor == 1 && self.limit.is_none()
     }
 }
 
 /// Where a kernel stores its elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Write {
-    pub array: usize,
-    pub offset: i64,
+pub(crate) struct Write {
+    pub(crate) array: usize,
+    pub(crate) offset: i64,
     /// The distance of elements along each dim of the kernel.
-    pub strides: Vec<i64>,
+    pub(crate) strides: Vec<i64>,
 }
 
 /// An expression over the coordinates of one element.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Expr {
+pub(crate) enum Expr {
     Read(usize),
     /// The result of the fold.
     Folded,
@@ -142,7 +142,7 @@ pub enum Expr {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Unary {
+pub(crate) enum Unary {
     Abs,
     Acos,
     Acosh,
@@ -176,7 +176,7 @@ pub enum Unary {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Binary {
+pub(crate) enum Binary {
     Add,
     And,
     BitAnd,
@@ -202,27 +202,27 @@ pub enum Binary {
 
 impl Binary {
     /// Whether it compares: its result is a truth value whatever it compares.
-    pub fn compares(self) -> bool {
+    pub(crate) fn compares(self) -> bool {
         use Binary::*;
         matches!(self, Equal | NotEqual | Greater | GreaterEqual | Less | LessEqual)
     }
 }
 
 impl Expr {
-    pub fn f32(value: f32) -> Expr {
+    pub(crate) fn f32(value: f32) -> Expr {
         Expr::Number(Number::F32(value))
     }
 
-    pub fn unary(self, op: Unary) -> Expr {
+    pub(crate) fn unary(self, op: Unary) -> Expr {
         Expr::Unary(op, Box::new(self))
     }
 
-    pub fn binary(self, op: Binary, other: Expr) -> Expr {
+    pub(crate) fn binary(self, op: Binary, other: Expr) -> Expr {
         Expr::Binary(op, Box::new(self), Box::new(other))
     }
 
     /// Calls `change` on every leaf and puts its result there.
-    pub fn map_leaves(&self, change: &mut impl FnMut(&Expr) -> Expr) -> Expr {
+    pub(crate) fn map_leaves(&self, change: &mut impl FnMut(&Expr) -> Expr) -> Expr {
         let mut go = |expr: &Expr| Box::new(expr.map_leaves(change));
         match self {
             Expr::Read(_) | Expr::Folded | Expr::Value(_) | Expr::Number(_) => change(self),
@@ -236,7 +236,7 @@ impl Expr {
 
 impl Kernel {
     /// The arrays it reads, each once, in order of their first read.
-    pub fn arrays(&self) -> Vec<usize> {
+    pub(crate) fn arrays(&self) -> Vec<usize> {
         let mut arrays = Vec::new();
         for read in &self.reads {
             if !arrays.contains(&read.array) {
@@ -247,12 +247,12 @@ impl Kernel {
     }
 
     /// The elements it writes.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.dims.iter().product()
     }
 
     /// Removes dims of length 1, which are always at coordinate 0.
-    pub fn without_single_dims(mut self) -> Kernel {
+    pub(crate) fn without_single_dims(mut self) -> Kernel {
         let folded = self.fold.as_ref().map_or(&[][..], |fold| &fold.dims[..]);
         let lengths: Vec<usize> = self.dims.iter().chain(folded).copied().collect();
         let mut to = Vec::with_capacity(lengths.len());

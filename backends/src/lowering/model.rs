@@ -26,7 +26,7 @@ type Values = HashMap<OutletId, Value>;
 ///
 /// # Errors
 /// The operator that cannot be lowered, and why.
-pub fn lower(model: &TypedModel) -> Result<Program, String> {
+pub(crate) fn lower(model: &TypedModel) -> Result<Program, String> {
     let mut lowering = Lowering::default();
     let mut inputs = Vec::new();
     for outlet in model.input_outlets().map_err(text)? {

@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 /// An array in device memory.
 #[derive(Clone, Debug)]
-pub struct Array {
-    pub scalar: Scalar,
+pub(crate) struct Array {
+    pub(crate) scalar: Scalar,
     /// Its elements.
-    pub len: usize,
-    pub source: Source,
+    pub(crate) len: usize,
+    pub(crate) source: Source,
 }
 
 /// Where an array's elements come from.
 #[derive(Clone, Debug)]
-pub enum Source {
+pub(crate) enum Source {
     /// An input of the program.
     Input,
     /// The bits of its elements.
@@ -24,33 +24,33 @@ pub enum Source {
 
 /// Kernels in the order in which they run.
 #[derive(Clone, Debug, Default)]
-pub struct Program {
-    pub arrays: Vec<Array>,
-    pub kernels: Vec<Kernel>,
+pub(crate) struct Program {
+    pub(crate) arrays: Vec<Array>,
+    pub(crate) kernels: Vec<Kernel>,
     /// The arrays of the inputs.
-    pub inputs: Vec<usize>,
+    pub(crate) inputs: Vec<usize>,
     /// The arrays of the outputs, with their shapes.
-    pub outputs: Vec<(usize, Vec<usize>)>,
+    pub(crate) outputs: Vec<(usize, Vec<usize>)>,
 }
 
 /// The memory of a program: arrays that are never needed at the same time share a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Memory {
+pub(crate) struct Memory {
     /// The elements of each shared buffer.
-    pub buffers: Vec<usize>,
+    pub(crate) buffers: Vec<usize>,
     /// The shared buffer of each array; `None` if it has its own, or none.
-    pub of: Vec<Option<usize>>,
+    pub(crate) of: Vec<Option<usize>>,
 }
 
 impl Program {
     /// Adds an array and returns its number.
-    pub fn array(&mut self, scalar: Scalar, len: usize, source: Source) -> usize {
+    pub(crate) fn array(&mut self, scalar: Scalar, len: usize, source: Source) -> usize {
         self.arrays.push(Array { scalar, len, source });
         self.arrays.len() - 1
     }
 
     /// Removes the elements of constants that no kernel reads: shapes, and what was written into expressions.
-    pub fn drop_unread(&mut self) {
+    pub(crate) fn drop_unread(&mut self) {
         let mut is_read = vec![false; self.arrays.len()];
         self.kernels.iter().flat_map(Kernel::arrays).for_each(|array| is_read[array] = true);
         for (array, _) in std::iter::zip(&mut self.arrays, is_read).filter(|(_, is_read)| !is_read) {
@@ -62,7 +62,7 @@ impl Program {
 
     /// Assigns computed arrays to buffers. A buffer is free again after the last kernel that reads its array, so a kernel never
     /// writes a buffer that it reads.
-    pub fn memory(&self) -> Memory {
+    pub(crate) fn memory(&self) -> Memory {
         let mut last = vec![0; self.arrays.len()];
         for (at, kernel) in self.kernels.iter().enumerate() {
             for array in kernel.arrays().into_iter().chain([kernel.write.array]) {

@@ -6,7 +6,7 @@ use super::dispatch::Dispatch;
 use super::inputs::ModelInputs;
 use super::model_file::{ModelFiles, read_model, unreadable};
 use super::order::order;
-use super::runtimes::all_runtimes;
+use super::runtimes::runtimes;
 use super::verdict::RuntimeVerdict;
 use crate::base::{BackendOptions, refuse_remote};
 use crate::cache::{Calibration, Measured};
@@ -68,7 +68,7 @@ pub(crate) fn choose(
     };
     let inputs = &inputs;
     let options = BackendOptions::of(cx);
-    let candidates = all_runtimes(options);
+    let candidates = runtimes(config, options);
     let required = required(config, &outline);
     let mut verdicts: Vec<(Candidate<'_>, RuntimeVerdict)> = candidates
         .iter()
@@ -218,7 +218,9 @@ fn first_that_plans(
     // What has to change in the node for the first runtime that could run its model then.
     let mut refused = None;
     for (candidate, verdict) in verdicts {
-        let is_asked = config.backend == Choice::Auto || config.backend == candidate.choice;
+        // A GPU is used only where it is asked for.
+        let is_of_auto = config.backend == Choice::Auto && candidate.choice != Choice::Wgpu;
+        let is_asked = is_of_auto || config.backend == candidate.choice;
         if !is_asked || *verdict != RuntimeVerdict::Fits {
             continue;
         }

@@ -116,6 +116,8 @@ pub enum Choice {
     Tract,
     /// ONNX models on the CPU, with ONNX Runtime's library; built in with the cargo feature `ort`.
     Ort,
+    /// ONNX models on a GPU, through its Vulkan driver; built in with the cargo feature `wgpu`. `auto` does not take it.
+    Wgpu,
     /// The first of `ort`, `rten` and `tract` that is available and can run the model.
     Auto,
     /// No model: outputs of the right shape after a set time.
@@ -309,9 +311,14 @@ fn default_rtol() -> f64 {
 impl Config {
     /// Whether the node may use a runtime, to run its model or to compare it.
     pub(crate) fn asks(&self, choice: Choice) -> bool {
+        self.names(choice) || self.names(Choice::Auto)
+    }
+
+    /// Whether the node has a backend of this name, to run its model or to compare it.
+    pub(crate) fn names(&self, choice: Choice) -> bool {
         let against = self.verify.as_ref().and_then(|verify| verify.against);
         let shadow = self.shadow.as_ref().map(|shadow| shadow.backend);
-        [Some(self.backend), against, shadow].into_iter().flatten().any(|named| [choice, Choice::Auto].contains(&named))
+        [Some(self.backend), against, shadow].into_iter().flatten().any(|named| named == choice)
     }
 
     /// Returns the options that change how long a call takes, apart from threads and batch.

@@ -1,7 +1,7 @@
 //! The runtimes of this program.
 
 use super::candidate::{Built, Candidate};
-use super::config::Choice;
+use super::config::{Choice, Config};
 use super::dispatch::Dispatch;
 use super::load::reference_onnx;
 use super::onnx_plan::plan_onnx;
@@ -24,7 +24,7 @@ fn built<R: Runtime>(choice: Choice, options: &BackendOptions) -> Candidate<'_> 
     Candidate { choice, name: R::NAME, options, built: Some(built) }
 }
 
-/// Returns every runtime, in the order in which `auto` tries them: the fastest first, as measured on nine models.
+/// Returns the runtimes of `auto`, in the order in which it tries them: the fastest first, as measured on nine models.
 pub(crate) fn all_runtimes(options: &BackendOptions) -> [Candidate<'_>; 3] {
     #[cfg(not(all(feature = "rten", feature = "tract", feature = "ort")))]
     let missing = |choice, name| Candidate { choice, name, options, built: None };
@@ -41,6 +41,18 @@ pub(crate) fn all_runtimes(options: &BackendOptions) -> [Candidate<'_>; 3] {
     #[cfg(not(feature = "tract"))]
     let tract = missing(Choice::Tract, "tract");
     [ort, rten, tract]
+}
+
+/// Returns the runtimes that a node may use: those of `auto`, and `wgpu` if the node names it, as looking for its drivers takes time.
+pub(crate) fn runtimes<'a>(config: &Config, options: &'a BackendOptions) -> Vec<Candidate<'a>> {
+    let mut runtimes = all_runtimes(options).to_vec();
+    if config.names(Choice::Wgpu) {
+        #[cfg(feature = "wgpu")]
+        runtimes.push(built::<crate::backend::WgpuRuntime>(Choice::Wgpu, options));
+        #[cfg(not(feature = "wgpu"))]
+        runtimes.push(Candidate { choice: Choice::Wgpu, name: "wgpu", options, built: None });
+    }
+    runtimes
 }
 
 impl Inspection {

@@ -332,6 +332,7 @@ mod tests {
                 cache: None,
                 onnxruntime: None,
                 memory: Vec::new(),
+                allow_software: false,
                 task: Task::Inspect(AnyPath::new("model.onnx".as_ref())),
             };
             let died = run_trial(&path, &request, &MemoryFiles::default()).unwrap_err();

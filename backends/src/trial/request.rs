@@ -33,6 +33,7 @@ pub(super) struct Request {
     pub(super) onnxruntime: Option<AnyPath>,
     /// The names and lengths of files in memory, whose bytes follow the request.
     pub(super) memory: Vec<(String, u64)>,
+    pub(super) allow_software: bool,
     pub(super) task: Task,
 }
 
@@ -50,6 +51,7 @@ impl Request {
             cache: options.cache.as_deref().map(AnyPath::new),
             onnxruntime: onnxruntime.as_deref().map(AnyPath::new),
             memory: memory.iter().map(|(name, bytes)| (name.to_string(), bytes.len() as u64)).collect(),
+            allow_software: options.allow_software,
             task,
         }
     }
@@ -60,6 +62,7 @@ impl Request {
             cache: self.cache.as_ref().map(AnyPath::path),
             calibrate: matches!(&self.task, Task::Plan(node) if node.calibrate),
             onnxruntime: self.onnxruntime.as_ref().map(AnyPath::path),
+            allow_software: self.allow_software,
         }
     }
 

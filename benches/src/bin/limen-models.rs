@@ -102,6 +102,8 @@ fn main() {
         "tract" => run::<limen_backends::TractRuntime>(path, batch, threads, seconds, inputs),
         #[cfg(feature = "ort")]
         "ort" => run::<limen_backends::OrtRuntime>(path, batch, threads, seconds, inputs),
+        #[cfg(feature = "wgpu")]
+        "wgpu" => run::<limen_backends::WgpuRuntime>(path, batch, threads, seconds, inputs),
         other => panic!("the backend `{other}` is not built in"),
     }
 }

@@ -266,6 +266,11 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Execution")]
     pub onnxruntime: Option<PathBuf>,
 
+    /// Let `backend: wgpu` take an adapter that computes on the CPU, for tests
+    #[arg(long, env = "LIMEN_ALLOW_SOFTWARE")]
+    #[arg(hide_env = true, help_heading = "Execution")]
+    pub allow_software: bool,
+
     /// Cache compiled models and the results of model trials in this folder, so that the next start skips both
     #[arg(long, env = "LIMEN_CACHE", value_name = "DIR")]
     #[arg(hide_env = true, help_heading = "Execution")]

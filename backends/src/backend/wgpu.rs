@@ -1,0 +1,267 @@
+//! ONNX models on a GPU, through wgpu: Vulkan drivers of every vendor.
+//!
+//! tract reads and simplifies the model, which is then lowered to a program of kernels for each batch size before the graph starts.
+//! A call writes its inputs, submits the program once and reads the outputs back.
+
+mod device;
+mod loaded;
+mod shader;
+mod wgsl;
+
+use self::device::Device;
+use self::loaded::Loaded;
+use super::tract::TractRuntime;
+use crate::base::{BackendOptions, elements};
+use crate::lowering::{Program, Scalar, lower};
+use crate::onnx::{Artifact, Call, Deviation, Elem, Onnx, Runner, Runtime, Take};
+use limen::backend::{BackendError, BatchRef, Capabilities, SessionMetadata};
+use limen::message::{DType, Element};
+use std::sync::Arc;
+use tract_onnx::prelude::DatumType;
+
+/// The backend `wgpu`.
+pub type Wgpu = Onnx<WgpuRuntime>;
+
+/// A model that tract has read, and the device that runs it.
+pub struct WgpuRuntime(Arc<Model>);
+
+struct Model {
+    tract: TractRuntime,
+    device: Arc<Device>,
+}
+
+impl std::fmt::Debug for WgpuRuntime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("WgpuRuntime").field(&self.0.device.info.name).finish()
+    }
+}
+
+impl Runtime for WgpuRuntime {
+    const NAME: &'static str = "wgpu";
+    const COMPILES: bool = true;
+    type Shared = ();
+    type Runner = WgpuRunner;
+
+    fn probe(options: &BackendOptions) -> Result<Capabilities, BackendError> {
+        use DType::*;
+        let info = device::adapter(options.allow_software)?.get_info();
+        let mut found = TractRuntime::probe(options)?;
+        found.devices = vec!["gpu".into(), info.name.clone()];
+        found.dtypes = [F32, F16, I8, U8, I16, U16, I32].into();
+        found.version = format!("wgpu 30, {}, {} {}", info.name, info.driver, info.driver_info);
+        Ok(found)
+    }
+
+    fn rewrites(operator: &str) -> bool {
+        TractRuntime::rewrites(operator)
+    }
+
+    fn deviations() -> &'static [Deviation] {
+        TractRuntime::deviations()
+    }
+
+    fn load(artifact: Artifact, options: &BackendOptions) -> Result<Self, BackendError> {
+        let device = Device::open(options.allow_software)?;
+        Ok(WgpuRuntime(Arc::new(Model { tract: TractRuntime::load(artifact, options)?, device })))
+    }
+
+    fn share(&self, _: usize) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    fn runner(&self, (): &(), call: &Call) -> Result<WgpuRunner, BackendError> {
+        let varies = call.inputs.iter().any(|input| input.varies.contains(&true));
+        let elems = call.inputs.iter().map(|input| input.elem).collect();
+        let mut runner = WgpuRunner {
+            model: self.0.clone(),
+            plans: Vec::new(),
+            kept: call.plans.max(call.batches.len()).max(1),
+            varies,
+            elems,
+            wide: vec![Vec::new(); call.inputs.len()],
+            narrow: Vec::new(),
+        };
+        for batch in &call.batches {
+            runner.prepare(call.inputs.iter().map(|input| input.shape(*batch)).collect())?;
+        }
+        Ok(runner)
+    }
+}
+
+/// A program for calls of one shape.
+struct Prepared {
+    /// The shapes of its inputs.
+    shapes: Vec<Vec<usize>>,
+    program: Program,
+    /// The types of the model's outputs.
+    outputs: Vec<DatumType>,
+    loaded: Loaded,
+}
+
+/// A model on one thread, with programs for some shapes.
+pub struct WgpuRunner {
+    model: Arc<Model>,
+    /// The most recently used last.
+    plans: Vec<Prepared>,
+    /// How many are kept.
+    kept: usize,
+    /// Whether shapes may differ from call to call.
+    varies: bool,
+    elems: Vec<Elem>,
+    /// The inputs as the device has them, where that differs.
+    wide: Vec<Vec<u32>>,
+    /// An output as its port has it, where that differs.
+    narrow: Vec<u8>,
+}
+
+impl std::fmt::Debug for WgpuRunner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let shapes: Vec<_> = self.plans.iter().map(|plan| &plan.shapes).collect();
+        f.debug_struct("WgpuRunner").field("shapes", &shapes).finish_non_exhaustive()
+    }
+}
+
+impl WgpuRunner {
+    /// Lowers the model for calls of a shape and makes the first call, in which drivers generate code.
+    fn prepare(&mut self, shapes: Vec<Vec<usize>>) -> Result<(), BackendError> {
+        let model = self.model.tract.typed(&shapes)?;
+        let program = lower(&model).map_err(BackendError::Unsupported)?;
+        let outlets = model.output_outlets().map_err(BackendError::call)?.iter();
+        let outputs = outlets.map(|outlet| Ok(model.outlet_fact(*outlet).map_err(BackendError::call)?.datum_type));
+        let outputs = outputs.collect::<Result<_, BackendError>>()?;
+        let loaded = Loaded::new(&self.model.device, &program)?;
+        let zeros: Vec<Vec<u8>> = program.inputs.iter().map(|array| vec![0; program.arrays[*array].len * 4]).collect();
+        let zeros: Vec<&[u8]> = zeros.iter().map(Vec::as_slice).collect();
+        loaded.run(&zeros, &mut |_, _| Ok(()))?;
+        while self.plans.len() >= self.kept {
+            self.plans.remove(0);
+        }
+        self.plans.push(Prepared { shapes, program, outputs, loaded });
+        Ok(())
+    }
+
+    /// Returns the place of the program for these inputs.
+    fn plan(&mut self, inputs: &[BatchRef<'_>]) -> Result<usize, BackendError> {
+        let fits = |plan: &Prepared| plan.shapes.iter().map(Vec::as_slice).eq(inputs.iter().map(|input| input.shape));
+        if let Some(at) = self.plans.iter().position(fits) {
+            return Ok(at);
+        }
+        if !self.varies {
+            let shapes: Vec<_> = inputs.iter().map(|input| input.shape).collect();
+            return Err(BackendError::Call(format!("nothing was compiled for inputs of {shapes:?}")));
+        }
+        self.prepare(inputs.iter().map(|input| input.shape.to_vec()).collect())?;
+        Ok(self.plans.len() - 1)
+    }
+}
+
+impl Runner for WgpuRunner {
+    fn run(&mut self, _: usize, inputs: &[BatchRef<'_>], take: &mut Take<'_>) -> Result<(), BackendError> {
+        let at = self.plan(inputs)?;
+        let WgpuRunner { plans, elems, wide, narrow, .. } = self;
+        let Prepared { program, outputs, loaded, .. } = &plans[at];
+        for ((input, elem), wide) in std::iter::zip(inputs, elems.iter()).zip(wide.iter_mut()) {
+            widen(input, *elem, wide)?;
+        }
+        let given = std::iter::zip(inputs, wide.iter());
+        let given: arrayvec::ArrayVec<&[u8], MAX_INPUTS> = given
+            .map(|(input, wide)| if wide.is_empty() { input.bytes } else { bytemuck::cast_slice(wide) })
+            .take(MAX_INPUTS)
+            .collect();
+        for (array, given) in std::iter::zip(&program.inputs, &given) {
+            if program.arrays[*array].len * 4 != given.len() {
+                return Err(BackendError::Call(format!("an input has {} bytes", given.len())));
+            }
+        }
+        loaded.run(&given, &mut |at, bytes| {
+            let (array, shape) = &program.outputs[at];
+            // A buffer is never empty, an output may be.
+            let bytes = &bytes[..program.arrays[*array].len * 4];
+            let scalar = program.arrays[*array].scalar;
+            give(at, outputs[at], scalar, shape, bytes, narrow, take)
+        })
+    }
+
+    fn metadata(&self) -> SessionMetadata {
+        let sum = |of: fn(&Loaded) -> u64| self.plans.iter().map(|plan| of(&plan.loaded)).sum();
+        SessionMetadata {
+            device: self.model.device.info.name.clone(),
+            threads: 1,
+            memory: sum(|loaded| loaded.memory),
+            ..SessionMetadata::default()
+        }
+    }
+}
+
+/// More inputs than a node can have.
+const MAX_INPUTS: usize = 64;
+
+/// Converts an input to the elements of the device; `wide` stays empty if it has them already.
+fn widen(input: &BatchRef<'_>, elem: Elem, wide: &mut Vec<u32>) -> Result<(), BackendError> {
+    fn all<T: Element>(bytes: &[u8], wide: &mut Vec<u32>, bits: impl Fn(T) -> u32) -> Result<(), BackendError> {
+        wide.extend(elements::<T>(bytes)?.iter().map(|value| bits(*value)));
+        Ok(())
+    }
+    wide.clear();
+    let bytes = input.bytes;
+    match elem {
+        Elem::F32 | Elem::F64 | Elem::I32 | Elem::I64 => Ok(()),
+        Elem::F16 => all(bytes, wide, |v: half::f16| v.to_f32().to_bits()),
+        Elem::U8 => all(bytes, wide, |v: u8| u32::from(v)),
+        Elem::I8 => all(bytes, wide, |v: i8| i32::from(v) as u32),
+        Elem::U16 => all(bytes, wide, |v: u16| u32::from(v)),
+        Elem::I16 => all(bytes, wide, |v: i16| i32::from(v) as u32),
+        Elem::Bool => all(bytes, wide, |v: i32| u32::from(v != 0)),
+        Elem::U32 | Elem::U64 | Elem::BF16 => {
+            Err(BackendError::Unsupported(format!("elements of type {}", elem.dtype().name())))
+        }
+    }
+}
+
+/// Passes an output on, as its port carries it.
+fn give(
+    at: usize,
+    dtype: DatumType,
+    scalar: Scalar,
+    shape: &[usize],
+    bytes: &[u8],
+    narrow: &mut Vec<u8>,
+    take: &mut Take<'_>,
+) -> Result<(), BackendError> {
+    fn all<T: bytemuck::NoUninit>(bytes: &[u8], narrow: &mut Vec<u8>, to: impl Fn(u32) -> T) {
+        narrow.clear();
+        for word in bytes.chunks_exact(4) {
+            narrow.extend_from_slice(bytemuck::bytes_of(&to(bytemuck::pod_read_unaligned(word))));
+        }
+    }
+    let own = match dtype {
+        DatumType::F16 => {
+            all(bytes, narrow, |bits| half::f16::from_f32(f32::from_bits(bits)));
+            DType::F16
+        }
+        DatumType::U8 => {
+            all(bytes, narrow, |bits| bits as u8);
+            DType::U8
+        }
+        DatumType::I8 => {
+            all(bytes, narrow, |bits| bits as i8);
+            DType::I8
+        }
+        DatumType::U16 => {
+            all(bytes, narrow, |bits| bits as u16);
+            DType::U16
+        }
+        DatumType::I16 => {
+            all(bytes, narrow, |bits| bits as i16);
+            DType::I16
+        }
+        _ => {
+            let dtype = if scalar == Scalar::F32 { DType::F32 } else { DType::I32 };
+            return take(at, BatchRef { dtype, shape, bytes });
+        }
+    };
+    take(at, BatchRef { dtype: own, shape, bytes: narrow })
+}
+
+#[cfg(test)]
+mod tests;

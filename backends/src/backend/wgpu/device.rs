@@ -1,0 +1,137 @@
+//! The device: which adapter is taken, its limits, and the errors that arrive outside of calls.
+
+use limen::backend::BackendError;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+use wgpu::{Adapter, AdapterInfo, DeviceType, Limits};
+
+/// An open device, shared by the models of a process.
+#[derive(Debug)]
+pub(super) struct Device {
+    pub(super) device: wgpu::Device,
+    pub(super) queue: wgpu::Queue,
+    pub(super) limits: Limits,
+    pub(super) info: AdapterInfo,
+    faults: Arc<Faults>,
+}
+
+/// What went wrong outside of the calls of the API.
+#[derive(Debug, Default)]
+struct Faults {
+    is_lost: AtomicBool,
+    first: Mutex<Option<String>>,
+}
+
+impl Faults {
+    fn note(&self, what: String) {
+        self.first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(what);
+    }
+}
+
+impl Device {
+    /// Returns the device of this process, opened on first use and again after it was lost.
+    pub(super) fn open(allow_software: bool) -> Result<Arc<Device>, BackendError> {
+        static OPEN: Mutex<Weak<Device>> = Mutex::new(Weak::new());
+        let adapter = adapter(allow_software)?;
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(device) = open.upgrade().filter(|device| !device.faults.is_lost.load(Ordering::Acquire)) {
+            return Ok(device);
+        }
+        let limits = adapter.limits();
+        let wanted = wgpu::DeviceDescriptor { required_limits: limits.clone(), ..Default::default() };
+        let info = adapter.get_info();
+        let refused = |why: String| BackendError::Unavailable(format!("`{}` cannot be opened: {why}", info.name));
+        let opened = ready(adapter.request_device(&wanted)).ok_or_else(|| refused("it does not answer".into()))?;
+        let (device, queue) = opened.map_err(|error| refused(one_line(&error.to_string())))?;
+        let faults = Arc::new(Faults::default());
+        let noted = faults.clone();
+        device.on_uncaptured_error(Arc::new(move |error| noted.note(error.to_string())));
+        let noted = faults.clone();
+        device.set_device_lost_callback(move |reason, message| {
+            noted.is_lost.store(true, Ordering::Release);
+            noted.note(format!("the device was lost ({reason:?}): {message}"));
+        });
+        let device = Arc::new(Device { device, queue, limits, info, faults });
+        *open = Arc::downgrade(&device);
+        Ok(device)
+    }
+
+    /// Returns an error if the device was lost, or if something failed since the last check.
+    pub(super) fn check(&self) -> Result<(), BackendError> {
+        let mut first = self.faults.first.lock().unwrap_or_else(PoisonError::into_inner);
+        // A lost device stays lost.
+        let fault = if self.faults.is_lost.load(Ordering::Acquire) { first.clone() } else { first.take() };
+        match fault {
+            Some(fault) => Err(BackendError::Call(format!("{}: {}", self.info.name, one_line(&fault)))),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives the device up: later calls fail, and the next model opens another one.
+    pub(super) fn lose(&self, why: String) {
+        self.faults.note(why);
+        self.faults.is_lost.store(true, Ordering::Release);
+    }
+
+    /// Runs something whose errors are returned, not left to the device's handler.
+    pub(super) fn scoped<T>(&self, run: impl FnOnce() -> T) -> Result<T, String> {
+        use wgpu::ErrorFilter::{Internal, OutOfMemory, Validation};
+        let scopes = [Validation, OutOfMemory, Internal].map(|filter| self.device.push_error_scope(filter));
+        let result = run();
+        let errors = scopes.into_iter().rev().filter_map(|scope| ready(scope.pop()).flatten());
+        match errors.map(|error| one_line(&error.to_string())).reduce(|first, next| format!("{first}; {next}")) {
+            Some(error) => Err(error),
+            None => Ok(result),
+        }
+    }
+}
+
+pub(super) fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The result of a future that is ready at once, as those of native devices are.
+fn ready<F: Future>(future: F) -> Option<F::Output> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => Some(result),
+        Poll::Pending => None,
+    }
+}
+
+/// Returns the fastest kind of adapter.
+///
+/// # Errors
+/// What is missing and how to get it.
+pub(super) fn adapter(allow_software: bool) -> Result<&'static Adapter, BackendError> {
+    static FOUND: OnceLock<Vec<Adapter>> = OnceLock::new();
+    let found = FOUND.get_or_init(|| {
+        let mut wanted = wgpu::InstanceDescriptor::new_without_display_handle();
+        // Layers for debugging are for those who write shaders.
+        wanted.flags = wgpu::InstanceFlags::empty();
+        let instance = wgpu::Instance::new(wanted);
+        ready(instance.enumerate_adapters(wgpu::Backends::all())).unwrap_or_default()
+    });
+    let is_software = |adapter: &&Adapter| adapter.get_info().device_type == DeviceType::Cpu;
+    let rank = |adapter: &&Adapter| match adapter.get_info().device_type {
+        DeviceType::DiscreteGpu => 0,
+        DeviceType::IntegratedGpu => 1,
+        DeviceType::VirtualGpu => 2,
+        DeviceType::Other => 3,
+        DeviceType::Cpu => 4,
+    };
+    let best = found.iter().filter(|adapter| allow_software || !is_software(adapter)).min_by_key(rank);
+    best.ok_or_else(|| match found.iter().find(is_software) {
+        Some(software) => BackendError::Unavailable(format!(
+            "the only adapter, `{}`, computes on the CPU; `--allow-software` allows that, for tests; for a GPU, install its Vulkan driver",
+            software.get_info().name
+        )),
+        None => BackendError::Unavailable(
+            "no adapter was found; install the Vulkan driver of the GPU (for a driver that computes on the CPU, for \
+             tests: Debian's `mesa-vulkan-drivers`)"
+                .into(),
+        ),
+    })
+}

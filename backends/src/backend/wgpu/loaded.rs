@@ -1,0 +1,206 @@
+//! A program on a device: its buffers, pipelines and bindings are made once, and a call writes inputs, submits, and reads back.
+
+use super::device::Device;
+use super::shader::{Shader, shader};
+use crate::lowering::{Program, Source};
+use limen::backend::BackendError;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use wgpu::{BindGroup, Buffer, BufferUsages, ComputePipeline};
+
+/// A call that takes longer than this is given up, and the device with it.
+const LONGEST_CALL: Duration = Duration::from_secs(120);
+
+/// A program that is ready for calls.
+pub(super) struct Loaded {
+    device: Arc<Device>,
+    inputs: Vec<Buffer>,
+    dispatches: Vec<(ComputePipeline, BindGroup, [u32; 3])>,
+    /// The outputs, and where each begins in `readback`.
+    outputs: Vec<(Buffer, u64)>,
+    readback: Buffer,
+    /// Bytes on the device.
+    pub(super) memory: u64,
+}
+
+/// The bytes of an array; no buffer is empty.
+fn bytes(len: usize) -> u64 {
+    (len as u64 * 4).max(4)
+}
+
+impl Loaded {
+    /// Prepares a program for calls on a device.
+    ///
+    /// # Errors
+    /// What the device lacks.
+    pub(super) fn new(device: &Arc<Device>, program: &Program) -> Result<Loaded, BackendError> {
+        let unsupported = |why: String| BackendError::Unsupported(format!("{}: {why}", device.info.name));
+        check_sizes(device, program).map_err(unsupported)?;
+        let shaders = shaders(device, program).map_err(unsupported)?;
+        let made = device.scoped(|| make(device, program, &shaders)).map_err(unsupported)?;
+        device.check()?;
+        Ok(made)
+    }
+
+    /// Runs the program on the bytes of its inputs; `read` takes those of its outputs.
+    ///
+    /// # Errors
+    /// When the device fails, or `read`.
+    pub(super) fn run(
+        &self,
+        inputs: &[&[u8]],
+        read: &mut dyn FnMut(usize, &[u8]) -> Result<(), BackendError>,
+    ) -> Result<(), BackendError> {
+        self.device.check()?;
+        let Device { device, queue, .. } = &*self.device;
+        for (buffer, bytes) in std::iter::zip(&self.inputs, inputs) {
+            queue.write_buffer(buffer, 0, bytes);
+        }
+        let mut encoder = device.create_command_encoder(&Default::default());
+        {
+            let mut pass = encoder.begin_compute_pass(&Default::default());
+            for (pipeline, bindings, groups) in &self.dispatches {
+                pass.set_pipeline(pipeline);
+                pass.set_bind_group(0, bindings, &[]);
+                pass.dispatch_workgroups(groups[0], groups[1], groups[2]);
+            }
+        }
+        for (output, at) in &self.outputs {
+            encoder.copy_buffer_to_buffer(output, 0, &self.readback, *at, output.size());
+        }
+        let submission = queue.submit([encoder.finish()]);
+        let is_mapped = Arc::new(AtomicBool::new(false));
+        let mapped = is_mapped.clone();
+        let all = self.readback.slice(..);
+        all.map_async(wgpu::MapMode::Read, move |result| mapped.store(result.is_ok(), Ordering::Release));
+        let wait = wgpu::PollType::Wait { submission_index: Some(submission), timeout: Some(LONGEST_CALL) };
+        if let Err(error) = device.poll(wait) {
+            self.device.lose(format!("a call did not end: {error}"));
+        }
+        let checked = self.device.check();
+        if !is_mapped.load(Ordering::Acquire) {
+            checked?;
+            return Err(BackendError::Call("the outputs could not be read".into()));
+        }
+        let given = checked.and_then(|()| {
+            let view = all.get_mapped_range().map_err(BackendError::call)?;
+            let mut parts = self.outputs.iter().enumerate();
+            parts.try_for_each(|(at, (output, begin))| {
+                let begin = *begin as usize;
+                read(at, &view[begin..begin + output.size() as usize])
+            })
+        });
+        self.readback.unmap();
+        given
+    }
+}
+
+/// Compares the arrays with what the adapter can hold.
+fn check_sizes(device: &Device, program: &Program) -> Result<(), String> {
+    let limits = &device.limits;
+    let most = limits.max_buffer_size.min(limits.max_storage_buffer_binding_size).min(i32::MAX as u64);
+    let largest = program.arrays.iter().map(|array| bytes(array.len)).max().unwrap_or(0);
+    if largest > most {
+        return Err(format!("a tensor of the model has {largest} bytes; the adapter takes at most {most}"));
+    }
+    Ok(())
+}
+
+fn shaders(device: &Device, program: &Program) -> Result<Vec<Shader>, String> {
+    let limits = &device.limits;
+    let kernels = program.kernels.iter().filter(|kernel| kernel.len() > 0);
+    let written = kernels.map(|kernel| {
+        let refused = |why: String| format!("operator {}: {why}", kernel.name);
+        let shader = shader(program, kernel, limits.max_compute_workgroups_per_dimension).map_err(refused)?;
+        let most = limits.max_storage_buffers_per_shader_stage as usize;
+        if shader.arrays.len() > most {
+            return Err(refused(format!("{} tensors at once; the adapter takes {most}", shader.arrays.len())));
+        }
+        Ok(shader)
+    });
+    written.collect()
+}
+
+fn make(device: &Arc<Device>, program: &Program, shaders: &[Shader]) -> Loaded {
+    let Device { device: api, queue, .. } = &**device;
+    let buffer = |len: usize, usage: BufferUsages| {
+        api.create_buffer(&wgpu::BufferDescriptor { label: None, size: bytes(len), usage, mapped_at_creation: false })
+    };
+    let mut memory = 0;
+    let plan = program.memory();
+    let shared: Vec<Buffer> = plan.buffers.iter().map(|len| buffer(*len, BufferUsages::STORAGE)).collect();
+    memory += shared.iter().map(Buffer::size).sum::<u64>();
+    let arrays: Vec<Buffer> = std::iter::zip(&program.arrays, &plan.of)
+        .map(|(array, of)| {
+            if let Some(of) = of {
+                return shared[*of].clone();
+            }
+            let own = buffer(array.len, BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC);
+            if let Source::Constant(bits) = &array.source {
+                queue.write_buffer(&own, 0, bytemuck::cast_slice(bits));
+            }
+            memory += own.size();
+            own
+        })
+        .collect();
+    let mut pipelines: HashMap<&str, ComputePipeline> = HashMap::new();
+    let mut layouts: HashMap<usize, (wgpu::BindGroupLayout, wgpu::PipelineLayout)> = HashMap::new();
+    let mut dispatches = Vec::new();
+    for shader in shaders {
+        let count = shader.arrays.len();
+        let (bindings, layout) = &*layouts.entry(count).or_insert_with(|| layout(api, count));
+        let pipeline = pipelines.entry(&shader.text).or_insert_with(|| {
+            let source = wgpu::ShaderSource::Wgsl(shader.text.as_str().into());
+            let module = api.create_shader_module(wgpu::ShaderModuleDescriptor { label: None, source });
+            api.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+                label: None,
+                layout: Some(layout),
+                module: &module,
+                entry_point: Some("main"),
+                compilation_options: wgpu::PipelineCompilationOptions::default(),
+                cache: None,
+            })
+        });
+        let entry = |(at, array): (usize, &usize)| wgpu::BindGroupEntry {
+            binding: at as u32,
+            resource: arrays[*array].as_entire_binding(),
+        };
+        let entries: Vec<_> = shader.arrays.iter().enumerate().map(entry).collect();
+        let group = wgpu::BindGroupDescriptor { label: None, layout: bindings, entries: &entries };
+        dispatches.push((pipeline.clone(), api.create_bind_group(&group), shader.groups));
+    }
+    let mut outputs = Vec::new();
+    let mut end = 0;
+    for (array, _) in &program.outputs {
+        outputs.push((arrays[*array].clone(), end));
+        end += arrays[*array].size();
+    }
+    let readback = buffer((end / 4) as usize, BufferUsages::MAP_READ | BufferUsages::COPY_DST);
+    memory += readback.size();
+    let inputs = program.inputs.iter().map(|array| arrays[*array].clone()).collect();
+    Loaded { device: device.clone(), inputs, dispatches, outputs, readback, memory }
+}
+
+/// The layout of `count` buffers, of which the last one is written.
+fn layout(api: &wgpu::Device, count: usize) -> (wgpu::BindGroupLayout, wgpu::PipelineLayout) {
+    let entry = |at: usize| wgpu::BindGroupLayoutEntry {
+        binding: at as u32,
+        visibility: wgpu::ShaderStages::COMPUTE,
+        ty: wgpu::BindingType::Buffer {
+            ty: wgpu::BufferBindingType::Storage { read_only: at + 1 < count },
+            has_dynamic_offset: false,
+            min_binding_size: None,
+        },
+        count: None,
+    };
+    let entries: Vec<_> = (0..count).map(entry).collect();
+    let bindings = api.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries });
+    let layout = api.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+        label: None,
+        bind_group_layouts: &[Some(&bindings)],
+        immediate_size: 0,
+    });
+    (bindings, layout)
+}

@@ -1,0 +1,91 @@
+//! Tests on the adapter of this machine, which may compute on the CPU; without one they are skipped.
+
+use super::device::{Device, adapter};
+use super::loaded::Loaded;
+use crate::lowering::test_cases::{TestCase, compare, conv, device_bits, matmul, operators, small_graphs};
+use crate::lowering::{Scalar, lower};
+use crate::onnx::test_models::graphs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+
+/// The device, if there is one.
+fn device() -> Option<Arc<Device>> {
+    match adapter(true) {
+        Ok(_) => Some(Device::open(true).unwrap()),
+        Err(error) => {
+            println!("skipped: {error}");
+            None
+        }
+    }
+}
+
+/// Compares calls of a model with tract.
+fn check(device: &Arc<Device>, case: &TestCase) {
+    let name = &case.name;
+    let program = lower(&case.model).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let loaded = Loaded::new(device, &program).unwrap_or_else(|error| panic!("{name}: {error}"));
+    for call in 0..3 {
+        let inputs = case.inputs(call);
+        let bits: Vec<Vec<u32>> = inputs.iter().map(device_bits).collect();
+        let bytes: Vec<&[u8]> = bits.iter().map(|bits| bytemuck::cast_slice(bits)).collect();
+        let mut found = Vec::new();
+        let read = |at: usize, bytes: &[u8]| {
+            let (array, _) = program.outputs[at];
+            let words = bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned::<u32>).take(program.arrays[array].len);
+            let number = |bits: u32| match program.arrays[array].scalar {
+                Scalar::F32 => f32::from_bits(bits),
+                Scalar::I32 => bits as i32 as f32,
+            };
+            found.push(words.map(number).collect::<Vec<f32>>());
+            Ok(())
+        };
+        loaded.run(&bytes, &mut { read }).unwrap_or_else(|error| panic!("{name}: {error}"));
+        compare(name, &found, &case.expected(&inputs));
+    }
+}
+
+fn check_all(cases: impl IntoIterator<Item = TestCase>) {
+    let Some(device) = device() else { return };
+    let failure = |case: TestCase| {
+        let panic = catch_unwind(AssertUnwindSafe(|| check(&device, &case))).err()?;
+        Some(panic.downcast_ref::<String>().cloned().unwrap_or_else(|| format!("{}: a panic", case.name)))
+    };
+    let wrong: Vec<String> = cases.into_iter().filter_map(failure).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn operators_give_the_numbers_of_tract() {
+    check_all(operators());
+}
+
+#[test]
+fn the_models_of_graphs_give_the_numbers_of_tract() {
+    let large = ["classify/classifier.onnx", "detect/detector.onnx"];
+    check_all(small_graphs().into_iter().chain(large.map(|path| TestCase::file(&graphs(path), 1))));
+}
+
+/// Where tiles end: an implementation of others is wrong at 129 channels.
+#[test]
+fn lengths_around_those_of_tiles_are_right() {
+    let lengths = [1, 3, 4, 5, 15, 16, 17, 63, 64, 65, 127, 128, 129];
+    let channels = lengths.into_iter().flat_map(|n| [conv(1, n, 17, 5), conv(2, 5, n, 9), conv(1, 3, 9, n)]);
+    check_all(channels);
+    check_all(lengths.into_iter().flat_map(|n| [matmul(n, 33, 20), matmul(18, n, 65), matmul(129, 9, n), matmul(1, n * 9, n)]));
+    check_all([1, 3, 4, 5, 15, 16, 17].map(|batch| conv(batch, 4, 9, 4)));
+}
+
+#[test]
+#[ignore = "takes a folder of models in LIMEN_MODELS, and minutes"]
+fn models_of_a_folder_give_the_numbers_of_tract() {
+    let folder = std::env::var_os("LIMEN_MODELS").expect("LIMEN_MODELS");
+    let mut files: Vec<_> = std::fs::read_dir(Path::new(&folder)).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|file| file.extension().is_some_and(|end| end == "onnx"));
+    files.sort();
+    for file in files {
+        let begun = std::time::Instant::now();
+        check_all([TestCase::file(&file, 1)]);
+        println!("{}: {:.1} s", file.display(), begun.elapsed().as_secs_f64());
+    }
+}
