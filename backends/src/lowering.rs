@@ -9,6 +9,7 @@ mod kernel;
 mod model;
 mod operators;
 mod program;
+mod recurrent;
 mod scan;
 #[cfg(test)]
 pub(crate) mod test_cases;

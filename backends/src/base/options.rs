@@ -27,7 +27,7 @@ pub struct BackendOptions {
 impl BackendOptions {
     /// The options of the registry that a node is planned with.
     pub(crate) fn of<'a>(cx: &Planning<'a>) -> &'a BackendOptions {
-        static DEFAULT: BackendOptions = 
+        static DEFAULT: BackendOptions =
             BackendOptions { cache: None, calibrate: false, onnxruntime: None, allow_software: false };
         cx.extensions.get().unwrap_or(&DEFAULT)
     }

@@ -1,11 +1,11 @@
 //! Sums of products: matrix products, convolutions, and the pools that read windows as convolutions do.
 
 use super::kernel::{Axis, Binary, Expr, Fold, How, Number, Scalar};
-use super::model::{Lowering, Operands, Refusal};
+use super::model::{Lowering, Operands, Refusal, text};
 use super::value::{Value, row_major};
 use tract_onnx::tract_core::axes::Axis as Label;
 use tract_onnx::tract_core::internal::InOut;
-use tract_onnx::tract_core::ops::cnn::{Conv, KernelFormat, PoolSpec};
+use tract_onnx::tract_core::ops::cnn::{Conv, Deconv, KernelFormat, PoolSpec};
 use tract_onnx::tract_core::ops::einsum::EinSum;
 
 /// A window over the spatial dims of an image.
@@ -88,15 +88,53 @@ impl Lowering {
         if op.q_params.is_some() {
             return Err("it is quantized".into());
         }
-        let (image, weights, bias) = (given.value(0)?, given.value(1)?, given.value(2)?);
+        let image = given.value(0)?;
         let window = Window::new(&op.pool_spec, &image.shape);
-        let (rank, groups) = (shape.len(), op.group.max(1));
-        let ins = (op.input_channels() / groups) as i64;
-        let outs = (op.output_channels() / groups) as i64;
+        let axes = window.axes(&image, shape.len() + 1);
+        self.convolve("Conv", &window, axes, (op.group, op.kernel_fmt), given, shape)
+    }
+
+    pub(super) fn deconv(&mut self, op: &Deconv, given: &Operands<'_>, shape: &[usize]) -> Result<Value, Refusal> {
+        let (image, spec) = (given.value(0)?, &op.pool_spec);
+        let window = Window::new(spec, &image.shape);
+        let lengths = &image.shape[window.spatial..][..spec.rank()];
+        let (dilations, strides) = (spec.dilations(), spec.strides());
+        let padding =
+            spec.padding.compute_for_deconv(lengths, &spec.kernel_shape, &dilations, &strides, &op.adjustments);
+        let padding = padding.map_err(text)?;
+        // A tap reaches the places of the output that its element of the image lies at.
+        let taps = shape.len() + 1;
+        let axis = |at: usize| {
+            let dim = window.spatial + at;
+            let terms = vec![(dim, 1), (taps + at, -(dilations[at] as i64))];
+            let mut axis = Axis::sum(terms, image.strides[dim]);
+            axis.offset = padding[at].pad_before as i64;
+            (axis.divisor, axis.exact) = (strides[at] as i64, strides[at] != 1);
+            axis.limit = Some(image.shape[dim] as i64);
+            axis
+        };
+        let axes = (0..spec.rank()).map(axis).collect();
+        self.convolve("ConvTranspose", &window, axes, (op.group, op.kernel_format), given, shape)
+    }
+
+    /// A sum over the channels of a group and the taps of a window, whose axes of the image are given.
+    fn convolve(
+        &mut self,
+        name: &str,
+        window: &Window<'_>,
+        mut axes: Vec<Axis>,
+        (groups, format): (usize, KernelFormat),
+        given: &Operands<'_>,
+        shape: &[usize],
+    ) -> Result<Value, Refusal> {
+        let (image, weights, bias) = (given.value(0)?, given.value(1)?, given.value(2)?);
+        let (rank, groups) = (shape.len(), groups.max(1));
+        let ins = (window.spec.input_channels / groups) as i64;
+        let outs = (window.spec.output_channels / groups) as i64;
         // Behind the output's dims: the channels of a group, and the taps.
         let taps = rank + 1;
         let kernel = &weights.shape;
-        let lengths = op.kernel_fmt.hw(kernel);
+        let lengths = format.hw(kernel);
         let fold: Vec<usize> = [ins as usize].into_iter().chain(lengths.iter().copied()).collect();
         let group = |stride: i64| {
             let mut axis = Axis::dim(window.channels, stride);
@@ -104,7 +142,6 @@ impl Lowering {
             axis
         };
 
-        let mut axes = window.axes(&image, taps);
         axes.extend(window.n.map(|n| Axis::dim(n, image.stride(n))));
         axes.push(Axis::dim(rank, image.strides[window.channels]));
         if groups > 1 {
@@ -112,13 +149,13 @@ impl Lowering {
         }
         let image = image.read(axes);
 
-        let (o, i) = (op.kernel_fmt.o_axis(kernel), op.kernel_fmt.i_axis(kernel));
+        let (o, i) = (format.o_axis(kernel), format.i_axis(kernel));
         let mut axes = vec![Axis::dim(window.channels, weights.strides[o]), Axis::dim(rank, weights.strides[i])];
-        if groups > 1 && op.kernel_fmt != KernelFormat::OIHW {
+        if groups > 1 && format != KernelFormat::OIHW {
             // The groups lie behind each other along the input channels, not along the output channels.
             axes.push(group(weights.strides[i] * ins - weights.strides[o] * outs));
         }
-        let first = op.kernel_fmt.h_axis();
+        let first = format.h_axis();
         axes.extend((0..lengths.len()).map(|at| Axis::dim(taps + at, weights.strides[first + at])));
         let weights = weights.read(axes);
 
@@ -129,7 +166,7 @@ impl Lowering {
         let product = Expr::Read(0).binary(Binary::Mul, Expr::Read(1));
         let fold = Fold { dims: fold, how: How::Sum, value: product };
         let value = Expr::Folded.binary(Binary::Add, Expr::Read(2));
-        Ok(self.compute("Conv", Scalar::F32, shape, Some(fold), vec![weights, image, bias], value))
+        Ok(self.compute(name, Scalar::F32, shape, Some(fold), vec![weights, image, bias], value))
     }
 
     /// The greatest value of each window, or its sum: divided by the number of its taps if `count` says so, padding included or not.

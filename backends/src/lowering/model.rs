@@ -69,7 +69,8 @@ pub(super) fn scalar(dtype: DatumType) -> Result<Scalar, Refusal> {
 }
 
 pub(super) fn shape(fact: &TypedFact) -> Result<Vec<usize>, Refusal> {
-    let shape = fact.shape.as_concrete().ok_or_else(|| format!("lengths are not known before the call: {:?}", fact.shape))?;
+    let shape =
+        fact.shape.as_concrete().ok_or_else(|| format!("lengths are not known before the call: {:?}", fact.shape))?;
     Ok(shape.to_vec())
 }
 
@@ -100,7 +101,9 @@ impl Lowering {
             values.extend(results.into_iter().enumerate().map(|(slot, value)| (OutletId::new(id, slot), value)));
         }
         let outputs = model.output_outlets().map_err(text)?.iter();
-        outputs.map(|outlet| values.get(outlet).cloned().ok_or_else(|| "an output is never computed".to_string())).collect()
+        outputs
+            .map(|outlet| values.get(outlet).cloned().ok_or_else(|| "an output is never computed".to_string()))
+            .collect()
     }
 
     /// Puts a constant into the program.
@@ -147,6 +150,22 @@ impl Lowering {
         self.compute(name, from.scalar, &from.shape, None, vec![read], Expr::Read(0))
     }
 
+    /// A tensor that is written in parts.
+    pub(super) fn space(&mut self, name: &str, scalar: Scalar, shape: &[usize]) -> Value {
+        let whole = self.map(name, scalar, shape, &[], Expr::Number(Number::zero(scalar)));
+        // The kernel that was added writes zeros; those of the parts take its place.
+        self.program.kernels.pop();
+        whole
+    }
+
+    /// Copies a tensor into a part of another one.
+    pub(super) fn copy_into(&mut self, name: &str, from: &Value, part: &Value) -> Result<(), Refusal> {
+        self.copy(name, from);
+        let kernel = self.program.kernels.last_mut().ok_or("no kernel")?;
+        kernel.write = Write { array: part.array, offset: part.offset, strides: part.strides.clone() };
+        Ok(())
+    }
+
     /// Computes one element from the elements at its coordinates; the inputs are broadcast from behind.
     pub(super) fn map(&mut self, name: &str, scalar: Scalar, shape: &[usize], inputs: &[&Value], value: Expr) -> Value {
         let reads = inputs.iter().map(|input| input.at(shape.len())).collect();
@@ -154,7 +173,15 @@ impl Lowering {
     }
 
     /// Folds dims of a tensor, which keep length 1.
-    pub(super) fn reduce(&mut self, name: &str, input: &Value, axes: &[usize], how: How, of: Expr, value: Expr) -> Value {
+    pub(super) fn reduce(
+        &mut self,
+        name: &str,
+        input: &Value,
+        axes: &[usize],
+        how: How,
+        of: Expr,
+        value: Expr,
+    ) -> Value {
         let rank = input.shape.len();
         let shape: Vec<usize> = (0..rank).map(|dim| if axes.contains(&dim) { 1 } else { input.shape[dim] }).collect();
         let dims: Vec<usize> = axes.iter().map(|axis| input.shape[*axis]).collect();

@@ -9,15 +9,16 @@ use tract_onnx::tract_core::ops::array::{Gather, MultiBroadcastTo, Pad, PadMode,
 use tract_onnx::tract_core::ops::binary::TypedBinOp;
 use tract_onnx::tract_core::ops::cast::Cast;
 use tract_onnx::tract_core::ops::change_axes::AxisOp;
-use tract_onnx::tract_core::ops::cnn::{Conv, MaxPool, SumPool};
+use tract_onnx::tract_core::ops::cnn::{Conv, Deconv, MaxPool, SumPool};
 use tract_onnx::tract_core::ops::downsample::Downsample;
 use tract_onnx::tract_core::ops::einsum::EinSum;
 use tract_onnx::tract_core::ops::element_wise::ElementWiseOp;
 use tract_onnx::tract_core::ops::gru_cell::GruEpilogue;
+use tract_onnx::tract_core::ops::gru_seq::GruSeq;
 use tract_onnx::tract_core::ops::identity::Identity;
 use tract_onnx::tract_core::ops::logic::Iff;
-use tract_onnx::tract_core::ops::math::PowConst;
 use tract_onnx::tract_core::ops::lstm_cell::LstmEpilogue;
+use tract_onnx::tract_core::ops::math::PowConst;
 use tract_onnx::tract_core::ops::nn::{
     LeakyRelu, NearestUpsample, Reduce, Reducer, Resize, RmsNorm, Softmax, SoftmaxKind,
 };
@@ -32,6 +33,9 @@ impl Lowering {
         }
         if let Some(op) = op.downcast_ref::<LstmEpilogue>() {
             return self.lstm_cell(op.hidden, given);
+        }
+        if let Some(op) = op.downcast_ref::<GruSeq>() {
+            return self.gru(op, given, facts);
         }
         let fact = facts.first().ok_or("it has no output")?;
         let (shape, scalar) = (shape(fact)?, scalar(fact.datum_type)?);
@@ -143,6 +147,9 @@ impl Lowering {
         if let Some(op) = op.downcast_ref::<Conv>() {
             return self.conv(op, given, &shape);
         }
+        if let Some(op) = op.downcast_ref::<Deconv>() {
+            return self.deconv(op, given, &shape);
+        }
         if let Some(op) = op.downcast_ref::<MaxPool>() {
             if op.with_index_outputs.is_some() {
                 return Err("its indices are an output".into());
@@ -154,7 +161,8 @@ impl Lowering {
             return self.pool(name, &op.pool_spec, given, &shape, Some(count));
         }
         if let Some(op) = op.downcast_ref::<GruEpilogue>() {
-            return self.gru_cell(op.hidden, given, &shape);
+            let [xh, rh, before] = [given.value(0)?, given.value(1)?, given.value(2)?];
+            return Ok(self.gru_cell(op.hidden, &xh, &rh, &before));
         }
         Err("a device program has nothing for it".into())
     }
@@ -239,23 +247,24 @@ impl Lowering {
         scalar: Scalar,
         shape: &[usize],
     ) -> Result<Value, Refusal> {
-        let whole = self.map(name, scalar, shape, &[], Expr::Number(Number::zero(scalar)));
-        // The kernel that was added writes zeros; a kernel for each part takes its place.
-        self.program.kernels.pop();
-        let mut start = 0;
+        let whole = self.space(name, scalar, shape);
+        let mut into = whole.clone();
         for part in parts {
-            self.copy(name, part);
-            let kernel = self.program.kernels.last_mut().ok_or("no kernel")?;
-            kernel.write.array = whole.array;
-            kernel.write.offset = start * whole.strides[axis];
-            kernel.write.strides.clone_from(&whole.strides);
-            start += part.shape[axis] as i64;
+            self.copy_into(name, part, &into)?;
+            into.offset += part.shape[axis] as i64 * into.strides[axis];
         }
         Ok(whole)
     }
 
     /// Elements whose index along an axis is read from a table.
-    fn gather(&mut self, name: &str, axis: usize, data: &Value, table: &Value, shape: &[usize]) -> Result<Value, Refusal> {
+    fn gather(
+        &mut self,
+        name: &str,
+        axis: usize,
+        data: &Value,
+        table: &Value,
+        shape: &[usize],
+    ) -> Result<Value, Refusal> {
         let rank = table.shape.len();
         let dims = (0..rank).map(|dim| Axis::dim(axis + dim, table.stride(dim))).collect();
         let reads = vec![table.read(dims)];
@@ -378,7 +387,8 @@ impl Lowering {
             Reducer::ArgMax(last) => (How::ArgMax { last }, Expr::Read(0), Expr::Folded),
             Reducer::ArgMin(last) => (How::ArgMin { last }, Expr::Read(0), Expr::Folded),
         };
-        if fact.datum_type.is_float() != (x.scalar == Scalar::F32) && !matches!(how, How::ArgMax { .. } | How::ArgMin { .. })
+        if fact.datum_type.is_float() != (x.scalar == Scalar::F32)
+            && !matches!(how, How::ArgMax { .. } | How::ArgMin { .. })
         {
             return Err(format!("it gives {:?}", fact.datum_type));
         }
@@ -399,47 +409,6 @@ impl Lowering {
             SoftmaxKind::LogSoftmax => shifted(0, 1).binary(Binary::Sub, Expr::Read(2).unary(Unary::Ln)),
         };
         self.map("Softmax", x.scalar, &x.shape, &[x, &greatest, &total], value)
-    }
-
-    /// `xh` and `rh` hold the gates z, r, h behind each other.
-    fn gru_cell(&mut self, hidden: usize, given: &Operands<'_>, shape: &[usize]) -> Result<Value, Refusal> {
-        let (xh, rh, before) = (given.value(0)?, given.value(1)?, given.value(2)?);
-        let last = shape.len() - 1;
-        let gate = |gates: &Value, n: usize| {
-            let mut gate = gates.clone();
-            gate.shape[last] = hidden;
-            gate.offset += gates.strides[last] * (n * hidden) as i64;
-            gate
-        };
-        let gates: Vec<Value> = (0..3).flat_map(|n| [gate(&xh, n), gate(&rh, n)]).collect();
-        let inputs: Vec<&Value> = gates.iter().chain([&before]).collect();
-        let sum = |n: usize| Expr::Read(2 * n).binary(Binary::Add, Expr::Read(2 * n + 1));
-        let z = sum(0).unary(Unary::Sigmoid);
-        let r = sum(1).unary(Unary::Sigmoid);
-        let candidate = Expr::Read(4).binary(Binary::Add, r.binary(Binary::Mul, Expr::Read(5))).unary(Unary::Tanh);
-        let keep = z.binary(Binary::Mul, Expr::Read(6).binary(Binary::Sub, candidate.clone()));
-        Ok(self.map("GRU", before.scalar, shape, &inputs, candidate.binary(Binary::Add, keep)))
-    }
-
-    /// The gates i, o, f, c lie behind each other.
-    fn lstm_cell(&mut self, hidden: usize, given: &Operands<'_>) -> Result<Vec<Value>, Refusal> {
-        let (gates, before) = (given.value(0)?, given.value(1)?);
-        let last = before.shape.len() - 1;
-        let parts: Vec<Value> = (0..4)
-            .map(|n| {
-                let mut gate = gates.clone();
-                gate.shape[last] = hidden;
-                gate.offset += gates.strides[last] * (n * hidden) as i64;
-                gate
-            })
-            .collect();
-        let kept = Expr::Read(1).unary(Unary::Sigmoid).binary(Binary::Mul, Expr::Read(3));
-        let new = Expr::Read(0).unary(Unary::Sigmoid).binary(Binary::Mul, Expr::Read(2).unary(Unary::Tanh));
-        let inputs = [&parts[0], &parts[2], &parts[3], &before];
-        let cell = self.map("LSTM", before.scalar, &before.shape, &inputs, kept.binary(Binary::Add, new));
-        let out = Expr::Read(0).unary(Unary::Sigmoid).binary(Binary::Mul, Expr::Read(1).unary(Unary::Tanh));
-        let hidden = self.map("LSTM", before.scalar, &before.shape, &[&parts[1], &cell], out);
-        Ok(vec![hidden, cell])
     }
 }
 

@@ -1,16 +1,20 @@
 //! Loops over the steps of a sequence are unrolled: the kernels of each step follow those of the step before.
 
 use super::model::{Lowering, Operands, Refusal, scalar, shape, text};
-use super::kernel::{Expr, Number};
 use super::value::Value;
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::ops::scan::{InputMapping, Scan};
 
 /// More steps than this are too many kernels.
-const MAX_STEPS: usize = 4096;
+pub(super) const MAX_STEPS: usize = 4096;
 
 impl Lowering {
-    pub(super) fn scan(&mut self, op: &Scan, given: &Operands<'_>, facts: &[&TypedFact]) -> Result<Vec<Value>, Refusal> {
+    pub(super) fn scan(
+        &mut self,
+        op: &Scan,
+        given: &Operands<'_>,
+        facts: &[&TypedFact],
+    ) -> Result<Vec<Value>, Refusal> {
         let inputs = given.all()?;
         let mappings = || std::iter::zip(&op.input_mapping, &inputs);
         let lengths = mappings().filter_map(|(mapping, value)| {
@@ -28,10 +32,7 @@ impl Lowering {
             if let Some((slot, _)) = output.scan {
                 let fact = facts.get(slot).ok_or("an output is missing")?;
                 let (scalar, shape) = (scalar(fact.datum_type)?, shape(fact)?);
-                let whole = self.map("Scan", scalar, &shape, &[], Expr::Number(Number::zero(scalar)));
-                // The steps write it.
-                self.program.kernels.pop();
-                results[slot] = Some(whole);
+                results[slot] = Some(self.space("Scan", scalar, &shape));
             }
         }
         for step in 0..steps {
@@ -53,11 +54,7 @@ impl Lowering {
                 if let Some((slot, scan)) = mapping.scan {
                     let whole = results[slot].clone().ok_or("an output is missing")?;
                     let into = chunk(&whole, scan.axis, scan.chunk, step)?;
-                    self.copy("Scan", &value);
-                    let kernel = self.program.kernels.last_mut().ok_or("no kernel")?;
-                    kernel.write.array = whole.array;
-                    kernel.write.offset = into.offset;
-                    kernel.write.strides = into.strides;
+                    self.copy_into("Scan", &value, &into)?;
                 }
                 if let Some(slot) = mapping.last_value_slot
                     && step + 1 == steps

@@ -176,7 +176,11 @@ pub(crate) fn operators() -> Vec<TestCase> {
     let w = [ints("shape", &[2, 2, 18, 7])];
     add(image, &w, &["t = Transpose x perm=1,0,2,3", "y = Reshape t shape"]);
     let w = [floats("none", &[0], &[]), floats("s", &[4], &[1., 1., 2., 3.])];
-    add(image, &w, &["y = Resize x none s mode=:nearest coordinate_transformation_mode=:asymmetric nearest_mode=:floor"]);
+    add(
+        image,
+        &w,
+        &["y = Resize x none s mode=:nearest coordinate_transformation_mode=:asymmetric nearest_mode=:floor"],
+    );
     add(image, &w, &["y = Resize x none s mode=:linear"]);
     let w = [floats("none", &[0], &[]), floats("s", &[4], &[1., 1., 0.6, 1.5])];
     add(image, &w, &["y = Resize x none s mode=:cubic coordinate_transformation_mode=:align_corners"]);

@@ -319,11 +319,17 @@ impl Tiling {
         text.line(&format!("for (var k0 = 0; k0 < {k}; k0 += {SIDE}) {{"));
         let threads = SIDE * SIDE;
         for load in 0..rows {
-            text.line(&format!("{{ let e = thread + {}; let m = m0 + e / {SIDE}; let k = k0 + e % {SIDE};", load * threads));
+            text.line(&format!(
+                "{{ let e = thread + {}; let m = m0 + e / {SIDE}; let k = k0 + e % {SIDE};",
+                load * threads
+            ));
             self.load(text, "left", ("m", m, &self.m), k, self.factors[0])?;
         }
         for load in 0..columns {
-            text.line(&format!("{{ let e = thread + {}; let n = n0 + e % {wide}; let k = k0 + e / {wide};", load * threads));
+            text.line(&format!(
+                "{{ let e = thread + {}; let n = n0 + e % {wide}; let k = k0 + e / {wide};",
+                load * threads
+            ));
             self.load(text, "right", ("n", n, &self.n), k, self.factors[1])?;
         }
         text.line("workgroupBarrier();");
@@ -341,7 +347,9 @@ impl Tiling {
         for row in 0..rows {
             for column in 0..columns {
                 let (m_at, n_at) = (format!("m0 + y + {}", row * SIDE), format!("n0 + x + {}", column * SIDE));
-                text.line(&format!("if ({m_at} < {m} && {n_at} < {n}) {{ finish(b, {m_at}, {n_at}, s{row}_{column}); }}"));
+                text.line(&format!(
+                    "if ({m_at} < {m} && {n_at} < {n}) {{ finish(b, {m_at}, {n_at}, s{row}_{column}); }}"
+                ));
             }
         }
         text.line("}");

@@ -72,7 +72,11 @@ fn lengths_around_those_of_tiles_are_right() {
     let lengths = [1, 3, 4, 5, 15, 16, 17, 63, 64, 65, 127, 128, 129];
     let channels = lengths.into_iter().flat_map(|n| [conv(1, n, 17, 5), conv(2, 5, n, 9), conv(1, 3, 9, n)]);
     check_all(channels);
-    check_all(lengths.into_iter().flat_map(|n| [matmul(n, 33, 20), matmul(18, n, 65), matmul(129, 9, n), matmul(1, n * 9, n)]));
+    check_all(
+        lengths
+            .into_iter()
+            .flat_map(|n| [matmul(n, 33, 20), matmul(18, n, 65), matmul(129, 9, n), matmul(1, n * 9, n)]),
+    );
     check_all([1, 3, 4, 5, 15, 16, 17].map(|batch| conv(batch, 4, 9, 4)));
 }
 

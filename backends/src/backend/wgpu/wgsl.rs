@@ -47,18 +47,9 @@ return select(p, -p, abs(b % 2.0) == 1.0); }",
         "fn round_away(x: f32) -> f32 { let t = trunc(x); return select(t, t + sign(x), abs(x - t) >= 0.5); }",
     ),
     // WGSL's division truncates.
-    (
-        "floor_div",
-        "fn floor_div(a: i32, b: i32) -> i32 { return select(a / b, (a - (b - 1)) / b, a < 0); }",
-    ),
-    (
-        "whole_div",
-        "fn whole_div(a: i32, b: i32) -> i32 { return select(a / select(b, 1, b == 0), 0, b == 0); }",
-    ),
-    (
-        "whole_rem",
-        "fn whole_rem(a: i32, b: i32) -> i32 { return select(a % select(b, 1, b == 0), 0, b == 0); }",
-    ),
+    ("floor_div", "fn floor_div(a: i32, b: i32) -> i32 { return select(a / b, (a - (b - 1)) / b, a < 0); }"),
+    ("whole_div", "fn whole_div(a: i32, b: i32) -> i32 { return select(a / select(b, 1, b == 0), 0, b == 0); }"),
+    ("whole_rem", "fn whole_rem(a: i32, b: i32) -> i32 { return select(a % select(b, 1, b == 0), 0, b == 0); }"),
     // `tanh` of large numbers is NaN where it is computed of exponentials.
     ("flat_tanh", "fn flat_tanh(x: f32) -> f32 { return tanh(clamp(x, -15.0, 15.0)); }"),
     ("sigmoid", "fn sigmoid(x: f32) -> f32 { return 1.0 / (1.0 + exp(-max(x, -87.0))); }"),
@@ -190,9 +181,8 @@ impl<'a> Text<'a> {
             if axis.exact {
                 inside.push(format!("{name} % {} == 0", axis.divisor));
             }
-            let is_positive = axis.table.is_none()
-                && axis.offset >= 0
-                && axis.terms.iter().all(|(_, factor)| *factor >= 0);
+            let is_positive =
+                axis.table.is_none() && axis.offset >= 0 && axis.terms.iter().all(|(_, factor)| *factor >= 0);
             name = match is_positive {
                 true => self.name(&format!("{name} / {}", axis.divisor)),
                 false => self.name(&format!("floor_div({name}, {})", axis.divisor)),
