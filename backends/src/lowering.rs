@@ -8,6 +8,7 @@ mod interpret;
 mod kernel;
 mod model;
 mod operators;
+mod places;
 mod program;
 mod recurrent;
 mod scan;

@@ -29,6 +29,7 @@ fn run(graph: &str, set: &[&str]) -> (Value, PathBuf) {
         .arg(graphs().join(graph).join("graph.yaml"))
         .args(["--json", "--out"])
         .arg(&out)
+        .env("LIMEN_ALLOW_SOFTWARE", "true")
         .args(set.iter().flat_map(|set| ["--set", set]))
         .output()
         .unwrap();
@@ -388,5 +389,37 @@ fn fusion_pairs_two_sensors_by_time() {
         assert_eq!(command, [row[1].parse::<f32>().unwrap(), row[2].parse().unwrap()]);
     }
     assert!(actuator.recv(&mut [0; 64]).is_err(), "more commands than rows");
+    std::fs::remove_dir_all(out).unwrap();
+}
+
+/// On the adapter of this machine, which may compute on the CPU; skipped where there is none.
+#[cfg(feature = "wgpu")]
+#[test]
+fn a_device_hears_what_the_cpu_hears() {
+    let plan = |drivers: Option<&str>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_limen-run"));
+        command.arg(graphs().join("listen/graph.yaml")).args(["--plan", "--allow-software"]);
+        command.args(["--set", "nodes.ear.config.backend=wgpu"]);
+        // Older loaders know only the second name.
+        drivers.iter().for_each(|path| _ = command.env("VK_DRIVER_FILES", path).env("VK_ICD_FILENAMES", path));
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, problems) = plan(Some("/nonexistent"));
+    assert!(code == Some(2) && problems.contains("install the Vulkan driver of the GPU"), "{code:?}: {problems}");
+    let (code, problems) = plan(None);
+    if problems.contains("no adapter was found") {
+        println!("skipped: {problems}");
+        return;
+    }
+    assert_eq!(code, Some(0), "{problems}");
+    let (_, out) = run("listen", &["nodes.ear.config.backend=wgpu"]);
+    let (found, recorded) = (rows(&out.join("out/heard.csv")), rows(&graphs().join("listen/expected.csv")));
+    assert_eq!((found.len(), &found[0]), (recorded.len(), &recorded[0]));
+    for (found, recorded) in found[1..].iter().zip(&recorded[1..]) {
+        assert_eq!(found[..2], recorded[..2]);
+        let off = found[2].parse::<f64>().unwrap() - recorded[2].parse::<f64>().unwrap();
+        assert!(off.abs() < 1e-4, "{found:?} is off by {off}");
+    }
     std::fs::remove_dir_all(out).unwrap();
 }

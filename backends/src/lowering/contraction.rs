@@ -5,7 +5,7 @@ use super::model::{Lowering, Operands, Refusal, text};
 use super::value::{Value, row_major};
 use tract_onnx::tract_core::axes::Axis as Label;
 use tract_onnx::tract_core::internal::InOut;
-use tract_onnx::tract_core::ops::cnn::{Conv, Deconv, KernelFormat, PoolSpec};
+use tract_onnx::tract_core::ops::cnn::{Conv, Deconv, KernelFormat, PaddingSpec, PoolSpec};
 use tract_onnx::tract_core::ops::einsum::EinSum;
 
 /// A window over the spatial dims of an image.
@@ -194,18 +194,23 @@ impl Lowering {
             };
             return Ok(self.compute(name, image.scalar, shape, fold(How::Max), vec![read], Expr::Folded));
         };
-        let taps: usize = dims.iter().product();
         let (reads, value) = match count {
             None => (vec![read], Expr::Folded),
-            Some(true) => (vec![read], Expr::Folded.binary(Binary::Mul, Expr::f32(1.0 / taps as f32))),
-            Some(false) => {
-                // The number of taps inside of the image, for each place of the window.
+            Some(includes_padding) => {
+                // The number of taps inside of the image, with the padding that the model asks for, for each place of the window.
                 let places = &shape[window.spatial..][..spec.rank()];
                 let inside = |at: usize, place: usize| {
                     let first = (place * spec.stride(at)) as i64 - window.before[at] as i64;
                     let length = image.shape[window.spatial + at] as i64;
                     let tap = |tap: usize| first + (tap * spec.dilation(at)) as i64;
-                    (0..dims[at]).filter(|at| (0..length).contains(&tap(*at))).count()
+                    let padded = match &spec.padding {
+                        _ if !includes_padding => 0..length,
+                        PaddingSpec::ExplicitOnnxPool(before, after, _) | PaddingSpec::Explicit(before, after) => {
+                            -(before[at] as i64)..length + after[at] as i64
+                        }
+                        _ => i64::MIN..i64::MAX,
+                    };
+                    (0..dims[at]).filter(|at| padded.contains(&tap(*at))).count()
                 };
                 let mut scales = vec![1.0f32];
                 for (at, length) in places.iter().enumerate() {

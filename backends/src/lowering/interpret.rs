@@ -173,6 +173,8 @@ fn unary(op: Unary, a: Number) -> Result<Number, String> {
         (Neg, Number::I32(a)) => Number::I32(a.wrapping_neg()),
         (Sign, Number::I32(a)) => Number::I32(a.signum()),
         (Ceil | Floor | Round | RoundEven, Number::I32(a)) => Number::I32(a),
+        (IsInf, Number::F32(a)) => Number::I32(i32::from(a.is_infinite())),
+        (IsNan, Number::F32(a)) => Number::I32(i32::from(a.is_nan())),
         (_, Number::I32(_)) => return Err(format!("{op:?} of an integer")),
         (_, Number::F32(a)) => Number::F32(match op {
             Abs => a.abs(),
@@ -201,7 +203,7 @@ fn unary(op: Unary, a: Number) -> Result<Number, String> {
             Sqrt => a.sqrt(),
             Tan => a.tan(),
             Tanh => a.tanh(),
-            Not | BitNot => return Err(format!("{op:?} of a fraction")),
+            Not | BitNot | IsInf | IsNan => return Err(format!("{op:?} of a fraction")),
         }),
     })
 }
@@ -232,7 +234,9 @@ fn binary(op: Binary, a: Number, b: Number) -> Result<Number, String> {
             Max => Number::F32(a.max(b)),
             Min => Number::F32(a.min(b)),
             Pow => Number::F32(a.powf(b)),
-            And | Or | Xor | BitAnd | BitOr | BitXor => return Err(format!("{op:?} of fractions")),
+            And | Or | Xor | BitAnd | BitOr | BitXor | ShiftLeft | ShiftRight => {
+                return Err(format!("{op:?} of fractions"));
+            }
         },
         (Number::I32(a), Number::I32(b)) => match op {
             Equal => truth(a == b),
@@ -255,6 +259,8 @@ fn binary(op: Binary, a: Number, b: Number) -> Result<Number, String> {
             BitAnd => Number::I32(a & b),
             BitOr => Number::I32(a | b),
             BitXor => Number::I32(a ^ b),
+            ShiftLeft => Number::I32(a.checked_shl(b as u32).unwrap_or(0)),
+            ShiftRight => Number::I32(a >> (b as u32).min(31)),
         },
         _ => return Err(format!("{op:?} of a fraction and an integer")),
     })

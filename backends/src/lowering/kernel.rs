@@ -157,6 +157,8 @@ pub(crate) enum Unary {
     Erf,
     Exp,
     Floor,
+    IsInf,
+    IsNan,
     Ln,
     Neg,
     /// 1 for 0, 0 for every other number.
@@ -196,6 +198,9 @@ pub(crate) enum Binary {
     Pow,
     /// With the sign of the dividend.
     Rem,
+    /// By more bits than there are: all of them.
+    ShiftLeft,
+    ShiftRight,
     Sub,
     Xor,
 }

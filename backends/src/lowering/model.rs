@@ -255,15 +255,19 @@ impl Operands<'_> {
 
     /// An input that is one number everywhere, written into the expression instead of read.
     pub(super) fn number(&self, at: usize) -> Option<Number> {
-        let tensor = self.fact(at).ok()?.konst.as_ref()?;
-        if !tensor.is_uniform() || tensor.len() == 0 {
-            return None;
-        }
-        let scalar = scalar(tensor.datum_type()).ok()?;
-        let first = *bits(tensor, scalar).ok()?.first()?;
-        Some(match scalar {
-            Scalar::F32 => Number::F32(f32::from_bits(first)),
-            Scalar::I32 => Number::I32(first as i32),
-        })
+        uniform(self.fact(at).ok()?.konst.as_ref()?)
     }
+}
+
+/// The number that a tensor has everywhere.
+pub(super) fn uniform(tensor: &Tensor) -> Option<Number> {
+    if !tensor.is_uniform() || tensor.len() == 0 {
+        return None;
+    }
+    let scalar = scalar(tensor.datum_type()).ok()?;
+    let first = *bits(tensor, scalar).ok()?.first()?;
+    Some(match scalar {
+        Scalar::F32 => Number::F32(f32::from_bits(first)),
+        Scalar::I32 => Number::I32(first as i32),
+    })
 }

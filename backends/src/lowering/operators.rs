@@ -4,8 +4,9 @@ use super::kernel::{Axis, Binary, Expr, Fold, How, Number, Read, Scalar, Unary};
 use super::model::{Lowering, Operands, Refusal, scalar, shape, text};
 use super::value::{Value, row_major};
 use tract_onnx::prelude::*;
-use tract_onnx::tract_core::internal::DimLike;
-use tract_onnx::tract_core::ops::array::{Gather, MultiBroadcastTo, Pad, PadMode, Slice, TypedConcat};
+use tract_onnx::tract_core::ops::array::{
+    Gather, GatherElements, MultiBroadcastTo, OneHot, Pad, Slice, Trilu, TypedConcat,
+};
 use tract_onnx::tract_core::ops::binary::TypedBinOp;
 use tract_onnx::tract_core::ops::cast::Cast;
 use tract_onnx::tract_core::ops::change_axes::AxisOp;
@@ -18,9 +19,9 @@ use tract_onnx::tract_core::ops::gru_seq::GruSeq;
 use tract_onnx::tract_core::ops::identity::Identity;
 use tract_onnx::tract_core::ops::logic::Iff;
 use tract_onnx::tract_core::ops::lstm_cell::LstmEpilogue;
-use tract_onnx::tract_core::ops::math::PowConst;
+use tract_onnx::tract_core::ops::math::{IsInf, PowConst};
 use tract_onnx::tract_core::ops::nn::{
-    LeakyRelu, NearestUpsample, Reduce, Reducer, Resize, RmsNorm, Softmax, SoftmaxKind,
+    GeluApproximate, LeakyRelu, NearestUpsample, Reduce, Reducer, Resize, RmsNorm, Softmax, SoftmaxKind,
 };
 use tract_onnx::tract_core::ops::scan::Scan;
 
@@ -105,6 +106,15 @@ impl Lowering {
         }
         if let Some(op) = op.downcast_ref::<Gather>() {
             return self.gather(name, op.axis, &given.value(0)?, &given.value(1)?, &shape);
+        }
+        if let Some(op) = op.downcast_ref::<GatherElements>() {
+            return Ok(self.gather_elements(name, op.axis, &given.value(0)?, &given.value(1)?, &shape));
+        }
+        if let Some(op) = op.downcast_ref::<OneHot>() {
+            return self.one_hot(name, op, &given.value(0)?, &shape);
+        }
+        if let Some(op) = op.downcast_ref::<Trilu>() {
+            return self.triangle(name, op, given, &shape);
         }
         if let Some(op) = op.downcast_ref::<Pad>() {
             return self.pad(name, op, &given.value(0)?, &shape);
@@ -256,119 +266,6 @@ impl Lowering {
         Ok(whole)
     }
 
-    /// Elements whose index along an axis is read from a table.
-    fn gather(
-        &mut self,
-        name: &str,
-        axis: usize,
-        data: &Value,
-        table: &Value,
-        shape: &[usize],
-    ) -> Result<Value, Refusal> {
-        let rank = table.shape.len();
-        let dims = (0..rank).map(|dim| Axis::dim(axis + dim, table.stride(dim))).collect();
-        let reads = vec![table.read(dims)];
-        let length = data.shape[axis] as i64;
-        let read = |from_end: bool| {
-            let along = |dim: usize| match dim.cmp(&axis) {
-                std::cmp::Ordering::Less => Axis::dim(dim, data.stride(dim)),
-                std::cmp::Ordering::Greater => Axis::dim(dim + rank - 1, data.stride(dim)),
-                std::cmp::Ordering::Equal => Axis {
-                    table: Some(0),
-                    offset: if from_end { length } else { 0 },
-                    limit: Some(length),
-                    ..Axis::sum(Vec::new(), data.strides[dim])
-                },
-            };
-            data.read((0..data.shape.len()).map(along).collect())
-        };
-        let reads = [reads, vec![read(false), read(true)]].concat();
-        // A negative index counts from the end.
-        let is_negative = Expr::Read(0).binary(Binary::Less, Expr::Number(Number::I32(0)));
-        let value = Expr::Select(is_negative.into(), Expr::Read(2).into(), Expr::Read(1).into());
-        Ok(self.compute(name, data.scalar, shape, None, reads, value))
-    }
-
-    fn pad(&mut self, name: &str, op: &Pad, x: &Value, shape: &[usize]) -> Result<Value, Refusal> {
-        let mut reads: Vec<Read> = Vec::new();
-        let mut axes = Vec::new();
-        for (dim, (before, _)) in op.pads.iter().enumerate() {
-            let (length, before) = (x.shape[dim] as i64, *before as i64);
-            let mut axis = Axis::dim(dim, x.strides[dim]);
-            match &op.mode {
-                PadMode::Constant(_) => (axis.offset, axis.limit) = (-before, Some(length)),
-                _ if shape[dim] == x.shape[dim] => {}
-                mode => {
-                    let index = |at: i64| match mode {
-                        PadMode::Edge => at.clamp(0, length - 1),
-                        _ if at < 0 => -at,
-                        _ if at >= length => 2 * (length - 1) - at,
-                        _ => at,
-                    };
-                    let table: Vec<i64> = (0..shape[dim] as i64).map(|at| index(at - before)).collect();
-                    if table.iter().any(|at| !(0..length).contains(at)) {
-                        return Err("it is reflected more than once".into());
-                    }
-                    axis = Axis { table: Some(reads.len() + 1), ..Axis::sum(Vec::new(), x.strides[dim]) };
-                    let bits = table.into_iter().map(|at| at as u32).collect();
-                    let table = self.constant_bits(Scalar::I32, bits, vec![shape[dim]]);
-                    reads.push(table.read(vec![Axis::dim(dim, 1)]));
-                }
-            }
-            axes.push(axis);
-        }
-        let mut read = x.read(axes);
-        if let PadMode::Constant(value) = &op.mode {
-            read.outside = match x.scalar {
-                Scalar::F32 => Number::F32(value.cast_to_scalar().map_err(text)?),
-                Scalar::I32 => Number::I32(value.cast_to_scalar().map_err(text)?),
-            };
-        }
-        reads.insert(0, read);
-        Ok(self.compute(name, x.scalar, shape, None, reads, Expr::Read(0)))
-    }
-
-    /// Resizes along one axis after the other, with tables of indices and weights.
-    fn resize(&mut self, name: &str, op: &Resize, given: &Operands<'_>, shape: &[usize]) -> Result<Value, Refusal> {
-        let mut x = given.value(0)?;
-        let scales = match op.optional_scales_input {
-            Some(at) if given.fact(at).is_ok_and(|fact| fact.shape.volume().to_usize().is_ok_and(|len| len > 0)) => {
-                let tensor = given.constant(at)?;
-                let tensor = tensor.cast_to::<f32>().map_err(text)?;
-                tensor.try_as_plain_ram().map_err(text)?.as_slice::<f32>().map_err(text)?.to_vec()
-            }
-            _ => std::iter::zip(shape, &x.shape).map(|(to, from)| *to as f32 / *from as f32).collect(),
-        };
-        for (axis, scale) in scales.into_iter().enumerate() {
-            let (from, to) = (x.shape[axis], shape[axis]);
-            if from == to && scale == 1.0 {
-                continue;
-            }
-            let plan = op.plan_axis(scale, from, to);
-            if plan.extrapolated.contains(&true) {
-                return Err("it reads outside of the image".into());
-            }
-            let table = |bits: Vec<u32>| (bits, vec![to, plan.window]);
-            let (bits, dims) = table(plan.indices.iter().map(|at| *at as u32).collect());
-            let indices = self.constant_bits(Scalar::I32, bits, dims);
-            let (bits, dims) = table(plan.weights.iter().map(|weight| weight.to_bits()).collect());
-            let weights = self.constant_bits(Scalar::F32, bits, dims);
-            let rank = x.shape.len();
-            let of_table = |table: &Value| table.read(vec![Axis::dim(axis, plan.window as i64), Axis::dim(rank, 1)]);
-            let along = |dim: usize| match dim == axis {
-                true => Axis { table: Some(0), ..Axis::sum(Vec::new(), x.strides[dim]) },
-                false => Axis::dim(dim, x.stride(dim)),
-            };
-            let reads = vec![of_table(&indices), of_table(&weights), x.read((0..rank).map(along).collect())];
-            let mut resized = x.shape.clone();
-            resized[axis] = to;
-            let value = Expr::Read(1).binary(Binary::Mul, Expr::Read(2));
-            let fold = Fold { dims: vec![plan.window], how: How::Sum, value };
-            x = self.compute(name, x.scalar, &resized, Some(fold), reads, Expr::Folded);
-        }
-        Ok(x)
-    }
-
     fn reduce_op(&mut self, name: &str, op: &Reduce, x: Value, fact: &TypedFact) -> Result<Value, Refusal> {
         if op.axes.iter().any(|axis| x.shape[*axis] == 0) {
             return Err("it reduces nothing".into());
@@ -432,6 +329,8 @@ fn binary(name: &str) -> Result<Binary, Refusal> {
         "BitAnd" => Binary::BitAnd,
         "BitOr" => Binary::BitOr,
         "BitXor" => Binary::BitXor,
+        "ShiftLeft" => Binary::ShiftLeft,
+        "ShiftRight" => Binary::ShiftRight,
         "Eq" => Binary::Equal,
         "NE" => Binary::NotEqual,
         "LT" => Binary::Less,
@@ -461,6 +360,25 @@ fn element_wise(op: &ElementWiseOp, dtype: DatumType) -> Result<Expr, Refusal> {
     if let Some(op) = op.0.downcast_ref::<PowConst>() {
         return Ok(x().binary(Binary::Pow, Expr::f32(op.exponent)));
     }
+    if let Some(op) = op.0.downcast_ref::<IsInf>() {
+        let is_infinite = x().unary(Unary::IsInf);
+        let sign = if op.detect_positive { Binary::Greater } else { Binary::Less };
+        return match (op.detect_positive, op.detect_negative) {
+            (true, true) => Ok(is_infinite),
+            (false, false) => Err("it detects nothing".into()),
+            _ => Ok(is_infinite.binary(Binary::And, x().binary(sign, Expr::f32(0.0)))),
+        };
+    }
+    if let Some(op) = op.0.downcast_ref::<GeluApproximate>() {
+        let cube = match op.fast_impl {
+            true => x().binary(Binary::Mul, x()),
+            false => x().binary(Binary::Mul, x()).binary(Binary::Mul, x()),
+        };
+        let inner = x().binary(Binary::Add, cube.binary(Binary::Mul, Expr::f32(0.044_715)));
+        let tanh = inner.binary(Binary::Mul, Expr::f32((2.0 / std::f32::consts::PI).sqrt())).unary(Unary::Tanh);
+        let half = x().binary(Binary::Mul, Expr::f32(0.5));
+        return Ok(half.binary(Binary::Mul, tanh.binary(Binary::Add, Expr::f32(1.0))));
+    }
     if let Some(op) = op.0.downcast_ref::<LeakyRelu>() {
         let is_positive = x().binary(Binary::Greater, Expr::f32(0.0));
         return Ok(Expr::Select(is_positive.into(), x().into(), x().binary(Binary::Mul, Expr::f32(op.alpha)).into()));
@@ -481,6 +399,7 @@ fn element_wise(op: &ElementWiseOp, dtype: DatumType) -> Result<Expr, Refusal> {
         "Erf" => Unary::Erf,
         "Exp" => Unary::Exp,
         "Floor" => Unary::Floor,
+        "IsNan" => Unary::IsNan,
         "Ln" => Unary::Ln,
         "Neg" => Unary::Neg,
         "Not" => Unary::Not,

@@ -97,8 +97,8 @@ pub enum Verb {
                             allows (atol 1e-4, rtol 1e-3 by default)."
     )]
     VerifyBackend {
-        /// The other backend: rten, tract or ort
-        #[arg(long, value_name = "BACKEND", value_parser = ["rten", "tract", "ort"])]
+        /// The other backend: rten, tract, ort or wgpu
+        #[arg(long, value_name = "BACKEND", value_parser = ["rten", "tract", "ort", "wgpu"])]
         against: String,
         /// The graph and its overrides
         #[command(flatten)]

@@ -7,7 +7,7 @@ use std::str::FromStr;
 /// The value of `--shadow`: a backend that repeats one call in `every`: `ort:10`; 100 by default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shadow {
-    /// The backend: rten, tract or ort.
+    /// The backend: rten, tract, ort or wgpu.
     pub backend: String,
     /// One call in this many is repeated.
     pub every: u64,
@@ -18,8 +18,8 @@ impl FromStr for Shadow {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (backend, every) = text.split_once(':').unwrap_or((text, "100"));
-        if !["rten", "tract", "ort"].contains(&backend) {
-            return Err(format!("`{backend}` is not a backend to compare with: expected rten, tract or ort"));
+        if !["rten", "tract", "ort", "wgpu"].contains(&backend) {
+            return Err(format!("`{backend}` is not a backend to compare with: expected rten, tract, ort or wgpu"));
         }
         match every.parse() {
             Ok(every) if every > 0 => Ok(Shadow { backend: backend.to_string(), every }),

@@ -50,6 +50,12 @@ return select(p, -p, abs(b % 2.0) == 1.0); }",
     ("floor_div", "fn floor_div(a: i32, b: i32) -> i32 { return select(a / b, (a - (b - 1)) / b, a < 0); }"),
     ("whole_div", "fn whole_div(a: i32, b: i32) -> i32 { return select(a / select(b, 1, b == 0), 0, b == 0); }"),
     ("whole_rem", "fn whole_rem(a: i32, b: i32) -> i32 { return select(a % select(b, 1, b == 0), 0, b == 0); }"),
+    (
+        "shift_left",
+        "fn shift_left(a: i32, b: i32) -> i32 { let n = bitcast<u32>(b); return select(a << (n & 31u), 0, n > 31u); }",
+    ),
+    // The remainder of an infinite divisor is the dividend.
+    ("remainder", "fn remainder(a: f32, b: f32) -> f32 { return select(a % b, a, abs(b) > 3.4028234e38); }"),
     // `tanh` of large numbers is NaN where it is computed of exponentials.
     ("flat_tanh", "fn flat_tanh(x: f32) -> f32 { return tanh(clamp(x, -15.0, 15.0)); }"),
     ("sigmoid", "fn sigmoid(x: f32) -> f32 { return 1.0 / (1.0 + exp(-max(x, -87.0))); }"),
@@ -257,6 +263,11 @@ fn unary(op: Unary, (a, scalar): &Atom) -> Result<Atom, String> {
     use Unary::*;
     let whole = match op {
         Not => return Ok((format!("select(0i, 1i, {a} == {})", number(Number::zero(*scalar))), Scalar::I32)),
+        IsInf | IsNan if *scalar == Scalar::F32 => {
+            let op = if op == IsInf { "==" } else { ">" };
+            let bits = format!("(bitcast<u32>({a}) & 0x7fffffffu) {op} 0x7f800000u");
+            return Ok((format!("select(0i, 1i, {bits})"), Scalar::I32));
+        }
         _ => *scalar == Scalar::I32,
     };
     let text = match op {
@@ -288,7 +299,7 @@ fn unary(op: Unary, (a, scalar): &Atom) -> Result<Atom, String> {
         Sqrt => format!("sqrt({a})"),
         Tan => format!("tan({a})"),
         Tanh => format!("flat_tanh({a})"),
-        BitNot | Not => return Err(format!("{op:?} of {scalar:?}")),
+        BitNot | IsInf | IsNan | Not => return Err(format!("{op:?} of {scalar:?}")),
     };
     Ok((text, *scalar))
 }
@@ -317,13 +328,15 @@ fn binary(op: Binary, (a, scalar): &Atom, (b, other): &Atom) -> Result<Atom, Str
         Div if whole => format!("whole_div({a}, {b})"),
         Rem if whole => format!("whole_rem({a}, {b})"),
         Div => infix("/"),
-        Rem => infix("%"),
+        Rem => format!("remainder({a}, {b})"),
         Max => format!("max({a}, {b})"),
         Min => format!("min({a}, {b})"),
         Pow if !whole => format!("power({a}, {b})"),
         BitAnd if whole => infix("&"),
         BitOr if whole => infix("|"),
         BitXor if whole => infix("^"),
+        ShiftLeft if whole => format!("shift_left({a}, {b})"),
+        ShiftRight if whole => format!("{a} >> min(bitcast<u32>({b}), 31u)"),
         _ => return Err(format!("{op:?} of {scalar:?}")),
     };
     Ok((text, *scalar))
