@@ -1,6 +1,6 @@
 //! The operators of tract's decluttered models.
 
-use super::kernel::{Axis, Binary, Expr, Fold, How, Number, Read, Scalar, Unary};
+use super::kernel::{Axis, Binary, Expr, How, Number, Scalar, Unary};
 use super::model::{Lowering, Operands, Refusal, scalar, shape, text};
 use super::value::{Value, row_major};
 use tract_onnx::prelude::*;
