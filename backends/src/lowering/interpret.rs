@@ -8,7 +8,7 @@ use super::program::{Program, Source};
 /// # Errors
 /// An index outside of an array, which no program of [`lower`](super::lower) has.
 pub(crate) fn interpret(program: &Program, inputs: &[&[u32]]) -> Result<Vec<Vec<u32>>, String> {
-    let mut arrays: Vec<Vec<u32>> = program.arrays.iter().map(|array| contents(array)).collect();
+    let mut arrays: Vec<Vec<u32>> = program.arrays.iter().map(contents).collect();
     for (input, array) in std::iter::zip(inputs, &program.inputs) {
         arrays[*array].copy_from_slice(input);
     }

@@ -56,7 +56,7 @@ impl Lowering {
             return given.value(0);
         }
         if let Some(op) = op.downcast_ref::<TypedBinOp>() {
-            let (binary, swapped) = match &*op.0.name() {
+            let (binary, swapped) = match op.0.name() {
                 "SubF" => (Binary::Sub, true),
                 other => (binary(other)?, false),
             };

@@ -3,7 +3,6 @@
 use super::kernel::{Axis, Binary, Expr, Fold, How, Number, Read, Scalar};
 use super::model::{Lowering, Operands, Refusal, text, uniform};
 use super::value::Value;
-use tract_onnx::prelude::*;
 use tract_onnx::tract_core::internal::DimLike;
 use tract_onnx::tract_core::ops::array::{OneHot, Pad, PadMode, Trilu};
 use tract_onnx::tract_core::ops::nn::Resize;
@@ -35,11 +34,11 @@ impl Lowering {
             };
             data.read((0..data.shape.len()).map(along).collect())
         };
-        Ok(self.from_table(name, table, read, data.scalar, shape))
+        Ok(self.take_from_table(name, table, read, data.scalar, shape))
     }
 
     /// Elements at the indices of a table; a negative one counts from the end.
-    fn from_table(
+    fn take_from_table(
         &mut self,
         name: &str,
         table: Read,
@@ -74,7 +73,7 @@ impl Lowering {
             };
             data.read((0..data.shape.len()).map(along).collect())
         };
-        self.from_table(name, table.at(shape.len()), read, data.scalar, shape)
+        self.take_from_table(name, table.at(shape.len()), read, data.scalar, shape)
     }
 
     /// The coordinate along a dim, as a number.

@@ -71,7 +71,8 @@ fn run<R: Runtime>(folder: &Path) -> Result<(), String> {
         threads: 1,
         batches: vec![1],
     };
-    let runtime = R::load(artifact, &BackendOptions { allow_software: true, ..BackendOptions::default() }).map_err(|e| e.to_string())?;
+    let runtime = R::load(artifact, &BackendOptions { allow_software: true, ..BackendOptions::default() })
+        .map_err(|e| e.to_string())?;
     let shared = runtime.share(1).map_err(|e| e.to_string())?;
     let mut runner = runtime.runner(&shared, &call).map_err(|e| e.to_string())?;
     let given: Vec<BatchRef<'_>> =

@@ -25,6 +25,9 @@ pub(super) struct Loaded {
     pub(super) memory: u64,
 }
 
+/// Takes the bytes of an output.
+type ReadOutput<'a> = dyn FnMut(usize, &[u8]) -> Result<(), BackendError> + 'a;
+
 /// The bytes of an array; no buffer is empty.
 fn bytes(len: usize) -> u64 {
     (len as u64 * 4).max(4)
@@ -48,11 +51,7 @@ impl Loaded {
     ///
     /// # Errors
     /// When the device fails, or `read`.
-    pub(super) fn run(
-        &self,
-        inputs: &[&[u8]],
-        read: &mut dyn FnMut(usize, &[u8]) -> Result<(), BackendError>,
-    ) -> Result<(), BackendError> {
+    pub(super) fn run(&self, inputs: &[&[u8]], read: &mut ReadOutput<'_>) -> Result<(), BackendError> {
         self.device.check()?;
         let Device { device, queue, .. } = &*self.device;
         for (buffer, bytes) in std::iter::zip(&self.inputs, inputs) {

@@ -69,7 +69,7 @@ fn direct(text: &mut Text<'_>, kernel: &Kernel, most: usize) -> Result<[usize; 3
     if let Some(fold) = &kernel.fold {
         let rank = kernel.dims.len();
         hoist(text, kernel, &fold.value)?;
-        let scalar = begin(text, program_scalar(text, kernel, fold)?, fold);
+        let scalar = begin(text, scalar_of(text, &fold.value)?, fold);
         let outer = text.reads.clone();
         for (at, length) in fold.dims.iter().enumerate() {
             let c = format!("c{}", rank + at);
@@ -91,7 +91,7 @@ fn cooperative(text: &mut Text<'_>, kernel: &Kernel, most: usize) -> Result<[usi
     let fold = kernel.fold.as_ref().ok_or("it folds nothing")?;
     let (rank, length) = (kernel.dims.len(), fold.dims.iter().product::<usize>());
     let groups = spread(kernel.len(), most);
-    let scalar = program_scalar(text, kernel, fold)?;
+    let scalar = scalar_of(text, &fold.value)?;
     text.line(&format!("var<workgroup> parts: array<{}, {THREADS}>;", type_of(scalar)));
     text.line(&format!("var<workgroup> places: array<i32, {THREADS}>;"));
     text.line(&format!("@compute @workgroup_size({THREADS})"));
@@ -147,19 +147,15 @@ fn cooperative(text: &mut Text<'_>, kernel: &Kernel, most: usize) -> Result<[usi
 }
 
 /// The type of what is folded: that of its first read, as expressions keep it.
-fn program_scalar(text: &Text<'_>, kernel: &Kernel, fold: &Fold) -> Result<Scalar, String> {
-    scalar_of(text, kernel, &fold.value)
-}
-
-fn scalar_of(text: &Text<'_>, kernel: &Kernel, expr: &Expr) -> Result<Scalar, String> {
+fn scalar_of(text: &Text<'_>, expr: &Expr) -> Result<Scalar, String> {
     Ok(match expr {
         Expr::Read(at) => text.scalar_of(*at),
         Expr::Number(number) => number.scalar(),
         Expr::Cast(to, _) => *to,
         Expr::Unary(crate::lowering::Unary::Not, _) => Scalar::I32,
-        Expr::Unary(_, a) => scalar_of(text, kernel, a)?,
+        Expr::Unary(_, a) => scalar_of(text, a)?,
         Expr::Binary(op, _, _) if op.compares() => Scalar::I32,
-        Expr::Binary(_, a, _) | Expr::Select(_, a, _) => scalar_of(text, kernel, a)?,
+        Expr::Binary(_, a, _) | Expr::Select(_, a, _) => scalar_of(text, a)?,
         Expr::Folded | Expr::Value(_) => return Err("folds what it has folded".into()),
     })
 }
