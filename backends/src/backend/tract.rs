@@ -51,15 +51,21 @@ struct Plans {
 
 /// What is known of an input when a model is compiled.
 #[derive(Clone, Debug, PartialEq)]
-struct Given {
+pub(super) struct Given {
     shape: Vec<usize>,
     constant: Option<Constant>,
     elem: Elem,
 }
 
 impl Given {
-    fn of(input: &CallInput, batch: usize) -> Given {
+    pub(super) fn of(input: &CallInput, batch: usize) -> Given {
         Given { shape: input.shape(batch), constant: input.constant.clone(), elem: input.elem }
+    }
+
+    /// The same input, with another shape.
+    #[cfg(feature = "wgpu")]
+    pub(super) fn with_shape(&self, shape: &[usize]) -> Given {
+        Given { shape: shape.to_vec(), constant: self.constant.clone(), elem: self.elem }
     }
 
     /// Returns what tract has to know.
@@ -269,8 +275,8 @@ impl Runtime for TractRuntime {
 impl TractRuntime {
     /// Returns the model with a length for every dim, simplified but not yet compiled.
     #[cfg(feature = "wgpu")]
-    pub(crate) fn typed(&self, shapes: &[Vec<usize>]) -> Result<TypedModel, BackendError> {
-        let model = self.0.with_lengths(shapes).and_then(|model| model.into_decluttered());
+    pub(super) fn typed(&self, given: &[Given]) -> Result<TypedModel, BackendError> {
+        let model = self.0.with_lengths(given).and_then(|model| model.into_decluttered());
         model.map_err(|error| BackendError::Unsupported(text(&error)))
     }
 }

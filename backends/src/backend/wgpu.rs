@@ -10,7 +10,7 @@ mod wgsl;
 
 use self::device::Device;
 use self::loaded::Loaded;
-use super::tract::TractRuntime;
+use super::tract::{Given, TractRuntime};
 use crate::base::{BackendOptions, elements};
 use crate::lowering::{Program, Scalar, lower};
 use crate::onnx::{Artifact, Call, Deviation, Elem, Onnx, Runner, Runtime, Take};
@@ -74,6 +74,7 @@ impl Runtime for WgpuRuntime {
         let elems = call.inputs.iter().map(|input| input.elem).collect();
         let mut runner = WgpuRunner {
             model: self.0.clone(),
+            given: call.inputs.iter().map(|input| Given::of(input, 1)).collect(),
             plans: Vec::new(),
             kept: call.plans.max(call.batches.len()).max(1),
             varies,
@@ -101,6 +102,8 @@ struct Prepared {
 /// A model on one thread, with programs for some shapes.
 pub struct WgpuRunner {
     model: Arc<Model>,
+    /// Its inputs, with the values of constant ones.
+    given: Vec<Given>,
     /// The most recently used last.
     plans: Vec<Prepared>,
     /// How many are kept.
@@ -124,7 +127,9 @@ impl std::fmt::Debug for WgpuRunner {
 impl WgpuRunner {
     /// Lowers the model for calls of a shape and makes the first call, in which drivers generate code.
     fn prepare(&mut self, shapes: Vec<Vec<usize>>) -> Result<(), BackendError> {
-        let model = self.model.tract.typed(&shapes)?;
+        let given = std::iter::zip(&self.given, &shapes);
+        let given: Vec<Given> = given.map(|(given, shape)| given.with_shape(shape)).collect();
+        let model = self.model.tract.typed(&given)?;
         let program = lower(&model).map_err(BackendError::Unsupported)?;
         let outlets = model.output_outlets().map_err(BackendError::call)?.iter();
         let outputs = outlets.map(|outlet| Ok(model.outlet_fact(*outlet).map_err(BackendError::call)?.datum_type));
