@@ -21,6 +21,8 @@ pub(crate) use self::ort::library_for as onnxruntime;
 pub use self::ort::{Ort, OrtRunner, OrtRuntime};
 #[cfg(feature = "rten")]
 pub use self::rten::{Rten, RtenRunner, RtenRuntime, on_rten_thread};
+#[cfg(all(test, feature = "wgpu"))]
+pub(crate) use self::tract::Given;
 #[cfg(feature = "tract")]
 pub use self::tract::{Tract, TractRunner, TractRuntime};
 #[cfg(feature = "wgpu")]

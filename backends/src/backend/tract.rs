@@ -51,20 +51,20 @@ struct Plans {
 
 /// What is known of an input when a model is compiled.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Given {
+pub(crate) struct Given {
     shape: Vec<usize>,
     constant: Option<Constant>,
     elem: Elem,
 }
 
 impl Given {
-    pub(super) fn of(input: &CallInput, batch: usize) -> Given {
+    pub(crate) fn of(input: &CallInput, batch: usize) -> Given {
         Given { shape: input.shape(batch), constant: input.constant.clone(), elem: input.elem }
     }
 
     /// The same input, with another shape.
     #[cfg(feature = "wgpu")]
-    pub(super) fn with_shape(&self, shape: &[usize]) -> Given {
+    pub(crate) fn with_shape(&self, shape: &[usize]) -> Given {
         Given { shape: shape.to_vec(), constant: self.constant.clone(), elem: self.elem }
     }
 

@@ -1,9 +1,9 @@
 //! Models for tests of device programs: the shipped ones, and small ones with the operators of exported models.
 
-use crate::backend::TractRuntime;
+use crate::backend::{Given, TractRuntime};
 use crate::base::BackendOptions;
 use crate::onnx::test_models::{Io, floats, graphs, ints, model_of_opset};
-use crate::onnx::{Artifact, Length, Runtime};
+use crate::onnx::{Artifact, CallInput, Length, Runtime};
 use rten_onnx::onnx::{DataType as D, TensorProto};
 use std::path::Path;
 use tract_onnx::prelude::*;
@@ -23,10 +23,14 @@ impl TestCase {
             Length::Symbol(_) => symbols,
         };
         let inputs = artifact.outline.inputs.iter();
-        let shapes: Vec<Vec<usize>> = inputs.map(|input| input.shape.iter().map(length).collect()).collect();
+        let given = inputs.map(|input| {
+            let (name, item, varies) = (String::new(), input.shape.iter().map(length).collect(), Vec::new());
+            Given::of(&CallInput { name, elem: input.elem, item, varies, batch_dim: None, constant: None }, 1)
+        });
+        let given: Vec<Given> = given.collect();
         let runtime = TractRuntime::load(artifact, &BackendOptions::default());
         let runtime = runtime.unwrap_or_else(|error| panic!("{name}: {error}"));
-        TestCase { name: name.into(), model: runtime.typed(&shapes).unwrap_or_else(|error| panic!("{name}: {error}")) }
+        TestCase { name: name.into(), model: runtime.typed(&given).unwrap_or_else(|error| panic!("{name}: {error}")) }
     }
 
     pub(crate) fn file(path: &Path, symbols: usize) -> TestCase {

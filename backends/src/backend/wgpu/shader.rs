@@ -36,7 +36,7 @@ pub(super) fn shader(program: &Program, kernel: &Kernel, most: u32) -> Result<Sh
     let mut text = Text::new(program, kernel);
     let fold: usize = kernel.fold.as_ref().map_or(0, |fold| fold.dims.iter().product());
     let groups = if let Some(tiling) = Tiling::of(program, kernel, most) {
-        tiling.write(&mut text, kernel)?
+        tiling.write(&mut text)?
     } else if fold >= LONG_FOLD && kernel.len() <= FEW {
         cooperative(&mut text, kernel, most)?
     } else {
@@ -288,7 +288,7 @@ impl Tiling {
         [length(&self.n).div_ceil(self.sides[1]), length(&self.m).div_ceil(self.sides[0]), length(&self.batch)]
     }
 
-    fn write(&self, text: &mut Text<'_>, kernel: &Kernel) -> Result<[usize; 3], String> {
+    fn write(&self, text: &mut Text<'_>) -> Result<[usize; 3], String> {
         let [tall, wide] = self.sides;
         let (rows, columns) = (tall / SIDE, wide / SIDE);
         let (m, n, k) = (length(&self.m), length(&self.n), length(&self.fold));
@@ -349,7 +349,6 @@ impl Tiling {
             }
         }
         text.line("}");
-        let _ = kernel;
         Ok(self.groups())
     }
 
