@@ -1,7 +1,7 @@
 //! Sums of products: matrix products, convolutions, and the pools that read windows as convolutions do.
 
 use super::kernel::{Axis, Binary, Expr, Fold, How, Number, Scalar};
-use super::model::{Lowering, Operands, Refusal, text};
+use super::model::{Lowering, Operands, Refusal, is_wide, text};
 use super::value::{Value, row_major};
 use tract_onnx::tract_core::axes::Axis as Label;
 use tract_onnx::tract_core::internal::InOut;
@@ -76,11 +76,15 @@ impl Lowering {
         });
         let reads = reads.collect();
         let scalar = inputs.first().map_or(Scalar::F32, |input| input.scalar);
-        let product = (1..inputs.len()).fold(Expr::Read(0), |product, at| product.binary(Binary::Mul, Expr::Read(at)));
+        let exact = is_wide(given.fact(0)?.datum_type);
+        let product = (1..inputs.len()).fold(Expr::Read(0), |product, at| {
+            let product = product.binary(Binary::Mul, Expr::Read(at));
+            if exact { product.exact() } else { product }
+        });
         if fold.is_empty() {
             return Ok(self.compute("EinSum", scalar, shape, None, reads, product));
         }
-        let fold = Fold { dims: fold, how: How::Sum, value: product };
+        let fold = Fold { dims: fold, how: How::Sum, exact, value: product };
         Ok(self.compute("EinSum", scalar, shape, Some(fold), reads, Expr::Folded))
     }
 
@@ -164,7 +168,7 @@ impl Lowering {
             _ => bias.read(vec![Axis::dim(window.channels, bias.stride(0))]),
         };
         let product = Expr::Read(0).binary(Binary::Mul, Expr::Read(1));
-        let fold = Fold { dims: fold, how: How::Sum, value: product };
+        let fold = Fold { dims: fold, how: How::Sum, exact: false, value: product };
         let value = Expr::Folded.binary(Binary::Add, Expr::Read(2));
         Ok(self.compute(name, Scalar::F32, shape, Some(fold), vec![weights, image, bias], value))
     }
@@ -186,7 +190,7 @@ impl Lowering {
         axes.push(Axis::dim(window.channels, image.stride(window.channels)));
         let mut read = image.read(axes);
         let dims = spec.kernel_shape.to_vec();
-        let fold = |how| Some(Fold { dims: dims.clone(), how, value: Expr::Read(0) });
+        let fold = |how| Some(Fold { dims: dims.clone(), how, exact: false, value: Expr::Read(0) });
         let Some(count) = sum else {
             read.outside = match image.scalar {
                 Scalar::F32 => Number::F32(f32::MIN),

@@ -81,7 +81,8 @@ fn join(first: &Kernel, second: &Kernel) -> Option<Kernel> {
             other => other.clone(),
         }));
     }
-    if joined.arrays().len() > MAX_ARRAYS {
+    // A kernel that may fail the call has one more buffer, where it says so.
+    if joined.arrays().len() + usize::from(joined.is_exact()) > MAX_ARRAYS {
         return None;
     }
     joined.write = second.write.clone();

@@ -1,6 +1,6 @@
 //! Runs a program on the CPU, element by element: what a device must compute, for tests and for the device that has no hardware.
 
-use super::kernel::{Axis, Binary, Expr, How, Kernel, Number, Read, Scalar, Unary};
+use super::kernel::{Axis, Binary, Expr, Fold, How, Kernel, Number, Read, Scalar, Unary};
 use super::program::{Program, Source};
 
 /// Runs a program. Inputs and outputs are the bits of elements.
@@ -39,7 +39,11 @@ fn run(program: &Program, kernel: &Kernel, arrays: &mut [Vec<u32>]) -> Result<()
                 let value = scope.value(&fold.value)?;
                 let (next, takes) = match folded {
                     None => (value, true),
-                    Some(folded) => fold_in(fold.how, folded, value)?,
+                    Some(folded) => {
+                        let next = fold_in(fold.how, folded, value)?;
+                        is_fit(fold, folded, value)?;
+                        next
+                    }
                 };
                 folded = Some(next);
                 best = if takes { m } else { best };
@@ -77,6 +81,17 @@ fn unflatten(mut n: usize, dims: &[usize], at: &mut [usize]) {
         *at = n % dim;
         n /= dim;
     }
+}
+
+/// Fails where an exact fold leaves 32 bits.
+fn is_fit(fold: &Fold, folded: Number, value: Number) -> Result<(), String> {
+    let (true, Number::I32(a), Number::I32(b)) = (fold.exact, folded, value) else { return Ok(()) };
+    let fits = match fold.how {
+        How::Sum => a.checked_add(b).is_some(),
+        How::Product => a.checked_mul(b).is_some(),
+        _ => true,
+    };
+    if fits { Ok(()) } else { Err("does not fit 32 bits".into()) }
 }
 
 /// Returns the folded value, and whether `value` took its place.
@@ -127,7 +142,25 @@ impl Scope<'_> {
                 (Scalar::I32, Number::F32(value)) => Number::I32(value as i32),
                 (_, same) => same,
             },
+            Expr::Exact(a) => self.exact(a)?,
         })
+    }
+
+    fn exact(&self, expr: &Expr) -> Result<Number, String> {
+        let wide = |a: &Expr| match self.value(a)? {
+            Number::I32(value) => Ok(i64::from(value)),
+            Number::F32(value) => Ok::<_, String>(value as i64),
+        };
+        let value = match expr {
+            Expr::Unary(Unary::Neg, a) => -wide(a)?,
+            Expr::Unary(Unary::Abs, a) => wide(a)?.abs(),
+            Expr::Cast(Scalar::I32, a) => wide(a)?,
+            Expr::Binary(Binary::Add, a, b) => wide(a)? + wide(b)?,
+            Expr::Binary(Binary::Sub, a, b) => wide(a)? - wide(b)?,
+            Expr::Binary(Binary::Mul, a, b) => wide(a)? * wide(b)?,
+            other => return self.value(other),
+        };
+        i32::try_from(value).map(Number::I32).map_err(|_| "does not fit 32 bits".into())
     }
 
     fn read(&self, read: &Read) -> Result<Number, String> {

@@ -51,6 +51,8 @@ pub(crate) struct Kernel {
 pub(crate) struct Fold {
     pub(crate) dims: Vec<usize>,
     pub(crate) how: How,
+    /// Whether it fails the call where its result does not fit.
+    pub(crate) exact: bool,
     /// What is folded.
     pub(crate) value: Expr,
 }
@@ -139,6 +141,8 @@ pub(crate) enum Expr {
     /// The second where the first is not 0, the third elsewhere.
     Select(Box<Expr>, Box<Expr>, Box<Expr>),
     Cast(Scalar, Box<Expr>),
+    /// The result of an operation on integers that have 64 bits in the model: the call fails where it does not fit.
+    Exact(Box<Expr>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -226,6 +230,27 @@ impl Expr {
         Expr::Binary(op, Box::new(self), Box::new(other))
     }
 
+    /// Fails the call where an integer does not fit.
+    pub(crate) fn exact(self) -> Expr {
+        use Binary::{Add, Div, Mul, ShiftLeft, Sub};
+        match self {
+            Expr::Binary(Add | Div | Mul | ShiftLeft | Sub, ..)
+            | Expr::Unary(Unary::Abs | Unary::Neg, _)
+            | Expr::Cast(Scalar::I32, _) => Expr::Exact(Box::new(self)),
+            other => other,
+        }
+    }
+
+    fn is_exact(&self) -> bool {
+        match self {
+            Expr::Read(_) | Expr::Folded | Expr::Value(_) | Expr::Number(_) => false,
+            Expr::Unary(_, a) | Expr::Cast(_, a) => a.is_exact(),
+            Expr::Binary(_, a, b) => a.is_exact() || b.is_exact(),
+            Expr::Select(a, b, c) => a.is_exact() || b.is_exact() || c.is_exact(),
+            Expr::Exact(_) => true,
+        }
+    }
+
     /// Calls `change` on every leaf and puts its result there.
     pub(crate) fn map_leaves(&self, change: &mut impl FnMut(&Expr) -> Expr) -> Expr {
         let mut go = |expr: &Expr| Box::new(expr.map_leaves(change));
@@ -235,6 +260,7 @@ impl Expr {
             Expr::Binary(op, a, b) => Expr::Binary(*op, go(a), go(b)),
             Expr::Select(a, b, c) => Expr::Select(go(a), go(b), go(c)),
             Expr::Cast(to, a) => Expr::Cast(*to, go(a)),
+            Expr::Exact(a) => Expr::Exact(go(a)),
         }
     }
 }
@@ -249,6 +275,12 @@ impl Kernel {
             }
         }
         arrays
+    }
+
+    /// Whether it may fail the call.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.fold.as_ref().is_some_and(|fold| fold.exact || fold.value.is_exact())
+            || self.values.iter().any(Expr::is_exact)
     }
 
     /// The elements it writes.

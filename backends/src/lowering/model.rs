@@ -68,6 +68,11 @@ pub(super) fn scalar(dtype: DatumType) -> Result<Scalar, Refusal> {
     }
 }
 
+/// Whether the elements of a tensor are wider than those of the device: results that do not fit fail the call.
+pub(super) fn is_wide(dtype: DatumType) -> bool {
+    matches!(dtype, DatumType::I64 | DatumType::TDim)
+}
+
 pub(super) fn shape(fact: &TypedFact) -> Result<Vec<usize>, Refusal> {
     let shape =
         fact.shape.as_concrete().ok_or_else(|| format!("lengths are not known before the call: {:?}", fact.shape))?;
@@ -97,7 +102,11 @@ impl Lowering {
             let refused = |why: Refusal| format!("operator {} of node `{}`: {why}", node.op.name(), node.name);
             let facts: Vec<&TypedFact> = node.outputs.iter().map(|output| &output.fact).collect();
             let given = Operands { model, node, values: &values };
+            let first = self.program.kernels.len();
             let results = self.operator(&given, &facts).map_err(refused)?;
+            for kernel in &mut self.program.kernels[first..] {
+                kernel.name += &format!(" of node `{}`", node.name);
+            }
             values.extend(results.into_iter().enumerate().map(|(slot, value)| (OutletId::new(id, slot), value)));
         }
         let outputs = model.output_outlets().map_err(text)?.iter();
@@ -191,7 +200,7 @@ impl Lowering {
             How::ArgMax { .. } | How::ArgMin { .. } => Scalar::I32,
             _ => input.scalar,
         };
-        self.compute(name, scalar, &shape, Some(Fold { dims, how, value: of }), vec![read], value)
+        self.compute(name, scalar, &shape, Some(Fold { dims, how, exact: false, value: of }), vec![read], value)
     }
 }
 
@@ -215,9 +224,11 @@ fn bits(tensor: &Tensor, scalar: Scalar) -> Result<Vec<u32>, Refusal> {
         Scalar::I32 => {
             let tensor = tensor.cast_to::<i64>().map_err(text)?;
             let plain = tensor.try_as_plain_ram().map_err(text)?;
-            let narrow = |value: &i64| i32::try_from(*value).map(|value| value as u32);
-            let narrow: Result<_, _> = plain.as_slice::<i64>().map_err(text)?.iter().map(narrow).collect();
-            narrow.map_err(|_| "an integer does not fit 32 bits".into())
+            let narrow = |value: &i64| match i32::try_from(*value) {
+                Ok(value) => Ok(value as u32),
+                Err(_) => Err(format!("it holds {value}; integers have 32 bits on the device")),
+            };
+            plain.as_slice::<i64>().map_err(text)?.iter().map(narrow).collect()
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The operators of tract's decluttered models.
 
 use super::kernel::{Axis, Binary, Expr, How, Number, Scalar, Unary};
-use super::model::{Lowering, Operands, Refusal, scalar, shape, text};
+use super::model::{Lowering, Operands, Refusal, is_wide, scalar, shape, text};
 use super::value::{Value, row_major};
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::ops::array::{
@@ -216,11 +216,13 @@ impl Lowering {
             return Ok(self.map(name, scalar, shape, &[&x], Expr::Read(0).binary(Binary::NotEqual, zero)));
         }
         if x.scalar == scalar {
-            // An `f64` and an `f16` are an `f32` on the device; integers keep their value only in a type that is as wide.
-            let is_wider = x.scalar == Scalar::F32 || from == DatumType::Bool || to.size_of() >= from.size_of();
-            return if is_wider { Ok(x) } else { Err(format!("{from:?} is cut to {to:?}")) };
+            // An `f64` and an `f16` are an `f32` on the device; integers keep their low bits.
+            let value = wrap(Expr::Read(0), to);
+            let is_same = from == to || from == DatumType::Bool || value == Expr::Read(0);
+            return Ok(if is_same { x } else { self.map(name, scalar, shape, &[&x], value) });
         }
-        Ok(self.map(name, scalar, shape, &[&x], Expr::Cast(scalar, Box::new(Expr::Read(0)))))
+        let value = Expr::Cast(scalar, Box::new(Expr::Read(0)));
+        Ok(self.map(name, scalar, shape, &[&x], if is_wide(to) { value.exact() } else { value }))
     }
 
     fn axis_op(&mut self, op: &AxisOp, mut x: Value, shape: Vec<usize>) -> Result<Value, Refusal> {
@@ -289,7 +291,10 @@ impl Lowering {
         {
             return Err(format!("it gives {:?}", fact.datum_type));
         }
-        Ok(self.reduce(name, &x, &op.axes, how, of, value))
+        let result = self.reduce(name, &x, &op.axes, how, of, value);
+        let fold = self.program.kernels.last_mut().and_then(|kernel| kernel.fold.as_mut());
+        fold.into_iter().for_each(|fold| fold.exact = is_wide(fact.datum_type));
+        Ok(result)
     }
 
     fn softmax(&mut self, x: &Value, axes: &[usize], kind: SoftmaxKind) -> Value {
@@ -341,7 +346,8 @@ fn binary(name: &str) -> Result<Binary, Refusal> {
     })
 }
 
-/// The low bits of an integer narrower than those of the device: its arithmetic wraps around.
+/// A result as its type has it. The arithmetic of integers narrower than those of the device wraps around; the results of wider ones
+/// have to fit.
 fn wrap(value: Expr, dtype: DatumType) -> Expr {
     let int = |value: i32| Expr::Number(Number::I32(value));
     let (mask, sign) = match dtype {
@@ -349,6 +355,7 @@ fn wrap(value: Expr, dtype: DatumType) -> Expr {
         DatumType::I8 => (0xff, 0x80),
         DatumType::U16 => (0xffff, 0),
         DatumType::I16 => (0xffff, 0x8000),
+        _ if is_wide(dtype) => return value.exact(),
         _ => return value,
     };
     let low = value.binary(Binary::BitAnd, int(mask));

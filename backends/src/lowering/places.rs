@@ -202,7 +202,7 @@ impl Lowering {
             let mut resized = x.shape.clone();
             resized[axis] = to;
             let value = Expr::Read(1).binary(Binary::Mul, Expr::Read(2));
-            let fold = Fold { dims: vec![plan.window], how: How::Sum, value };
+            let fold = Fold { dims: vec![plan.window], how: How::Sum, exact: false, value };
             x = self.compute(name, x.scalar, &resized, Some(fold), reads, Expr::Folded);
         }
         Ok(x)

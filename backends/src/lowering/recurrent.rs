@@ -79,7 +79,7 @@ impl Lowering {
             None => Expr::Folded,
         };
         let product = Expr::Read(0).binary(Binary::Mul, Expr::Read(1));
-        let fold = Fold { dims: vec![rows.shape[last]], how: How::Sum, value: product };
+        let fold = Fold { dims: vec![rows.shape[last]], how: How::Sum, exact: false, value: product };
         self.compute("GRU", rows.scalar, &shape, Some(fold), [left, right].into_iter().chain(bias).collect(), value)
     }
 

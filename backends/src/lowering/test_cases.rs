@@ -136,6 +136,31 @@ pub(crate) fn matmul(m: usize, k: usize, n: usize) -> TestCase {
     TestCase::of(&format!("matmul {m}x{k}x{n}"), bytes, 1)
 }
 
+/// Models of integers that have 64 bits in the file and 32 on a device, with the bits of an input whose results fit, and of one whose
+/// results do not.
+pub(crate) fn wide_integers() -> Vec<(TestCase, u32, u32)> {
+    let case = |dtype: D, weights: &[TensorProto], node: &str, fits: u32, fails: u32| {
+        let out: &[&str] = if node.contains("Reduce") { &["1", "2"] } else { &["2", "2"] };
+        let bytes = model_of_opset(18, &[("x", dtype, &["2", "2"])], &[("y", D::INT64, out)], weights, &[node]);
+        (TestCase::of(node, bytes, 1), fits, fails)
+    };
+    let (five, axes) = (ints("five", &[5]), ints("axes", &[0]));
+    let (low, high) = (i32::MIN as u32, i32::MAX as u32);
+    let minus = |n: i32| -n as u32;
+    vec![
+        case(D::INT64, std::slice::from_ref(&five), "y = Add x five", high - 5, high - 4),
+        case(D::INT64, std::slice::from_ref(&five), "y = Sub x five", low + 5, low + 4),
+        case(D::INT64, &[], "y = Mul x x", 46_340, 46_341),
+        case(D::INT64, &[], "y = Mul x x", minus(46_340), minus(65_536)),
+        case(D::INT64, &[], "y = Neg x", high, low),
+        case(D::INT64, &[], "y = Abs x", minus(7), low),
+        case(D::INT64, std::slice::from_ref(&axes), "y = ReduceSum x axes", (1 << 30) - 1, 1 << 30),
+        case(D::INT64, std::slice::from_ref(&axes), "y = ReduceProd x axes", 46_340, 46_341),
+        case(D::INT64, &[], "y = MatMul x x", 32_767, 32_768),
+        case(F, &[], "y = Cast x to==7", 2e9f32.to_bits(), 3e9f32.to_bits()),
+    ]
+}
+
 /// Small models.
 pub(crate) fn operators() -> Vec<TestCase> {
     let mut cases = Vec::new();

@@ -1,7 +1,9 @@
 //! Programs against tract, which runs the models that they are lowered from.
 
-use super::test_cases::{TestCase, compare, conv, device_bits, matmul, operators, small_graphs};
+use super::test_cases::{TestCase, compare, conv, device_bits, matmul, operators, small_graphs, wide_integers};
 use super::{Program, Scalar, interpret, lower};
+use crate::onnx::test_models::{ints, model_of_opset};
+use rten_onnx::onnx::DataType as D;
 
 fn check(case: &TestCase) -> Program {
     let name = &case.name;
@@ -39,6 +41,26 @@ fn failure(run: impl FnOnce()) -> Option<String> {
     let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).err()?;
     let text = panic.downcast_ref::<String>().cloned();
     Some(text.unwrap_or_else(|| "a panic".into()))
+}
+
+#[test]
+fn results_that_do_not_fit_an_integer_of_the_device_fail() {
+    for (case, fits, fails) in wide_integers() {
+        let program = lower(&case.model).unwrap_or_else(|error| panic!("{}: {error}", case.name));
+        let run = |bits: u32| interpret(&program, &[&[bits; 4]]);
+        assert!(run(fits).is_ok(), "{}: {:?}", case.name, run(fits));
+        let error = run(fails).unwrap_err();
+        assert!(error.contains(" of node `") && error.contains("32 bits"), "{}: {error}", case.name);
+    }
+}
+
+#[test]
+fn a_constant_that_does_not_fit_an_integer_of_the_device_is_refused() {
+    let large = [ints("large", &[1 << 31])];
+    let bytes =
+        model_of_opset(18, &[("x", D::INT64, &["2"])], &[("y", D::INT64, &["2"])], &large, &["y = Add x large"]);
+    let error = lower(&TestCase::of("large", bytes, 1).model).unwrap_err();
+    assert!(error.contains("constant `large") && error.contains("it holds 2147483648"), "{error}");
 }
 
 #[test]

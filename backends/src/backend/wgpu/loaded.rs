@@ -21,6 +21,8 @@ pub(super) struct Loaded {
     /// The outputs, and where each begins in `readback`.
     outputs: Vec<(Buffer, u64)>,
     readback: Buffer,
+    /// Where kernels that may fail write their number, and their names.
+    faults: Option<(Buffer, Vec<String>)>,
     /// Bytes on the device.
     pub(super) memory: u64,
 }
@@ -58,6 +60,9 @@ impl Loaded {
             queue.write_buffer(buffer, 0, bytes);
         }
         let mut encoder = device.create_command_encoder(&Default::default());
+        if let Some((fault, _)) = &self.faults {
+            encoder.clear_buffer(fault, 0, None);
+        }
         {
             let mut pass = encoder.begin_compute_pass(&Default::default());
             for (pipeline, bindings, groups) in &self.dispatches {
@@ -68,6 +73,9 @@ impl Loaded {
         }
         for (output, at) in &self.outputs {
             encoder.copy_buffer_to_buffer(output, 0, &self.readback, *at, output.size());
+        }
+        if let Some((fault, _)) = &self.faults {
+            encoder.copy_buffer_to_buffer(fault, 0, &self.readback, self.readback.size() - fault.size(), fault.size());
         }
         let submission = queue.submit([encoder.finish()]);
         let is_mapped = Arc::new(AtomicBool::new(false));
@@ -85,6 +93,13 @@ impl Loaded {
         }
         let given = checked.and_then(|()| {
             let view = all.get_mapped_range().map_err(BackendError::call)?;
+            if let Some((_, names)) = &self.faults {
+                let number: u32 = bytemuck::pod_read_unaligned(&view[view.len() - 4..]);
+                if let Some(name) = (number as usize).checked_sub(1).map(|at| names.get(at)) {
+                    let name = name.map_or("an operator", String::as_str);
+                    return Err(BackendError::Call(format!("{name}: a result does not fit 32 bits")));
+                }
+            }
             let mut parts = self.outputs.iter().enumerate();
             parts.try_for_each(|(at, (output, begin))| {
                 let begin = *begin as usize;
@@ -110,12 +125,13 @@ fn check_sizes(device: &Device, program: &Program) -> Result<(), String> {
 fn shaders(device: &Device, program: &Program) -> Result<Vec<Shader>, String> {
     let limits = &device.limits;
     let kernels = program.kernels.iter().filter(|kernel| kernel.len() > 0);
-    let written = kernels.map(|kernel| {
+    let written = kernels.enumerate().map(|(at, kernel)| {
         let refused = |why: String| format!("operator {}: {why}", kernel.name);
-        let shader = shader(program, kernel, limits.max_compute_workgroups_per_dimension).map_err(refused)?;
+        let shader = shader(program, kernel, at + 1, limits.max_compute_workgroups_per_dimension).map_err(refused)?;
         let most = limits.max_storage_buffers_per_shader_stage as usize;
-        if shader.arrays.len() > most {
-            return Err(refused(format!("{} tensors at once; the adapter takes {most}", shader.arrays.len())));
+        let bound = shader.arrays.len() + usize::from(shader.exact);
+        if bound > most {
+            return Err(refused(format!("{bound} buffers at once; the adapter takes {most}")));
         }
         Ok(shader)
     });
@@ -144,12 +160,13 @@ fn make(device: &Arc<Device>, program: &Program, shaders: &[Shader]) -> Loaded {
             own
         })
         .collect();
+    let fault = buffer(1, BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC);
     let mut pipelines: HashMap<&str, ComputePipeline> = HashMap::new();
-    let mut layouts: HashMap<usize, (wgpu::BindGroupLayout, wgpu::PipelineLayout)> = HashMap::new();
+    let mut layouts: HashMap<(usize, bool), (wgpu::BindGroupLayout, wgpu::PipelineLayout)> = HashMap::new();
     let mut dispatches = Vec::new();
     for shader in shaders {
-        let count = shader.arrays.len();
-        let (bindings, layout) = &*layouts.entry(count).or_insert_with(|| layout(api, count));
+        let form = (shader.arrays.len(), shader.exact);
+        let (bindings, layout) = &*layouts.entry(form).or_insert_with(|| layout(api, form));
         let pipeline = pipelines.entry(&shader.text).or_insert_with(|| {
             let source = wgpu::ShaderSource::Wgsl(shader.text.as_str().into());
             let module = api.create_shader_module(wgpu::ShaderModuleDescriptor { label: None, source });
@@ -162,11 +179,11 @@ fn make(device: &Arc<Device>, program: &Program, shaders: &[Shader]) -> Loaded {
                 cache: None,
             })
         });
-        let entry = |(at, array): (usize, &usize)| wgpu::BindGroupEntry {
-            binding: at as u32,
-            resource: arrays[*array].as_entire_binding(),
-        };
-        let entries: Vec<_> = shader.arrays.iter().enumerate().map(entry).collect();
+        let bound = shader.arrays.iter().map(|array| &arrays[*array]).chain(shader.exact.then_some(&fault));
+        let entries = bound
+            .enumerate()
+            .map(|(at, buffer)| wgpu::BindGroupEntry { binding: at as u32, resource: buffer.as_entire_binding() });
+        let entries: Vec<_> = entries.collect();
         let group = wgpu::BindGroupDescriptor { label: None, layout: bindings, entries: &entries };
         dispatches.push((pipeline.clone(), api.create_bind_group(&group), shader.groups));
     }
@@ -176,14 +193,19 @@ fn make(device: &Arc<Device>, program: &Program, shaders: &[Shader]) -> Loaded {
         outputs.push((arrays[*array].clone(), end));
         end += arrays[*array].size();
     }
+    let kernels = program.kernels.iter().filter(|kernel| kernel.len() > 0);
+    let faults = shaders.iter().any(|shader| shader.exact).then(|| {
+        end += fault.size();
+        (fault, kernels.map(|kernel| kernel.name.clone()).collect())
+    });
     let readback = buffer((end / 4) as usize, BufferUsages::MAP_READ | BufferUsages::COPY_DST);
     memory += readback.size();
     let inputs = program.inputs.iter().map(|array| arrays[*array].clone()).collect();
-    Loaded { device: device.clone(), inputs, dispatches, outputs, readback, memory }
+    Loaded { device: device.clone(), inputs, dispatches, outputs, readback, faults, memory }
 }
 
-/// The layout of `count` buffers, of which the last one is written.
-fn layout(api: &wgpu::Device, count: usize) -> (wgpu::BindGroupLayout, wgpu::PipelineLayout) {
+/// The layout of `count` buffers, of which the last one is written, and of the buffer of faults behind them.
+fn layout(api: &wgpu::Device, (count, exact): (usize, bool)) -> (wgpu::BindGroupLayout, wgpu::PipelineLayout) {
     let entry = |at: usize| wgpu::BindGroupLayoutEntry {
         binding: at as u32,
         visibility: wgpu::ShaderStages::COMPUTE,
@@ -194,7 +216,7 @@ fn layout(api: &wgpu::Device, count: usize) -> (wgpu::BindGroupLayout, wgpu::Pip
         },
         count: None,
     };
-    let entries: Vec<_> = (0..count).map(entry).collect();
+    let entries: Vec<_> = (0..count + usize::from(exact)).map(entry).collect();
     let bindings = api.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries });
     let layout = api.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
         label: None,

@@ -23,15 +23,17 @@ pub(super) struct Shader {
     pub(super) text: String,
     /// The arrays of its bindings; it writes the last one.
     pub(super) arrays: Vec<usize>,
+    /// Whether a buffer for faults is bound behind them.
+    pub(super) exact: bool,
     /// How many workgroups it takes.
     pub(super) groups: [u32; 3],
 }
 
-/// Writes the shader of a kernel for a device that has at most `most` workgroups along a dim.
+/// Writes the shader of a kernel for a device that has at most `most` workgroups along a dim. It reports a fault by `number`.
 ///
 /// # Errors
 /// What cannot be written in WGSL.
-pub(super) fn shader(program: &Program, kernel: &Kernel, most: u32) -> Result<Shader, String> {
+pub(super) fn shader(program: &Program, kernel: &Kernel, number: usize, most: u32) -> Result<Shader, String> {
     let most = most as usize;
     let mut text = Text::new(program, kernel);
     let fold: usize = kernel.fold.as_ref().map_or(0, |fold| fold.dims.iter().product());
@@ -45,8 +47,8 @@ pub(super) fn shader(program: &Program, kernel: &Kernel, most: u32) -> Result<Sh
     if groups[1] > most || groups[2] > most {
         return Err(format!("{} elements are more than the device counts", kernel.len()));
     }
-    let (text, arrays) = text.finish();
-    Ok(Shader { text, arrays, groups: groups.map(|count| count as u32) })
+    let (text, arrays) = text.finish(number);
+    Ok(Shader { text, arrays, exact: kernel.is_exact(), groups: groups.map(|count| count as u32) })
 }
 
 /// Spreads workgroups over two dims.
@@ -77,7 +79,7 @@ fn direct(text: &mut Text<'_>, kernel: &Kernel, most: usize) -> Result<[usize; 3
         }
         let place = if fold.dims.is_empty() { "0i".into() } else { format!("c{rank}") };
         let value = text.expr(&fold.value)?;
-        take(text, fold.how, &value.0, &place);
+        take(text, fold, &value.0, &place);
         text.line(&"}".repeat(fold.dims.len()));
         text.reads = outer;
         text.folded = Some(result(fold.how, scalar));
@@ -106,7 +108,7 @@ fn cooperative(text: &mut Text<'_>, kernel: &Kernel, most: usize) -> Result<[usi
     text.line(&format!("for (var m = i32(thread); m < {length}; m += {THREADS}) {{"));
     text.coordinates("m", &numbered(&fold.dims, rank));
     let value = text.expr(&fold.value)?;
-    take(text, fold.how, &value.0, "m");
+    take(text, fold, &value.0, "m");
     text.line("}");
     text.reads = outer;
     text.line("parts[thread] = folded;");
@@ -118,11 +120,12 @@ fn cooperative(text: &mut Text<'_>, kernel: &Kernel, most: usize) -> Result<[usi
     text.line(&format!("for (var half = {}u; half > 0u; half /= 2u) {{", THREADS / 2));
     text.line("if (thread < half) {");
     let joined = match fold.how {
-        How::Sum => "parts[thread] + parts[thread + half]",
-        How::Product => "parts[thread] * parts[thread + half]",
-        How::Max => "max(parts[thread], parts[thread + half])",
-        How::Min => "min(parts[thread], parts[thread + half])",
-        How::ArgMax { .. } | How::ArgMin { .. } => "",
+        how @ (How::Sum | How::Product) if fold.exact => format!("{}(parts[thread], parts[thread + half])", exact(how)),
+        How::Sum => "parts[thread] + parts[thread + half]".into(),
+        How::Product => "parts[thread] * parts[thread + half]".into(),
+        How::Max => "max(parts[thread], parts[thread + half])".into(),
+        How::Min => "min(parts[thread], parts[thread + half])".into(),
+        How::ArgMax { .. } | How::ArgMin { .. } => String::new(),
     };
     match fold.how {
         How::ArgMax { last } | How::ArgMin { last } => {
@@ -153,7 +156,7 @@ fn scalar_of(text: &Text<'_>, expr: &Expr) -> Result<Scalar, String> {
         Expr::Number(number) => number.scalar(),
         Expr::Cast(to, _) => *to,
         Expr::Unary(crate::lowering::Unary::Not, _) => Scalar::I32,
-        Expr::Unary(_, a) => scalar_of(text, a)?,
+        Expr::Unary(_, a) | Expr::Exact(a) => scalar_of(text, a)?,
         Expr::Binary(op, _, _) if op.compares() => Scalar::I32,
         Expr::Binary(_, a, _) | Expr::Select(_, a, _) => scalar_of(text, a)?,
         Expr::Folded | Expr::Value(_) => return Err("folds what it has folded".into()),
@@ -179,9 +182,15 @@ fn begin(text: &mut Text<'_>, scalar: Scalar, fold: &Fold) -> Scalar {
     scalar
 }
 
+fn exact(how: How) -> &'static str {
+    if how == How::Sum { "exact_add" } else { "exact_mul" }
+}
+
 /// Folds one value.
-fn take(text: &mut Text<'_>, how: How, value: &str, place: &str) {
+fn take(text: &mut Text<'_>, fold: &Fold, value: &str, place: &str) {
+    let how = fold.how;
     let line = match how {
+        How::Sum | How::Product if fold.exact => format!("folded = {}(folded, {value});", exact(how)),
         How::Sum => format!("folded += {value};"),
         How::Product => format!("folded *= {value};"),
         How::Max => format!("folded = max(folded, {value});"),

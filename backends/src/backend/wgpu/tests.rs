@@ -2,7 +2,9 @@
 
 use super::device::{Device, adapter};
 use super::loaded::Loaded;
-use crate::lowering::test_cases::{TestCase, compare, conv, device_bits, matmul, operators, small_graphs};
+use crate::lowering::test_cases::{
+    TestCase, compare, conv, device_bits, matmul, operators, small_graphs, wide_integers,
+};
 use crate::lowering::{Scalar, lower};
 use crate::onnx::test_models::graphs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -58,6 +60,21 @@ fn check_all(cases: impl IntoIterator<Item = TestCase>) {
 #[test]
 fn operators_give_the_numbers_of_tract() {
     check_all(operators());
+}
+
+#[test]
+fn a_call_whose_integers_do_not_fit_fails_and_the_next_one_does_not() {
+    let Some(device) = device() else { return };
+    for (case, fits, fails) in wide_integers() {
+        let program = lower(&case.model).unwrap_or_else(|error| panic!("{}: {error}", case.name));
+        let loaded = Loaded::new(&device, &program).unwrap_or_else(|error| panic!("{}: {error}", case.name));
+        let run = |bits: u32| loaded.run(&[bytemuck::cast_slice(&[bits; 4])], &mut |_, _| Ok(()));
+        for _ in 0..2 {
+            run(fits).unwrap_or_else(|error| panic!("{}: {error}", case.name));
+            let error = run(fails).unwrap_err().to_string();
+            assert!(error.contains(" of node `") && error.contains("32 bits"), "{}: {error}", case.name);
+        }
+    }
 }
 
 #[test]

@@ -47,6 +47,42 @@ return select(p, -p, abs(b % 2.0) == 1.0); }",
         "fn round_away(x: f32) -> f32 { let t = trunc(x); return select(t, t + sign(x), abs(x - t) >= 0.5); }",
     ),
     // WGSL's division truncates.
+    (
+        "exact_add",
+        "fn exact_add(a: i32, b: i32) -> i32 { let s = a + b; if (((a ^ s) & (b ^ s)) < 0) { fail(); } return s; }",
+    ),
+    (
+        "exact_sub",
+        "fn exact_sub(a: i32, b: i32) -> i32 { let d = a - b; if (((a ^ b) & (a ^ d)) < 0) { fail(); } return d; }",
+    ),
+    (
+        "exact_mul",
+        "fn exact_mul(a: i32, b: i32) -> i32 {
+let p = a * b;
+if (a == -1 && p == b && b != 0) { fail(); }
+if (a != 0 && a != -1 && p / a != b) { fail(); }
+return p; }",
+    ),
+    (
+        "exact_div",
+        "fn exact_div(a: i32, b: i32) -> i32 {
+if (b == -1 && a != 0 && a == -a) { fail(); }
+return select(a / select(b, 1, b == 0), 0, b == 0); }",
+    ),
+    ("exact_neg", "fn exact_neg(a: i32) -> i32 { if (a != 0 && a == -a) { fail(); } return -a; }"),
+    ("exact_abs", "fn exact_abs(a: i32) -> i32 { if (a != 0 && a == -a) { fail(); } return abs(a); }"),
+    (
+        "exact_shift",
+        "fn exact_shift(a: i32, b: i32) -> i32 {
+let n = bitcast<u32>(b);
+let s = select(a << (n & 31u), 0, n > 31u);
+if (a != select(s >> (n & 31u), 0, n > 31u)) { fail(); }
+return s; }",
+    ),
+    (
+        "exact_cast",
+        "fn exact_cast(a: f32) -> i32 { if (!(a >= -2147483648.0 && a < 2147483648.0)) { fail(); } return i32(a); }",
+    ),
     ("floor_div", "fn floor_div(a: i32, b: i32) -> i32 { return select(a / b, (a - (b - 1)) / b, a < 0); }"),
     ("whole_div", "fn whole_div(a: i32, b: i32) -> i32 { return select(a / select(b, 1, b == 0), 0, b == 0); }"),
     ("whole_rem", "fn whole_rem(a: i32, b: i32) -> i32 { return select(a % select(b, 1, b == 0), 0, b == 0); }"),
@@ -98,8 +134,8 @@ impl<'a> Text<'a> {
         name
     }
 
-    /// The bindings, and the functions that the text calls.
-    pub(super) fn finish(mut self) -> (String, Vec<usize>) {
+    /// The bindings, and the functions that the text calls. If the kernel may fail, it does so by writing `number`.
+    pub(super) fn finish(mut self, number: usize) -> (String, Vec<usize>) {
         let mut arrays = std::mem::take(&mut self.arrays);
         arrays.push(self.kernel.write.array);
         let mut head = String::new();
@@ -107,6 +143,10 @@ impl<'a> Text<'a> {
             let access = if at + 1 == arrays.len() { "read_write" } else { "read" };
             let of = type_of(self.program.arrays[*array].scalar);
             head += &format!("@group(0) @binding({at}) var<storage, {access}> a{at}: array<{of}>;\n");
+        }
+        if self.kernel.is_exact() {
+            head += &format!("@group(0) @binding({}) var<storage, read_write> fault: atomic<u32>;\n", arrays.len());
+            head += &format!("fn fail() {{ atomicMax(&fault, {number}u); }}\n");
         }
         for (name, helper) in HELPERS {
             if self.text.contains(&format!("{name}(")) {
@@ -251,7 +291,32 @@ impl<'a> Text<'a> {
                 let (a, _) = self.expr(a)?;
                 (self.name(&format!("{}({a})", type_of(*to))), *to)
             }
+            Expr::Exact(a) => self.exact(a)?,
         })
+    }
+
+    fn exact(&mut self, expr: &Expr) -> Result<Atom, String> {
+        let text = match expr {
+            Expr::Cast(Scalar::I32, a) => format!("exact_cast({})", self.expr(a)?.0),
+            Expr::Unary(op @ (Unary::Abs | Unary::Neg), a) => {
+                let function = if *op == Unary::Abs { "exact_abs" } else { "exact_neg" };
+                format!("{function}({})", self.expr(a)?.0)
+            }
+            Expr::Binary(op, a, b) => {
+                let function = match op {
+                    Binary::Add => "exact_add",
+                    Binary::Sub => "exact_sub",
+                    Binary::Mul => "exact_mul",
+                    Binary::Div => "exact_div",
+                    Binary::ShiftLeft => "exact_shift",
+                    _ => return self.expr(expr),
+                };
+                let (a, b) = (self.expr(a)?, self.expr(b)?);
+                format!("{function}({}, {})", a.0, b.0)
+            }
+            other => return self.expr(other),
+        };
+        Ok((self.name(&text), Scalar::I32))
     }
 }
 
