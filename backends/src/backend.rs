@@ -26,6 +26,6 @@ pub(crate) use self::tract::Given;
 #[cfg(feature = "tract")]
 pub use self::tract::{Tract, TractRunner, TractRuntime};
 #[cfg(feature = "wgpu")]
-pub use self::wgpu::{Wgpu, WgpuRunner, WgpuRuntime};
+pub use self::wgpu::{GpuAdapter, Wgpu, WgpuRunner, WgpuRuntime, gpu_adapters};
 pub(crate) use in_flight::{InFlight, InFlightPrepared};
 pub use mock::{Mock, MockConfig, MockPrepared, MockSession};

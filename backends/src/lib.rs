@@ -44,6 +44,8 @@ pub mod trial;
 mod verify;
 mod weights;
 
+#[cfg(feature = "wgpu")]
+pub use backend::{GpuAdapter, Wgpu, WgpuRunner, WgpuRuntime, gpu_adapters};
 pub use backend::{Mock, MockConfig, MockPrepared, MockSession};
 #[cfg(feature = "ort")]
 pub use backend::{Ort, OrtRunner, OrtRuntime};
@@ -51,8 +53,6 @@ pub use backend::{Ort, OrtRunner, OrtRuntime};
 pub use backend::{Rten, RtenRunner, RtenRuntime, on_rten_thread};
 #[cfg(feature = "tract")]
 pub use backend::{Tract, TractRunner, TractRuntime};
-#[cfg(feature = "wgpu")]
-pub use backend::{Wgpu, WgpuRunner, WgpuRuntime};
 pub use base::BackendOptions;
 pub use cache::Compiled;
 pub use inspect::{Binding, Inspection, Stored, inspect};

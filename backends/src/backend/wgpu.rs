@@ -3,11 +3,13 @@
 //! tract reads and simplifies the model, which is then lowered to a program of kernels for each batch size before the graph starts.
 //! A call writes its inputs, submits the program once and reads the outputs back.
 
+mod adapter;
 mod device;
 mod loaded;
 mod shader;
 mod wgsl;
 
+pub use self::adapter::{GpuAdapter, gpu_adapters};
 use self::device::Device;
 use self::loaded::Loaded;
 use super::tract::{Given, TractRuntime};
@@ -36,6 +38,12 @@ impl std::fmt::Debug for WgpuRuntime {
     }
 }
 
+/// Operators of tract that no device program has: where their inputs are not constant, planning refuses them.
+const NOT_LOWERED: &str = "\
+    Compress ConvInteger DFT DynamicQuantizeLinear GatherND GridSample LRN MatMulInteger Multinomial NonMaxSuppression \
+    NonZero QLinearConv QLinearMatMul RandomNormal RandomNormalLike RandomUniform RandomUniformLike Range STFT Scatter \
+    ScatterElements ScatterND TopK";
+
 impl Runtime for WgpuRuntime {
     const NAME: &'static str = "wgpu";
     const COMPILES: bool = true;
@@ -44,7 +52,7 @@ impl Runtime for WgpuRuntime {
 
     fn probe(options: &BackendOptions) -> Result<Capabilities, BackendError> {
         use DType::*;
-        let info = device::adapter(options.allow_software)?.get_info();
+        let info = adapter::adapter(options.allow_software)?.get_info();
         let mut found = TractRuntime::probe(options)?;
         found.devices = vec!["gpu".into(), info.name.clone()];
         found.dtypes = [F32, F16, I8, U8, I16, U16, I32].into();
@@ -54,6 +62,15 @@ impl Runtime for WgpuRuntime {
 
     fn rewrites(operator: &str) -> bool {
         TractRuntime::rewrites(operator)
+    }
+
+    fn lacks(operator: &str) -> bool {
+        NOT_LOWERED.split_whitespace().any(|name| name == operator)
+    }
+
+    fn device(options: &BackendOptions) -> Option<String> {
+        let info = adapter::adapter(options.allow_software).ok()?.get_info();
+        Some(format!("`{}`: {}", info.name, adapter::about(&info)))
     }
 
     fn deviations() -> &'static [Deviation] {
@@ -134,7 +151,7 @@ impl WgpuRunner {
         let outlets = model.output_outlets().map_err(BackendError::call)?.iter();
         let outputs = outlets.map(|outlet| Ok(model.outlet_fact(*outlet).map_err(BackendError::call)?.datum_type));
         let outputs = outputs.collect::<Result<_, BackendError>>()?;
-        let loaded = Loaded::new(&self.model.device, &program)?;
+        let loaded = Loaded::new(&self.model.device, &program, self.model.device.width)?;
         let zeros: Vec<Vec<u8>> = program.inputs.iter().map(|array| vec![0; program.arrays[*array].len * 4]).collect();
         let zeros: Vec<&[u8]> = zeros.iter().map(Vec::as_slice).collect();
         loaded.run(&zeros, &mut |_, _| Ok(()))?;

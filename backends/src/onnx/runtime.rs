@@ -39,6 +39,16 @@ pub trait Runtime: Send + Sync + Sized + 'static {
         operator == "Constant"
     }
 
+    /// Whether it refuses an operator that it can read, unless the result is a constant.
+    fn lacks(_operator: &str) -> bool {
+        false
+    }
+
+    /// Returns the device that models run on, and its driver; `None` if it is the CPU.
+    fn device(_options: &BackendOptions) -> Option<String> {
+        None
+    }
+
     /// Operators that it computes otherwise than ONNX defines them.
     fn deviations() -> &'static [Deviation] {
         &[]

@@ -1,12 +1,14 @@
-//! The device: which adapter is taken, its limits, and the errors that arrive outside of calls.
+//! The open device, and the errors that arrive outside of calls.
 
+use super::adapter::adapter;
+use super::shader::Width;
 use limen::backend::BackendError;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
-use wgpu::{Adapter, AdapterInfo, DeviceType, Limits};
+use wgpu::{AdapterInfo, DeviceType, Limits};
 
 /// An open device, shared by the models of a process.
 #[derive(Debug)]
@@ -15,6 +17,7 @@ pub(super) struct Device {
     pub(super) queue: wgpu::Queue,
     pub(super) limits: Limits,
     pub(super) info: AdapterInfo,
+    pub(super) width: Width,
     faults: Arc<Faults>,
 }
 
@@ -54,7 +57,10 @@ impl Device {
             noted.is_lost.store(true, Ordering::Release);
             noted.note(format!("the device was lost ({reason:?}): {message}"));
         });
-        let device = Arc::new(Device { device, queue, limits, info, faults });
+        // A GPU is idle where few workgroups run; a processor runs few at once, and large tiles of them faster.
+        let busy = if info.device_type == DeviceType::Cpu { 4 } else { 128 };
+        let width = Width { most: limits.max_compute_workgroups_per_dimension as usize, busy };
+        let device = Arc::new(Device { device, queue, limits, info, width, faults });
         *open = Arc::downgrade(&device);
         Ok(device)
     }
@@ -94,44 +100,9 @@ pub(super) fn one_line(text: &str) -> String {
 }
 
 /// The result of a future that is ready at once, as those of native devices are.
-fn ready<F: Future>(future: F) -> Option<F::Output> {
+pub(super) fn ready<F: Future>(future: F) -> Option<F::Output> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => Some(result),
         Poll::Pending => None,
     }
-}
-
-/// Returns the fastest kind of adapter.
-///
-/// # Errors
-/// What is missing and how to get it.
-pub(super) fn adapter(allow_software: bool) -> Result<&'static Adapter, BackendError> {
-    static FOUND: OnceLock<Vec<Adapter>> = OnceLock::new();
-    let found = FOUND.get_or_init(|| {
-        let mut wanted = wgpu::InstanceDescriptor::new_without_display_handle();
-        // Layers for debugging are for those who write shaders.
-        wanted.flags = wgpu::InstanceFlags::empty();
-        let instance = wgpu::Instance::new(wanted);
-        ready(instance.enumerate_adapters(wgpu::Backends::all())).unwrap_or_default()
-    });
-    let is_software = |adapter: &&Adapter| adapter.get_info().device_type == DeviceType::Cpu;
-    let rank = |adapter: &&Adapter| match adapter.get_info().device_type {
-        DeviceType::DiscreteGpu => 0,
-        DeviceType::IntegratedGpu => 1,
-        DeviceType::VirtualGpu => 2,
-        DeviceType::Other => 3,
-        DeviceType::Cpu => 4,
-    };
-    let best = found.iter().filter(|adapter| allow_software || !is_software(adapter)).min_by_key(rank);
-    best.ok_or_else(|| match found.iter().find(is_software) {
-        Some(software) => BackendError::Unavailable(format!(
-            "the only adapter, `{}`, computes on the CPU; `--allow-software` allows that, for tests; for a GPU, install its Vulkan driver",
-            software.get_info().name
-        )),
-        None => BackendError::Unavailable(
-            "no adapter was found; install the Vulkan driver of the GPU (for a driver that computes on the CPU, for \
-             tests: Debian's `mesa-vulkan-drivers`)"
-                .into(),
-        ),
-    })
 }

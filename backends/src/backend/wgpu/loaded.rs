@@ -1,7 +1,7 @@
 //! A program on a device: its buffers, pipelines and bindings are made once, and a call writes inputs, submits, and reads back.
 
 use super::device::Device;
-use super::shader::{Shader, shader};
+use super::shader::{Shader, Width, shader};
 use crate::lowering::{Program, Source};
 use limen::backend::BackendError;
 use std::collections::HashMap;
@@ -21,6 +21,7 @@ pub(super) struct Loaded {
     /// The outputs, and where each begins in `readback`.
     outputs: Vec<(Buffer, u64)>,
     readback: Buffer,
+    is_mapped: Arc<AtomicBool>,
     /// Where kernels that may fail write their number, and their names.
     faults: Option<(Buffer, Vec<String>)>,
     /// Bytes on the device.
@@ -40,10 +41,10 @@ impl Loaded {
     ///
     /// # Errors
     /// What the device lacks.
-    pub(super) fn new(device: &Arc<Device>, program: &Program) -> Result<Loaded, BackendError> {
+    pub(super) fn new(device: &Arc<Device>, program: &Program, width: Width) -> Result<Loaded, BackendError> {
         let unsupported = |why: String| BackendError::Unsupported(format!("{}: {why}", device.info.name));
         check_sizes(device, program).map_err(unsupported)?;
-        let shaders = shaders(device, program).map_err(unsupported)?;
+        let shaders = shaders(device, program, width).map_err(unsupported)?;
         let made = device.scoped(|| make(device, program, &shaders)).map_err(unsupported)?;
         device.check()?;
         Ok(made)
@@ -78,8 +79,8 @@ impl Loaded {
             encoder.copy_buffer_to_buffer(fault, 0, &self.readback, self.readback.size() - fault.size(), fault.size());
         }
         let submission = queue.submit([encoder.finish()]);
-        let is_mapped = Arc::new(AtomicBool::new(false));
-        let mapped = is_mapped.clone();
+        self.is_mapped.store(false, Ordering::Release);
+        let mapped = self.is_mapped.clone();
         let all = self.readback.slice(..);
         all.map_async(wgpu::MapMode::Read, move |result| mapped.store(result.is_ok(), Ordering::Release));
         let wait = wgpu::PollType::Wait { submission_index: Some(submission), timeout: Some(LONGEST_CALL) };
@@ -87,7 +88,7 @@ impl Loaded {
             self.device.lose(format!("a call did not end: {error}"));
         }
         let checked = self.device.check();
-        if !is_mapped.load(Ordering::Acquire) {
+        if !self.is_mapped.load(Ordering::Acquire) {
             checked?;
             return Err(BackendError::Call("the outputs could not be read".into()));
         }
@@ -122,12 +123,12 @@ fn check_sizes(device: &Device, program: &Program) -> Result<(), String> {
     Ok(())
 }
 
-fn shaders(device: &Device, program: &Program) -> Result<Vec<Shader>, String> {
+fn shaders(device: &Device, program: &Program, width: Width) -> Result<Vec<Shader>, String> {
     let limits = &device.limits;
     let kernels = program.kernels.iter().filter(|kernel| kernel.len() > 0);
     let written = kernels.enumerate().map(|(at, kernel)| {
         let refused = |why: String| format!("operator {}: {why}", kernel.name);
-        let shader = shader(program, kernel, at + 1, limits.max_compute_workgroups_per_dimension).map_err(refused)?;
+        let shader = shader(program, kernel, at + 1, width).map_err(refused)?;
         let most = limits.max_storage_buffers_per_shader_stage as usize;
         let bound = shader.arrays.len() + usize::from(shader.exact);
         if bound > most {
@@ -201,7 +202,7 @@ fn make(device: &Arc<Device>, program: &Program, shaders: &[Shader]) -> Loaded {
     let readback = buffer((end / 4) as usize, BufferUsages::MAP_READ | BufferUsages::COPY_DST);
     memory += readback.size();
     let inputs = program.inputs.iter().map(|array| arrays[*array].clone()).collect();
-    Loaded { device: device.clone(), inputs, dispatches, outputs, readback, faults, memory }
+    Loaded { device: device.clone(), inputs, dispatches, outputs, readback, is_mapped: Arc::default(), faults, memory }
 }
 
 /// The layout of `count` buffers, of which the last one is written, and of the buffer of faults behind them.

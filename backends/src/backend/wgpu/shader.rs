@@ -14,8 +14,14 @@ const FEW: usize = 4096;
 const SIDE: usize = 16;
 /// Shorter sides than this are not worth a tile.
 const SHORTEST: usize = 8;
-/// As many workgroups occupy a device; with fewer, tiles are made smaller.
-const MANY_TILES: usize = 128;
+/// What a device can run at once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Width {
+    /// The workgroups along a dim.
+    pub(super) most: usize,
+    /// As many workgroups occupy it; with fewer, tiles are made smaller.
+    pub(super) busy: usize,
+}
 
 /// The shader of a kernel.
 #[derive(Debug)]
@@ -29,15 +35,15 @@ pub(super) struct Shader {
     pub(super) groups: [u32; 3],
 }
 
-/// Writes the shader of a kernel for a device that has at most `most` workgroups along a dim. It reports a fault by `number`.
+/// Writes the shader of a kernel, which reports a fault by `number`.
 ///
 /// # Errors
 /// What cannot be written in WGSL.
-pub(super) fn shader(program: &Program, kernel: &Kernel, number: usize, most: u32) -> Result<Shader, String> {
-    let most = most as usize;
+pub(super) fn shader(program: &Program, kernel: &Kernel, number: usize, width: Width) -> Result<Shader, String> {
+    let most = width.most;
     let mut text = Text::new(program, kernel);
     let fold: usize = kernel.fold.as_ref().map_or(0, |fold| fold.dims.iter().product());
-    let groups = if let Some(tiling) = Tiling::of(program, kernel, most) {
+    let groups = if let Some(tiling) = Tiling::of(program, kernel, width) {
         tiling.write(&mut text)?
     } else if fold >= LONG_FOLD && kernel.len() <= FEW {
         cooperative(&mut text, kernel, most)?
@@ -254,7 +260,7 @@ fn length(dims: &[(usize, usize)]) -> usize {
 }
 
 impl Tiling {
-    fn of(program: &Program, kernel: &Kernel, most: usize) -> Option<Tiling> {
+    fn of(program: &Program, kernel: &Kernel, width: Width) -> Option<Tiling> {
         let fold = kernel.fold.as_ref().filter(|fold| fold.how == How::Sum)?;
         let Expr::Binary(Binary::Mul, a, b) = &fold.value else { return None };
         let (&Expr::Read(a), &Expr::Read(b)) = (&**a, &**b) else { return None };
@@ -285,12 +291,12 @@ impl Tiling {
         let side = |length: usize| [64, 32].into_iter().find(|side| length * 4 >= side * 3).unwrap_or(SIDE);
         let mut sides = [side(length(&m)), side(length(&n))];
         let tiles = |sides: [usize; 2]| length(&m).div_ceil(sides[0]) * length(&n).div_ceil(sides[1]) * length(&batch);
-        while tiles(sides) < MANY_TILES && sides != [SIDE; 2] {
+        while tiles(sides) < width.busy && sides != [SIDE; 2] {
             let longer = usize::from(sides[1] > sides[0]);
             sides[longer] /= 2;
         }
         let tiling = Tiling { factors, m, n, batch, fold, sides };
-        tiling.groups().iter().all(|groups| *groups <= most).then_some(tiling)
+        tiling.groups().iter().all(|groups| *groups <= width.most).then_some(tiling)
     }
 
     fn groups(&self) -> [usize; 3] {

@@ -1,7 +1,9 @@
 //! Tests on the adapter of this machine, which may compute on the CPU; without one they are skipped.
 
-use super::device::{Device, adapter};
+use super::adapter::adapter;
+use super::device::Device;
 use super::loaded::Loaded;
+use super::shader::Width;
 use crate::lowering::test_cases::{
     TestCase, compare, conv, device_bits, matmul, operators, small_graphs, wide_integers,
 };
@@ -24,9 +26,13 @@ fn device() -> Option<Arc<Device>> {
 
 /// Compares calls of a model with tract.
 fn check(device: &Arc<Device>, case: &TestCase) {
+    check_width(device, case, device.width);
+}
+
+fn check_width(device: &Arc<Device>, case: &TestCase, width: Width) {
     let name = &case.name;
     let program = lower(&case.model).unwrap_or_else(|error| panic!("{name}: {error}"));
-    let loaded = Loaded::new(device, &program).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let loaded = Loaded::new(device, &program, width).unwrap_or_else(|error| panic!("{name}: {error}"));
     for call in 0..3 {
         let inputs = case.inputs(call);
         let bits: Vec<Vec<u32>> = inputs.iter().map(device_bits).collect();
@@ -48,6 +54,10 @@ fn check(device: &Arc<Device>, case: &TestCase) {
 }
 
 fn check_all(cases: impl IntoIterator<Item = TestCase>) {
+    check_all_by(cases, check);
+}
+
+fn check_all_by(cases: impl IntoIterator<Item = TestCase>, check: impl Fn(&Arc<Device>, &TestCase)) {
     let Some(device) = device() else { return };
     let failure = |case: TestCase| {
         let panic = catch_unwind(AssertUnwindSafe(|| check(&device, &case))).err()?;
@@ -67,7 +77,8 @@ fn a_call_whose_integers_do_not_fit_fails_and_the_next_one_does_not() {
     let Some(device) = device() else { return };
     for (case, fits, fails) in wide_integers() {
         let program = lower(&case.model).unwrap_or_else(|error| panic!("{}: {error}", case.name));
-        let loaded = Loaded::new(&device, &program).unwrap_or_else(|error| panic!("{}: {error}", case.name));
+        let loaded =
+            Loaded::new(&device, &program, device.width).unwrap_or_else(|error| panic!("{}: {error}", case.name));
         let run = |bits: u32| loaded.run(&[bytemuck::cast_slice(&[bits; 4])], &mut |_, _| Ok(()));
         for _ in 0..2 {
             run(fits).unwrap_or_else(|error| panic!("{}: {error}", case.name));
@@ -88,13 +99,14 @@ fn the_models_of_graphs_give_the_numbers_of_tract() {
 fn lengths_around_those_of_tiles_are_right() {
     let lengths = [1, 3, 4, 5, 15, 16, 17, 63, 64, 65, 127, 128, 129];
     let channels = lengths.into_iter().flat_map(|n| [conv(1, n, 17, 5), conv(2, 5, n, 9), conv(1, 3, 9, n)]);
-    check_all(channels);
-    check_all(
-        lengths
-            .into_iter()
-            .flat_map(|n| [matmul(n, 33, 20), matmul(18, n, 65), matmul(129, 9, n), matmul(1, n * 9, n)]),
-    );
-    check_all([1, 3, 4, 5, 15, 16, 17].map(|batch| conv(batch, 4, 9, 4)));
+    let products = lengths
+        .into_iter()
+        .flat_map(|n| [matmul(n, 33, 20), matmul(18, n, 65), matmul(129, 9, n), matmul(1, n * 9, n)]);
+    let batches = [1, 3, 4, 5, 15, 16, 17].map(|batch| conv(batch, 4, 9, 4));
+    // On a device of many workgroups, and on one of few, whose tiles are larger.
+    check_all_by(channels.chain(products).chain(batches), |device, case| {
+        [4, 128].into_iter().for_each(|busy| check_width(device, case, Width { busy, ..device.width }));
+    });
 }
 
 #[test]
