@@ -297,6 +297,23 @@ mod tests {
         assert_eq!(is_known, cfg!(feature = "rten"), "{rten:?}");
     }
 
+    /// Without looking for drivers: what it lacks is known of every device.
+    #[cfg(feature = "wgpu")]
+    #[test]
+    fn operators_without_a_device_program_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.onnx");
+        let k = [crate::onnx::test_models::ints("k", &[2])];
+        let (x, y) = ([("x", D::FLOAT, &["4"][..])], [("y", D::FLOAT, &["2"][..])]);
+        std::fs::write(&path, model(&x, &y, &k, &["r = Relu x", "y = TopK r k"])).unwrap();
+        let dispatch = inspect(&path).unwrap().dispatch(&BackendOptions::default());
+        let unsupported = |backend: &str| match dispatch.iter().find(|(name, _)| *name == backend) {
+            Some((_, Dispatch::Known { unsupported, .. })) => unsupported.join(" "),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((unsupported("tract"), unsupported("wgpu")), (String::new(), "TopK".into()));
+    }
+
     #[test]
     fn notes_of_the_exporter_are_kept_if_they_are_text_within_the_limit() {
         let folder = tempfile::tempdir().unwrap();

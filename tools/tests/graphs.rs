@@ -29,7 +29,7 @@ fn run(graph: &str, set: &[&str]) -> (Value, PathBuf) {
         .arg(graphs().join(graph).join("graph.yaml"))
         .args(["--json", "--out"])
         .arg(&out)
-        .env("LIMEN_ALLOW_SOFTWARE", "true")
+        .env("LIMEN_ALLOW_SOFTWARE", "1")
         .args(set.iter().flat_map(|set| ["--set", set]))
         .output()
         .unwrap();
@@ -403,16 +403,18 @@ fn a_device_hears_what_the_cpu_hears() {
         // Older loaders know only the second name.
         drivers.iter().for_each(|path| _ = command.env("VK_DRIVER_FILES", path).env("VK_ICD_FILENAMES", path));
         let output = command.output().unwrap();
-        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stderr), text(output.stdout))
     };
-    let (code, problems) = plan(Some("/nonexistent"));
+    let (code, problems, _) = plan(Some("/nonexistent"));
     assert!(code == Some(2) && problems.contains("install the Vulkan driver of the GPU"), "{code:?}: {problems}");
-    let (code, problems) = plan(None);
+    let (code, problems, shown) = plan(None);
     if problems.contains("no adapter was found") {
         println!("skipped: {problems}");
         return;
     }
     assert_eq!(code, Some(0), "{problems}");
+    assert!(shown.contains("ear: runs on `") && shown.contains("driver "), "{shown}");
     let (_, out) = run("listen", &["nodes.ear.config.backend=wgpu"]);
     let (found, recorded) = (rows(&out.join("out/heard.csv")), rows(&graphs().join("listen/expected.csv")));
     assert_eq!((found.len(), &found[0]), (recorded.len(), &recorded[0]));

@@ -531,10 +531,13 @@ mod tests {
     #[test]
     fn unknown_backends_and_backends_not_built_in_are_different_errors() {
         let why = plan("digits", json!({ "backend": "torch" })).unwrap_err();
-        assert_eq!(why, "unknown variant `torch`, expected one of `rten`, `tract`, `ort`, `auto`, `mock`");
-        for (name, is_built) in
-            [("rten", cfg!(feature = "rten")), ("tract", cfg!(feature = "tract")), ("ort", cfg!(feature = "ort"))]
-        {
+        assert_eq!(why, "unknown variant `torch`, expected one of `rten`, `tract`, `ort`, `wgpu`, `auto`, `mock`");
+        for (name, is_built) in [
+            ("rten", cfg!(feature = "rten")),
+            ("tract", cfg!(feature = "tract")),
+            ("ort", cfg!(feature = "ort")),
+            ("wgpu", cfg!(feature = "wgpu")),
+        ] {
             if !is_built {
                 let because = format!("was built without the backend `{name}`");
                 let help = format!("--features {name}");

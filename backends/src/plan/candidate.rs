@@ -75,6 +75,7 @@ pub(super) struct Built {
     pub(super) plan: fn(&PlanRequest<'_>) -> Result<InferPlan, Refused>,
     pub(super) reference: fn(&PlanRequest<'_>) -> Result<Reference, Refused>,
     pub(super) rewrites: fn(&str) -> bool,
+    pub(super) lacks: fn(&str) -> bool,
     pub(super) deviations: fn() -> &'static [Deviation],
 }
 
@@ -135,7 +136,7 @@ impl Candidate<'_> {
         };
         let (mut native, mut rewritten, mut unsupported) = (Vec::new(), Vec::new(), Vec::new());
         for op in operators {
-            let list = match known.contains(op) {
+            let list = match known.contains(op) && !(built.lacks)(op) {
                 false => &mut unsupported,
                 true if deviating.iter().any(|(other, _)| other == op) => continue,
                 true if (built.rewrites)(op) => &mut rewritten,
@@ -196,6 +197,7 @@ mod tests {
             plan: |_| Err(PlanErrors::default().into()),
             reference: |_| Err(PlanErrors::default().into()),
             rewrites: |_| false,
+            lacks: |_| false,
             deviations: || &[],
         };
         let library =

@@ -231,7 +231,7 @@ fn first_that_plans(
         match candidate.plan(job) {
             Ok(plan) => {
                 *verdict = RuntimeVerdict::Runs;
-                let dispatch = candidate.dispatch(operators.keys().map(String::as_str), &outline.ops);
+                let dispatch = candidate.dispatch(operators.keys().map(String::as_str), &outline.ops).of_loaded();
                 let n = operators.len();
                 let mut note = format!("{n} operator{}", if n == 1 { "" } else { "s" });
                 if !matches!(dispatch, Dispatch::Unsaid { .. }) {

@@ -25,6 +25,16 @@ pub enum Dispatch {
     },
 }
 
+impl Dispatch {
+    /// That of a model which is loaded: what the runtime does not have was folded into constants.
+    pub(crate) fn of_loaded(mut self) -> Self {
+        if let Dispatch::Known { rewritten, unsupported, .. } = &mut self {
+            rewritten.append(unsupported);
+        }
+        self
+    }
+}
+
 impl fmt::Display for Dispatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -31,7 +31,8 @@ pub(super) fn plan_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<InferPlan, 
     let checked = check_node(config, prepared.signature(), prepared.single(), case);
     let is_of_node = checked.is_err();
     checked.err().into_iter().for_each(|wrong| errors.append(wrong));
-    let mut lines = compare_with_reference(&prepared, job, &mut errors);
+    let mut lines: Vec<String> = R::device(job.options).into_iter().map(|device| format!("runs on {device}")).collect();
+    lines.extend(compare_with_reference(&prepared, job, &mut errors));
     lines.extend(add_shadow(&mut prepared, job, &mut errors));
     lines.extend(batching_advice(&prepared, job));
     lines.extend(compilation_lines(&prepared, job));

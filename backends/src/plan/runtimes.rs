@@ -19,6 +19,7 @@ fn built<R: Runtime>(choice: Choice, options: &BackendOptions) -> Candidate<'_> 
         plan,
         reference,
         rewrites: R::rewrites,
+        lacks: R::lacks,
         deviations: R::deviations,
     };
     Candidate { choice, name: R::NAME, options, built: Some(built) }
@@ -55,6 +56,21 @@ pub(crate) fn runtimes<'a>(config: &Config, options: &'a BackendOptions) -> Vec<
     runtimes
 }
 
+/// Returns the runtime `wgpu` if it is built in, for a look at its operators: its drivers are not looked for.
+fn device_runtime(options: &BackendOptions) -> Option<Candidate<'_>> {
+    #[cfg(feature = "wgpu")]
+    {
+        let candidate = built::<crate::backend::WgpuRuntime>(Choice::Wgpu, options);
+        let probe = crate::backend::TractRuntime::probe;
+        Some(Candidate { built: candidate.built.map(|built| Built { probe, ..built }), ..candidate })
+    }
+    #[cfg(not(feature = "wgpu"))]
+    {
+        let _ = options;
+        None
+    }
+}
+
 impl Inspection {
     /// Returns the nodes that a backend computes otherwise than ONNX.
     pub(crate) fn deviating(&self, options: &BackendOptions) -> Vec<Op> {
@@ -67,9 +83,7 @@ impl Inspection {
     /// refuse its attributes or types.
     pub fn dispatch(&self, options: &BackendOptions) -> Vec<(&'static str, Dispatch)> {
         let operators = self.operators.keys().map(String::as_str);
-        all_runtimes(options)
-            .iter()
-            .map(|candidate| (candidate.name, candidate.dispatch(operators.clone(), &self.details.ops)))
-            .collect()
+        let candidates = all_runtimes(options).into_iter().chain(device_runtime(options));
+        candidates.map(|candidate| (candidate.name, candidate.dispatch(operators.clone(), &self.details.ops))).collect()
     }
 }

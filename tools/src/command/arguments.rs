@@ -267,7 +267,7 @@ pub struct RunArguments {
     pub onnxruntime: Option<PathBuf>,
 
     /// Let `backend: wgpu` take an adapter that computes on the CPU, for tests
-    #[arg(long, env = "LIMEN_ALLOW_SOFTWARE")]
+    #[arg(long, env = "LIMEN_ALLOW_SOFTWARE", value_parser = BoolishValueParser::new())]
     #[arg(hide_env = true, help_heading = "Execution")]
     pub allow_software: bool,
 

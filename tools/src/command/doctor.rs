@@ -214,7 +214,34 @@ fn limit(
 
 /// Checks this host.
 pub fn examine() -> Vec<Finding> {
-    Host { root: "" }.findings()
+    let mut findings = Host { root: "" }.findings();
+    findings.extend(adapters());
+    findings
+}
+
+/// The devices that the backend `wgpu` may take.
+#[cfg(feature = "wgpu")]
+fn adapters() -> Vec<Finding> {
+    let what = "GPU";
+    let finding = |adapter: limen_backends::GpuAdapter| {
+        let found = format!("{}: {}", adapter.name, adapter.about);
+        let remedy = "it is much slower than the other backends, and taken only with `--allow-software`; a GPU needs its Vulkan driver";
+        match adapter.is_software {
+            true => Finding { what, state: Health::Poor, found, remedy: Some(remedy.into()) },
+            false => Finding { what, state: Health::Good, found, remedy: None },
+        }
+    };
+    let found: Vec<Finding> = limen_backends::gpu_adapters().into_iter().map(finding).collect();
+    if !found.is_empty() {
+        return found;
+    }
+    let remedy = "`backend: wgpu` needs the Vulkan driver of a GPU; for tests, Debian's `mesa-vulkan-drivers` computes on the CPU";
+    vec![Finding { remedy: Some(remedy.into()), ..unknown(what, "none found") }]
+}
+
+#[cfg(not(feature = "wgpu"))]
+fn adapters() -> Vec<Finding> {
+    Vec::new()
 }
 
 /// Formats findings as text.
@@ -242,6 +269,19 @@ pub fn show_findings(findings: &[Finding]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whether there is an adapter or none.
+    #[cfg(feature = "wgpu")]
+    #[test]
+    fn adapters_are_listed() {
+        let found = adapters();
+        assert!(!found.is_empty());
+        for finding in found {
+            let is_none = finding.found == "none found";
+            assert!(finding.what == "GPU" && (is_none || finding.found.contains(", driver ")), "{finding:?}");
+            assert_eq!(finding.remedy.is_some(), finding.state != Health::Good, "{finding:?}");
+        }
+    }
 
     #[test]
     fn settings_of_a_host_are_rated() {
