@@ -152,7 +152,8 @@ impl WgpuRunner {
         let outputs = outlets.map(|outlet| Ok(model.outlet_fact(*outlet).map_err(BackendError::call)?.datum_type));
         let outputs = outputs.collect::<Result<_, BackendError>>()?;
         let loaded = Loaded::new(&self.model.device, &program, self.model.device.width)?;
-        let zeros: Vec<Vec<u8>> = program.inputs.iter().map(|array| vec![0; program.arrays[*array].len * 4]).collect();
+        let zeros: Vec<Vec<u8>> =
+            program.inputs.iter().map(|array| vec![0; program.arrays[*array].words() * 4]).collect();
         let zeros: Vec<&[u8]> = zeros.iter().map(Vec::as_slice).collect();
         loaded.run(&zeros, &mut |_, _| Ok(()))?;
         while self.plans.len() >= self.kept {
@@ -191,7 +192,7 @@ impl Runner for WgpuRunner {
             .take(MAX_INPUTS)
             .collect();
         for (array, given) in std::iter::zip(&program.inputs, &given) {
-            if program.arrays[*array].len * 4 != given.len() {
+            if program.arrays[*array].words() * 4 != given.len() {
                 return Err(BackendError::Call(format!("an input has {} bytes", given.len())));
             }
         }
@@ -229,7 +230,13 @@ fn widen(input: &BatchRef<'_>, elem: Elem, wide: &mut Vec<u32>) -> Result<(), Ba
     match elem {
         Elem::F32 | Elem::F64 | Elem::I32 | Elem::I64 => Ok(()),
         Elem::F16 => all(bytes, wide, |v: half::f16| v.to_f32().to_bits()),
-        Elem::U8 => all(bytes, wide, |v: u8| u32::from(v)),
+        // As they are, in whole words.
+        Elem::U8 if bytes.len() % 4 == 0 => Ok(()),
+        Elem::U8 => {
+            wide.resize(bytes.len().div_ceil(4), 0);
+            bytemuck::cast_slice_mut(wide)[..bytes.len()].copy_from_slice(bytes);
+            Ok(())
+        }
         Elem::I8 => all(bytes, wide, |v: i8| i32::from(v) as u32),
         Elem::U16 => all(bytes, wide, |v: u16| u32::from(v)),
         Elem::I16 => all(bytes, wide, |v: i16| i32::from(v) as u32),

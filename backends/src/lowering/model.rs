@@ -32,7 +32,8 @@ pub(crate) fn lower(model: &TypedModel) -> Result<Program, String> {
     for outlet in model.input_outlets().map_err(text)? {
         let fact = model.outlet_fact(*outlet).map_err(text)?;
         let (scalar, shape) = (scalar(fact.datum_type)?, shape(fact)?);
-        let array = lowering.program.array(scalar, shape.iter().product(), Source::Input);
+        let source = if fact.datum_type == DatumType::U8 { Source::Bytes } else { Source::Input };
+        let array = lowering.program.array(scalar, shape.iter().product(), source);
         lowering.program.inputs.push(array);
         let strides = row_major(&shape);
         inputs.push(Value { array, scalar, shape, offset: 0, strides });

@@ -17,9 +17,18 @@ pub(crate) struct Array {
 pub(crate) enum Source {
     /// An input of the program.
     Input,
+    /// An input of unsigned bytes, of which a device may keep four in a word.
+    Bytes,
     /// The bits of its elements.
     Constant(Arc<[u32]>),
     Computed,
+}
+
+impl Array {
+    /// The words that it takes on a device.
+    pub(crate) fn words(&self) -> usize {
+        if let Source::Bytes = self.source { self.len.div_ceil(4) } else { self.len }
+    }
 }
 
 /// Kernels in the order in which they run.

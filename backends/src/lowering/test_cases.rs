@@ -38,7 +38,7 @@ impl TestCase {
         TestCase::of(&format!("{} of {symbols}", path.display()), bytes, symbols)
     }
 
-    /// Inputs of call `call`: fractions from -1 to 1, and integers from 0 to 2.
+    /// Inputs of call `call`: fractions from -1 to 1, bytes, and integers from 0 to 2.
     pub(crate) fn inputs(&self, call: u64) -> Vec<Tensor> {
         let mut random = Random(call + 1);
         let outlets = self.model.input_outlets().unwrap().iter();
@@ -52,7 +52,9 @@ impl TestCase {
                     let tensor = Tensor::from_shape(shape, &data).unwrap();
                     return tensor.cast_to_dt(fact.datum_type).unwrap().into_owned();
                 }
-                let data: Vec<i64> = (0..len).map(|_| (random.next() * 1.5 + 1.5) as i64).collect();
+                // Bytes of every value, indices that are few.
+                let most = if fact.datum_type == DatumType::U8 { 127.5 } else { 1.5 };
+                let data: Vec<i64> = (0..len).map(|_| (random.next() * most + most) as i64).collect();
                 Tensor::from_shape(shape, &data).unwrap().cast_to_dt(fact.datum_type).unwrap().into_owned()
             })
             .collect()
@@ -159,6 +161,21 @@ pub(crate) fn wide_integers() -> Vec<(TestCase, u32, u32)> {
         case(D::INT64, &[], "y = MatMul x x", 32_767, 32_768),
         case(F, &[], "y = Cast x to==7", 2e9f32.to_bits(), 3e9f32.to_bits()),
     ]
+}
+
+/// Models of images whose elements are bytes, in lengths that are whole words and that are not.
+pub(crate) fn bytes() -> Vec<TestCase> {
+    let case = |width: &str, nodes: &[&str]| {
+        let (x, y) = ([("x", D::UINT8, &["1", "3", "5", width][..])], [("y", F, &["?a", "?b", "?c", "?d"][..])]);
+        let w = [weight("w", &[2, 3, 3, 3]), ints("pads", &[0, 0, 1, 2, 0, 0, 0, 1])];
+        TestCase::of(&format!("{} of {width}", nodes.join("; ")), model_of_opset(18, &x, &y, &w, nodes), 1)
+    };
+    let nodes: [&[&str]; 3] = [
+        &["f = Cast x to==1", "y = Conv f w pads=1,1,1,1"],
+        &["p = Pad x pads", "y = Cast p to==1"],
+        &["t = Transpose x perm=0,3,2,1", "f = Cast t to==1", "y = Sqrt f"],
+    ];
+    ["4", "7"].into_iter().flat_map(|width| nodes.map(|nodes| case(width, nodes))).collect()
 }
 
 /// Small models.

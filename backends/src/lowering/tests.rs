@@ -1,6 +1,6 @@
 //! Programs against tract, which runs the models that they are lowered from.
 
-use super::test_cases::{TestCase, compare, conv, device_bits, matmul, operators, small_graphs, wide_integers};
+use super::test_cases::{TestCase, bytes, compare, conv, device_bits, matmul, operators, small_graphs, wide_integers};
 use super::{Program, Scalar, interpret, lower};
 use crate::onnx::test_models::{ints, model_of_opset};
 use rten_onnx::onnx::DataType as D;
@@ -32,7 +32,8 @@ fn numbers(program: &Program, outputs: Vec<Vec<u32>>) -> Vec<Vec<f32>> {
 
 #[test]
 fn operators_are_lowered() {
-    let wrong: Vec<String> = operators().iter().filter_map(|case| failure(|| _ = check(case))).collect();
+    let cases = operators().into_iter().chain(bytes());
+    let wrong: Vec<String> = cases.filter_map(|case| failure(|| _ = check(&case))).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 

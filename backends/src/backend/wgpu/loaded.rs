@@ -116,7 +116,7 @@ impl Loaded {
 fn check_sizes(device: &Device, program: &Program) -> Result<(), String> {
     let limits = &device.limits;
     let most = limits.max_buffer_size.min(limits.max_storage_buffer_binding_size).min(i32::MAX as u64);
-    let largest = program.arrays.iter().map(|array| bytes(array.len)).max().unwrap_or(0);
+    let largest = program.arrays.iter().map(|array| bytes(array.words())).max().unwrap_or(0);
     if largest > most {
         return Err(format!("a tensor of the model has {largest} bytes; the adapter takes at most {most}"));
     }
@@ -153,7 +153,7 @@ fn make(device: &Arc<Device>, program: &Program, shaders: &[Shader]) -> Loaded {
             if let Some(of) = of {
                 return shared[*of].clone();
             }
-            let own = buffer(array.len, BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC);
+            let own = buffer(array.words(), BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC);
             if let Source::Constant(bits) = &array.source {
                 queue.write_buffer(&own, 0, bytemuck::cast_slice(bits));
             }

@@ -5,13 +5,14 @@ use super::device::Device;
 use super::loaded::Loaded;
 use super::shader::Width;
 use crate::lowering::test_cases::{
-    TestCase, compare, conv, device_bits, matmul, operators, small_graphs, wide_integers,
+    TestCase, bytes, compare, conv, device_bits, matmul, operators, small_graphs, wide_integers,
 };
 use crate::lowering::{Scalar, lower};
 use crate::onnx::test_models::graphs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
+use tract_onnx::prelude::{DatumType, Tensor};
 
 /// The device, if there is one.
 fn device() -> Option<Arc<Device>> {
@@ -35,7 +36,7 @@ fn check_width(device: &Arc<Device>, case: &TestCase, width: Width) {
     let loaded = Loaded::new(device, &program, width).unwrap_or_else(|error| panic!("{name}: {error}"));
     for call in 0..3 {
         let inputs = case.inputs(call);
-        let bits: Vec<Vec<u32>> = inputs.iter().map(device_bits).collect();
+        let bits: Vec<Vec<u32>> = inputs.iter().map(|input| packed(input, device_bits(input))).collect();
         let bytes: Vec<&[u8]> = bits.iter().map(|bits| bytemuck::cast_slice(bits)).collect();
         let mut found = Vec::new();
         let read = |at: usize, bytes: &[u8]| {
@@ -51,6 +52,15 @@ fn check_width(device: &Arc<Device>, case: &TestCase, width: Width) {
         loaded.run(&bytes, &mut { read }).unwrap_or_else(|error| panic!("{name}: {error}"));
         compare(name, &found, &case.expected(&inputs));
     }
+}
+
+/// The bits of an input, with four bytes in a word.
+fn packed(input: &Tensor, bits: Vec<u32>) -> Vec<u32> {
+    if input.datum_type() != DatumType::U8 {
+        return bits;
+    }
+    let word = |four: &[u32]| four.iter().rev().fold(0, |word, byte| word << 8 | byte);
+    bits.chunks(4).map(word).collect()
 }
 
 fn check_all(cases: impl IntoIterator<Item = TestCase>) {
@@ -69,7 +79,7 @@ fn check_all_by(cases: impl IntoIterator<Item = TestCase>, check: impl Fn(&Arc<D
 
 #[test]
 fn operators_give_the_numbers_of_tract() {
-    check_all(operators());
+    check_all(operators().into_iter().chain(bytes()));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The text of expressions in WGSL: every constant of a kernel is written into its text.
 
-use crate::lowering::{Axis, Binary, Expr, Kernel, Number, Program, Read, Scalar, Unary};
+use crate::lowering::{Axis, Binary, Expr, Kernel, Number, Program, Read, Scalar, Source, Unary};
 use std::collections::HashMap;
 
 /// A variable or literal, and its type.
@@ -90,6 +90,10 @@ return s; }",
         "shift_left",
         "fn shift_left(a: i32, b: i32) -> i32 { let n = bitcast<u32>(b); return select(a << (n & 31u), 0, n > 31u); }",
     ),
+    (
+        "byte_of",
+        "fn byte_of(word: u32, at: i32) -> i32 { return i32((word >> ((bitcast<u32>(at) & 3u) * 8u)) & 0xffu); }",
+    ),
     // The remainder of an infinite divisor is the dividend.
     ("remainder", "fn remainder(a: f32, b: f32) -> f32 { return select(a % b, a, abs(b) > 3.4028234e38); }"),
     // `tanh` of large numbers is NaN where it is computed of exponentials.
@@ -141,7 +145,8 @@ impl<'a> Text<'a> {
         let mut head = String::new();
         for (at, array) in arrays.iter().enumerate() {
             let access = if at + 1 == arrays.len() { "read_write" } else { "read" };
-            let of = type_of(self.program.arrays[*array].scalar);
+            let array = &self.program.arrays[*array];
+            let of = if let Source::Bytes = array.source { "u32" } else { type_of(array.scalar) };
             head += &format!("@group(0) @binding({at}) var<storage, {access}> a{at}: array<{of}>;\n");
         }
         if self.kernel.is_exact() {
@@ -194,7 +199,11 @@ impl<'a> Text<'a> {
             index.push(offset.to_string());
         }
         let place = self.arrays.iter().position(|array| *array == read.array).ok_or("an array has no binding")?;
-        let element = format!("a{place}[{}]", index.join(" + "));
+        let index = index.join(" + ");
+        let element = match self.program.arrays[read.array].source {
+            Source::Bytes => format!("byte_of(a{place}[({index}) / 4], {index})"),
+            _ => format!("a{place}[{index}]"),
+        };
         let name = if inside.is_empty() {
             self.name(&element)
         } else {
