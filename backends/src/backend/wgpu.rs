@@ -231,7 +231,7 @@ fn widen(input: &BatchRef<'_>, elem: Elem, wide: &mut Vec<u32>) -> Result<(), Ba
         Elem::F32 | Elem::F64 | Elem::I32 | Elem::I64 => Ok(()),
         Elem::F16 => all(bytes, wide, |v: half::f16| v.to_f32().to_bits()),
         // As they are, in whole words.
-        Elem::U8 if bytes.len() % 4 == 0 => Ok(()),
+        Elem::U8 if bytes.len().is_multiple_of(4) => Ok(()),
         Elem::U8 => {
             wide.resize(bytes.len().div_ceil(4), 0);
             bytemuck::cast_slice_mut(wide)[..bytes.len()].copy_from_slice(bytes);
