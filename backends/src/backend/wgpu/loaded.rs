@@ -5,8 +5,7 @@ use super::shader::{Shader, Width, shader};
 use crate::lowering::{Program, Source};
 use limen::backend::BackendError;
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use wgpu::{BindGroup, Buffer, BufferUsages, ComputePipeline};
 
@@ -21,11 +20,37 @@ pub(super) struct Loaded {
     /// The outputs, and where each begins in `readback`.
     outputs: Vec<(Buffer, u64)>,
     readback: Buffer,
-    is_mapped: Arc<AtomicBool>,
+    mapping: Arc<Mapping>,
     /// Where kernels that may fail write their number, and their names.
     faults: Option<(Buffer, Vec<String>)>,
     /// Bytes on the device.
     pub(super) memory: u64,
+}
+
+/// Whether the readback buffer of a call is mapped. The callback of a call runs on whichever thread polls the device, so another
+/// thread's poll may take it, and run it after the poll of the call itself has returned.
+#[derive(Debug, Default)]
+struct Mapping {
+    result: Mutex<Option<bool>>,
+    is_known: Condvar,
+}
+
+impl Mapping {
+    fn begin(&self) {
+        *self.result.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    fn end(&self, is_mapped: bool) {
+        *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(is_mapped);
+        self.is_known.notify_all();
+    }
+
+    /// Waits until the callback has run; `false` if the buffer could not be mapped, or after `longest`.
+    fn wait(&self, longest: Duration) -> bool {
+        let result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.is_known.wait_timeout_while(result, longest, |result| result.is_none());
+        waited.unwrap_or_else(PoisonError::into_inner).0.unwrap_or(false)
+    }
 }
 
 /// Takes the bytes of an output.
@@ -79,16 +104,20 @@ impl Loaded {
             encoder.copy_buffer_to_buffer(fault, 0, &self.readback, self.readback.size() - fault.size(), fault.size());
         }
         let submission = queue.submit([encoder.finish()]);
-        self.is_mapped.store(false, Ordering::Release);
-        let mapped = self.is_mapped.clone();
+        self.mapping.begin();
+        let mapping = self.mapping.clone();
         let all = self.readback.slice(..);
-        all.map_async(wgpu::MapMode::Read, move |result| mapped.store(result.is_ok(), Ordering::Release));
+        all.map_async(wgpu::MapMode::Read, move |result| mapping.end(result.is_ok()));
         let wait = wgpu::PollType::Wait { submission_index: Some(submission), timeout: Some(LONGEST_CALL) };
-        if let Err(error) = device.poll(wait) {
-            self.device.lose(format!("a call did not end: {error}"));
-        }
+        let is_mapped = match device.poll(wait) {
+            Ok(_) => self.mapping.wait(LONGEST_CALL),
+            Err(error) => {
+                self.device.lose(format!("a call did not end: {error}"));
+                false
+            }
+        };
         let checked = self.device.check();
-        if !self.is_mapped.load(Ordering::Acquire) {
+        if !is_mapped {
             checked?;
             return Err(BackendError::Call("the outputs could not be read".into()));
         }
@@ -202,7 +231,7 @@ fn make(device: &Arc<Device>, program: &Program, shaders: &[Shader]) -> Loaded {
     let readback = buffer((end / 4) as usize, BufferUsages::MAP_READ | BufferUsages::COPY_DST);
     memory += readback.size();
     let inputs = program.inputs.iter().map(|array| arrays[*array].clone()).collect();
-    Loaded { device: device.clone(), inputs, dispatches, outputs, readback, is_mapped: Arc::default(), faults, memory }
+    Loaded { device: device.clone(), inputs, dispatches, outputs, readback, mapping: Arc::default(), faults, memory }
 }
 
 /// The layout of `count` buffers, of which the last one is written, and of the buffer of faults behind them.

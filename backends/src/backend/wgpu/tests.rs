@@ -98,6 +98,18 @@ fn a_call_whose_integers_do_not_fit_fails_and_the_next_one_does_not() {
     }
 }
 
+/// The callback of one thread's call may run in the poll of another.
+#[test]
+fn threads_that_share_a_device_get_their_own_numbers() {
+    let Some(device) = device() else { return };
+    std::thread::scope(|scope| {
+        for threads in 0..4 {
+            let device = &device;
+            scope.spawn(move || (0..50).for_each(|_| check(device, &matmul(2, 3 + threads, 5))));
+        }
+    });
+}
+
 #[test]
 fn the_models_of_graphs_give_the_numbers_of_tract() {
     let large = ["classify/classifier.onnx", "detect/detector.onnx"];
