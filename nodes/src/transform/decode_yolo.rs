@@ -1,5 +1,6 @@
 //! Boxes from the output of a YOLO model.
 
+mod grid;
 mod layout;
 
 use crate::tensor::boxes::{self, Best, ROW, Row};
@@ -10,6 +11,7 @@ use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use grid::Grid;
 use layout::Sizes;
 
 pub use layout::Layout;
@@ -22,12 +24,16 @@ pub use layout::Layout;
 ///
 /// Where a model gives more numbers, such as the coefficients of masks or the points of a pose, put a `slice` node before that keeps
 /// the numbers of boxes and classes; where its dims are swapped, a `transpose` node with `order: [1, 0]`. Scores are probabilities: an
-/// output with a score above 1.1 is a failed call, because it has another meaning.
+/// output with a score above 1.1 is a failed call, because it has another meaning. So is an output whose centres are no pixels.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The order of the numbers; by default the only one that the shape of the input allows. For `v5` it or `classes` is needed, because
     /// the shape may also be that of a `v8` output with swapped dims.
     pub layout: Option<Layout>,
+    /// The width of the model's input image in pixels, for `yolox`; by default that of a square.
+    pub width: Option<usize>,
+    /// The height of the model's input image in pixels, for `yolox`; by default that of a square.
+    pub height: Option<usize>,
     /// The number of classes, to decide the layout and to refuse other outputs; by default the number that the shape of the input
     /// shows, if there are more candidates than numbers.
     pub classes: Option<usize>,
@@ -44,6 +50,12 @@ pub struct Config {
 
 /// A score above this is no probability, even if a model in 8 bits has rounded it.
 const MAX_SCORE: f32 = 1.1;
+
+/// Of so many candidates of a model, some have their centre this far from the corner of the image, in pixels.
+const MANY: usize = 100;
+const NEAR: f32 = 8.0;
+/// The centre of a box of YOLOX is not so many cells from its own.
+const FAR: f32 = 32.0;
 
 fn quarter() -> f32 {
     0.25
@@ -77,6 +89,7 @@ pub struct DecodeYolo {
     classes: usize,
     threshold: f32,
     multi_label: bool,
+    grid: Option<Grid>,
     /// Boxes by index: `candidate · classes + class`.
     best: Best,
     /// Score and class of every candidate, for [`Layout::V8`].
@@ -96,6 +109,7 @@ impl DecodeYolo {
             classes: sizes.classes,
             threshold: config.threshold,
             multi_label: config.multi_label,
+            grid: sizes.grid,
             best: Best::new(config.threshold, config.max_boxes, buffers.boxes),
             highest: Vec::with_capacity(buffers.highest),
         }
@@ -105,7 +119,7 @@ impl DecodeYolo {
     fn collect(&mut self, values: &[f32], candidates: usize) {
         self.best.clear();
         match self.layout {
-            Layout::V5 => self.collect_rows(values),
+            Layout::V5 | Layout::Yolox => self.collect_rows(values),
             Layout::V8 => self.collect_columns(values.get(4 * candidates..).unwrap_or_default(), candidates),
             Layout::V10 => {
                 let rows: &[Row] = values.as_chunks().0;
@@ -152,20 +166,51 @@ impl DecodeYolo {
         highest.for_each(|((score, class), at)| self.best.offer(*score, at * self.classes + class));
     }
 
+    /// Returns the distance from number to number of a candidate, and from candidate to candidate.
+    fn steps(&self, candidates: usize) -> [usize; 2] {
+        match self.layout {
+            Layout::V8 => [candidates, 1],
+            layout => [1, layout.others() + self.classes],
+        }
+    }
+
+    /// Returns what is wrong with the centres of an output, if they have another meaning than in this layout.
+    fn misplaced(&mut self, values: &[f32], candidates: usize) -> Option<&'static str> {
+        if candidates < MANY || self.best.sorted().is_empty() {
+            return None;
+        }
+        let [number, step] = self.steps(candidates);
+        let centre = |candidate: usize| [0, 1].map(|n| values[candidate * step + n * number].abs());
+        match self.layout {
+            Layout::V10 => None,
+            // The last cell is the one at the lower right.
+            Layout::Yolox => centre(candidates - 1).iter().any(|cells| *cells > FAR).then_some(
+                "the centre of the last box is more than 32 cells from its cell: where the model gives pixels, write `layout: v5`",
+            ),
+            Layout::V5 | Layout::V8 => {
+                let is_near = (0..candidates).all(|candidate| centre(candidate).iter().all(|pixels| *pixels < NEAR));
+                is_near.then_some(
+                    "all centres are within 8 pixels of the corner, so they are no pixels: for the output of YOLOX write `layout: yolox`; \
+                     other models need an export with boxes in pixels",
+                )
+            }
+        }
+    }
+
     /// Writes the rows of the best boxes.
     fn write(&mut self, values: &[f32], candidates: usize, rows: &mut [Row]) {
-        // The distance from number to number of a candidate, and from candidate to candidate.
-        let (number, step) = match self.layout {
-            Layout::V8 => (candidates, 1),
-            layout => (1, layout.others() + self.classes),
-        };
+        let [number, step] = self.steps(candidates);
         for (row, (score, at)) in rows.iter_mut().zip(self.best.sorted()) {
             if self.layout == Layout::V10 {
                 *row = values.as_chunks().0[*at];
                 continue;
             }
             let (candidate, class) = (at / self.classes, at % self.classes);
-            let [x, y, width, height] = [0, 1, 2, 3].map(|n| values[candidate * step + n * number]);
+            let [mut x, mut y, mut width, mut height] = [0, 1, 2, 3].map(|n| values[candidate * step + n * number]);
+            if let Some([left, up, stride]) = self.grid.map(|grid| grid.cell(candidate)) {
+                (x, y) = (x.mul_add(stride, left), y.mul_add(stride, up));
+                (width, height) = (width.exp() * stride, height.exp() * stride);
+            }
             let (left, up) = (width / 2.0, height / 2.0);
             *row = [x - left, y - up, x + left, y + up, *score, class as f32];
         }
@@ -184,6 +229,10 @@ impl Node for DecodeYolo {
             if n == Some(0) {
                 errors.at(field, "0 is not possible").help("write 1 or more");
             }
+        }
+        if config.width.is_some() != config.height.is_some() {
+            let [field, other] = if config.width.is_some() { ["width", "height"] } else { ["height", "width"] };
+            errors.at(field, format!("there is no `{other}`")).help(format!("write both, or remove `{field}`"));
         }
         let mut ports = Ports::new();
         let shape = shape::matrix_dims(given.single());
@@ -207,7 +256,7 @@ impl Node for DecodeYolo {
                     ));
                 }
                 [sizes] => {
-                    let Sizes { layout, candidates, classes } = *sizes;
+                    let Sizes { layout, candidates, classes, .. } = *sizes;
                     if config.multi_label && layout == Layout::V10 {
                         errors
                             .at("multi_label", "a candidate of layout v10 has one class")
@@ -263,6 +312,9 @@ impl Transform for DecodeYolo {
             );
             return Err(NodeError::input("in", why));
         }
+        if let Some(why) = self.misplaced(values, candidates) {
+            return Err(NodeError::input("in", why));
+        }
         let mut found = out.loan(input.header())?;
         found.set_len(0, self.best.sorted().len())?;
         self.write(values, candidates, found.as_mut_slice::<f32>()?.as_chunks_mut::<ROW>().0);
@@ -276,7 +328,7 @@ mod tests {
     use super::*;
 
     fn config(layout: Option<Layout>, classes: Option<usize>) -> Config {
-        Config { layout, classes, threshold: 0.25, max_boxes: 4, multi_label: false }
+        Config { layout, width: None, height: None, classes, threshold: 0.25, max_boxes: 4, multi_label: false }
     }
 
     /// The expected rows are those of a NumPy implementation of what Ultralytics does before suppression, on the same numbers:
@@ -319,12 +371,53 @@ mod tests {
         }
     }
 
+    /// The expected row is that of a NumPy implementation of the decoding that exports of YOLOX leave out: `np.meshgrid` per stride of
+    /// 8, 16 and 32 for 64 × 64 pixels, `(xy + grid) * stride`, `exp(wh) * stride`.
+    #[test]
+    fn boxes_of_yolox_are_placed_by_their_cells() {
+        let mut numbers = vec![0.0; 84 * 6];
+        // Row 2, column 1 of the cells of 16 pixels.
+        numbers[(64 + 9) * 6..][..6].copy_from_slice(&[0.25, -0.5, 0.5, -0.25, 0.75, 0.5]);
+        let config = config(Some(Layout::Yolox), Some(1));
+        let [sizes] = Sizes::of(&config, &[84, 6].map(Dim::Fixed))[..] else { panic!() };
+        let mut node = DecodeYolo::new(&config, sizes);
+        node.collect(&numbers, 84);
+        let mut found = [[0.0; ROW]];
+        node.write(&numbers, 84, &mut found);
+        let expected = [6.810_23, 17.769_594, 33.189_77, 30.230_406, 0.375, 0.0];
+        for (found, expected) in found[0].iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-5, "{found} is not {expected}");
+        }
+    }
+
+    #[test]
+    fn centres_that_have_another_meaning_are_refused() {
+        for (layout, first, last, expected) in [
+            (Layout::V5, [0.5, 0.5], [1.5, -0.5], Some("`layout: yolox`")),
+            (Layout::V5, [4.0, 4.0], [400.0, 400.0], None),
+            (Layout::Yolox, [0.5, 0.5], [1.5, -0.5], None),
+            (Layout::Yolox, [4.0, 4.0], [400.0, 400.0], Some("`layout: v5`")),
+        ] {
+            let mut numbers = vec![0.0; 189 * 6];
+            numbers[..6].copy_from_slice(&[first[0], first[1], 1.0, 1.0, 0.75, 1.0]);
+            numbers[188 * 6..][..2].copy_from_slice(&last);
+            let config = config(Some(layout), Some(1));
+            let [sizes] = Sizes::of(&config, &[189, 6].map(Dim::Fixed))[..] else { panic!() };
+            let mut node = DecodeYolo::new(&config, sizes);
+            node.collect(&numbers, 189);
+            let found = node.misplaced(&numbers, 189);
+            assert!(found.is_some() == expected.is_some(), "{layout}: {found:?}");
+            assert!(found.is_none_or(|found| found.contains(expected.unwrap_or_default())), "{layout}: {found:?}");
+        }
+    }
+
     #[test]
     fn scores_that_are_nan_and_outputs_without_candidates_give_no_boxes() {
         for layout in Layout::ALL {
             for multi_label in [false, true] {
                 let config = Config { multi_label, ..config(Some(layout), None) };
-                let sizes = Sizes { layout, candidates: Some(3), classes: if layout == Layout::V10 { 1 } else { 2 } };
+                let classes = if layout == Layout::V10 { 1 } else { 2 };
+                let sizes = Sizes { layout, candidates: Some(3), classes, grid: None };
                 let mut node = DecodeYolo::new(&config, sizes);
                 for (values, candidates) in [(&[f32::NAN; 21][..], 3), (&[], 0)] {
                     node.collect(values, candidates);

@@ -1,6 +1,7 @@
 //! The order of the numbers, from the shape of an output.
 
 use super::Config;
+use super::grid::Grid;
 use crate::tensor::boxes::ROW;
 use limen::message::Dim;
 use schemars::JsonSchema;
@@ -18,10 +19,13 @@ pub enum Layout {
     V8,
     /// `f32[candidates,6]`, as YOLOv10: x0, y0, x1, y1, score, class. The model has chosen the boxes itself.
     V10,
+    /// `f32[candidates,5+classes]`, as YOLOX: as `v5`, but the centre counts from the candidate's cell, in cells, and the size is the
+    /// logarithm of that in cells. The cells have 8, 16 and 32 pixels: 8400 candidates for 640 × 640 pixels.
+    Yolox,
 }
 
 impl Layout {
-    pub(super) const ALL: [Layout; 3] = [Layout::V5, Layout::V8, Layout::V10];
+    pub(super) const ALL: [Layout; 4] = [Layout::V5, Layout::V8, Layout::V10, Layout::Yolox];
 
     /// Returns the dims of candidates and of the numbers of each.
     pub(super) fn dims(self) -> [usize; 2] {
@@ -31,14 +35,15 @@ impl Layout {
     /// Returns how many of a candidate's numbers are not scores of classes.
     pub(super) fn others(self) -> usize {
         match self {
-            Layout::V5 => 5,
+            Layout::V5 | Layout::Yolox => 5,
             Layout::V8 => 4,
             Layout::V10 => ROW,
         }
     }
 
     /// Returns candidates and classes of a shape, 1 class for [`Layout::V10`]; `None` if the shape has another layout.
-    fn sizes(self, shape: &[Dim; 2], classes: Option<usize>) -> Option<Sizes> {
+    fn sizes(self, shape: &[Dim; 2], config: &Config) -> Option<Sizes> {
+        let classes = config.classes;
         let [candidates, numbers] = self.dims().map(|dim| &shape[dim]);
         let Dim::Fixed(numbers) = numbers else { return None };
         let scores = numbers.checked_sub(self.others())?;
@@ -46,7 +51,14 @@ impl Layout {
             Layout::V10 => scores == 0,
             _ => scores > 0 && classes.is_none_or(|classes| classes == scores),
         };
-        fits.then(|| Sizes { layout: self, candidates: candidates.max(), classes: scores.max(1) })
+        let grid = match (self, candidates) {
+            (Layout::Yolox, Dim::Fixed(candidates)) => {
+                Some(Grid::of(*candidates, config.width.zip(config.height).map(<[usize; 2]>::from))?)
+            }
+            (Layout::Yolox, _) => return None,
+            _ => None,
+        };
+        fits.then(|| Sizes { layout: self, candidates: candidates.max(), classes: scores.max(1), grid })
     }
 }
 
@@ -57,6 +69,7 @@ impl fmt::Display for Layout {
             Layout::V5 => "v5",
             Layout::V8 => "v8",
             Layout::V10 => "v10",
+            Layout::Yolox => "yolox",
         })
     }
 }
@@ -67,6 +80,8 @@ pub(super) struct Sizes {
     pub(super) layout: Layout,
     pub(super) candidates: Option<usize>,
     pub(super) classes: usize,
+    /// The cells of [`Layout::Yolox`].
+    pub(super) grid: Option<Grid>,
 }
 
 impl Sizes {
@@ -78,7 +93,7 @@ impl Sizes {
                 || sizes.layout == Layout::V10
                 || sizes.candidates.is_none_or(|candidates| candidates > numbers)
         };
-        let layouts = config.layouts().filter_map(|layout| layout.sizes(shape, config.classes));
+        let layouts = config.layouts().filter_map(|layout| layout.sizes(shape, config));
         layouts.filter(is_likely).collect()
     }
 }
@@ -92,7 +107,23 @@ impl Config {
     /// Returns advice for a shape that has no layout.
     pub(super) fn advice(&self, shape: &[Dim; 2]) -> String {
         let [rows, columns] = shape.clone();
-        if !Sizes::of(self, &[columns, rows]).is_empty() {
+        if self.layout == Some(Layout::Yolox) {
+            return "expected f32[candidates,5+classes] with a candidate for each cell of 8, 16 and 32 pixels; write the `width` and \
+                    `height` of the model's input image if it is not square, or `layout: v5` if the model gives pixels"
+                .into();
+        }
+        let is_swapped = !Sizes::of(self, &[columns, rows]).is_empty();
+        if let Some(layout) = self.layout {
+            let others = Sizes::of(&Config { layout: None, ..self.clone() }, shape);
+            let others: Vec<String> = others.iter().map(|sizes| format!("`layout: {}`", sizes.layout)).collect();
+            if !others.is_empty() {
+                let swapped = format!(
+                    ", or, if it is that of a {layout} model with swapped dims, put a `transpose` node with `order: [1, 0]` before it"
+                );
+                return format!("write {}{}", others.join(" or "), if is_swapped { &*swapped } else { "" });
+            }
+        }
+        if is_swapped {
             return "its dims are swapped: put a `transpose` node with `order: [1, 0]` before it".into();
         }
         let longer = self.classes.and_then(|classes| {
@@ -125,14 +156,21 @@ mod tests {
     use super::*;
 
     fn config(layout: Option<Layout>, classes: Option<usize>) -> Config {
-        Config { layout, classes, threshold: 0.25, max_boxes: 4, multi_label: false }
+        serde_json::from_value(
+            serde_json::json!({ "layout": layout.map(|layout| layout.to_string()), "classes": classes }),
+        )
+        .unwrap()
     }
 
     #[test]
     fn the_shape_decides_the_layout_unless_several_fit() {
-        use Layout::{V5, V8, V10};
+        use Layout::{V5, V8, V10, Yolox};
         for (shape, layout, classes, expected) in [
             ([25200, 85], None, None, &[(V5, 80)][..]),
+            ([8400, 85], None, None, &[(V5, 80), (Yolox, 80)]),
+            ([8400, 85], None, Some(80), &[(V5, 80), (Yolox, 80)]),
+            ([8400, 85], Some(Yolox), None, &[(Yolox, 80)]),
+            ([8401, 85], Some(Yolox), None, &[]),
             ([84, 8400], None, None, &[(V8, 80)]),
             ([5, 8400], None, None, &[(V8, 1)]),
             ([300, 6], None, None, &[(V5, 1), (V10, 1)]),
@@ -161,14 +199,28 @@ mod tests {
 
     #[test]
     fn the_advice_for_another_shape_names_the_node_that_helps() {
-        use Layout::{V5, V8, V10};
+        use Layout::{V5, V8, V10, Yolox};
         for (shape, layout, classes, expected) in [
             ([116, 8400], None, Some(80), "`dim: 0` and `to: 84`"),
             ([56, 8400], Some(V8), Some(1), "`dim: 0` and `to: 5`"),
             ([25200, 117], None, Some(80), "`dim: 1` and `to: 85`"),
             ([8400, 84], None, Some(80), "`transpose`"),
-            ([8400, 84], Some(V8), None, "`transpose`"),
-            ([85, 25200], Some(V5), None, "`transpose`"),
+            (
+                [8400, 84],
+                Some(V8),
+                None,
+                "write `layout: v5` or `layout: yolox`, or, if it is that of a v8 model with swapped dims",
+            ),
+            (
+                [85, 25200],
+                Some(V5),
+                None,
+                "write `layout: v8`, or, if it is that of a v5 model with swapped dims, put a `transpose`",
+            ),
+            ([85, 25200], Some(V5), Some(80), "its dims are swapped: put a `transpose`"),
+            ([22, 2100], Some(V5), None, "write `layout: v8`"),
+            ([5040, 85], Some(Yolox), Some(80), "write the `width` and `height`"),
+            ([84, 8400], Some(Yolox), None, "expected f32[candidates,5+classes] with a candidate for each cell"),
             ([6, 300], Some(V10), None, "`transpose`"),
             ([84, 8400], None, Some(90), "expected f32[candidates,5+classes]"),
             ([20, 20], None, None, "write `classes` if"),
