@@ -28,6 +28,8 @@ pub struct RecordedCase {
     pub npz: Option<Vec<u8>>,
     /// The greatest length that a call gave, of each output with lengths that vary.
     pub longest: BTreeMap<String, usize>,
+    /// The greatest number that a call gave, of each output of f32.
+    pub greatest: BTreeMap<String, f32>,
 }
 
 /// Calls a model on ONNX Runtime with numbers from 0 to 1, and ones for whole numbers, and returns its inputs and outputs.
@@ -93,6 +95,14 @@ mod on_ort {
             let dims = std::iter::zip(&self.item, &self.spec.shape);
             dims.filter(|(_, dim)| matches!(dim, Dim::AtMost(_))).map(|(length, _)| *length).max()
         }
+
+        /// Returns the greatest number of the newest item.
+        fn greatest(&self) -> Option<f32> {
+            let begin = self.bytes.len() - self.most_bytes();
+            let item = self.bytes.get(begin..begin + self.bytes_of(&self.item))?;
+            let numbers = item.chunks_exact(4).map(|number| f32::from_le_bytes(number.try_into().unwrap_or_default()));
+            numbers.reduce(f32::max).filter(|_| self.spec.dtype == DType::F32)
+        }
     }
 
     pub(super) fn record(
@@ -132,6 +142,7 @@ mod on_ort {
             return Err(BackendError::Unsupported(why));
         }
         let (mut longest, mut kept, mut is_kept) = (BTreeMap::new(), 0, true);
+        let mut greatest = BTreeMap::new();
         let mut lengths: Option<Vec<Vec<usize>>> = None;
         for _ in 0..items {
             for input in &mut inputs {
@@ -168,6 +179,10 @@ mod on_ort {
                     let most = longest.entry(output.spec.name.clone()).or_insert(0);
                     *most = length.max(*most);
                 }
+                if let Some(number) = output.greatest() {
+                    let most = greatest.entry(output.spec.name.clone()).or_insert(number);
+                    *most = number.max(*most);
+                }
             }
             let given: Vec<Vec<usize>> = outputs.iter().map(|output| output.item.clone()).collect();
             is_kept &= *lengths.get_or_insert_with(|| given.clone()) == given;
@@ -182,7 +197,7 @@ mod on_ort {
         }
         let is_empty = outputs.iter().any(|output| output.item.contains(&0));
         let npz = (!is_empty).then(|| write(kept, inputs.iter().chain(&outputs))).transpose()?;
-        Ok(RecordedCase { npz, longest })
+        Ok(RecordedCase { npz, longest, greatest })
     }
 
     fn write<'a>(items: usize, arrays: impl Iterator<Item = &'a Array>) -> Result<Vec<u8>, BackendError> {

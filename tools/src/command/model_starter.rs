@@ -74,6 +74,8 @@ pub(super) struct TriedModel {
     pub(super) has_case: bool,
     /// The greatest length that an output gave.
     pub(super) longest: BTreeMap<String, usize>,
+    /// The greatest number that an output gave.
+    pub(super) greatest: BTreeMap<String, f32>,
 }
 
 impl ModelStarter {
@@ -134,7 +136,7 @@ fn single(nodes: &mut Nodes, model: &Model, asked: Option<InputKind>, tried: &Tr
     let given: Vec<Given> =
         ports.iter().map(|side| Given::of(side, tried.sides, is_sound, asked)).collect::<Result<_, _>>()?;
     let layout = match (&given[..], &model.outputs[..]) {
-        ([Given::Image(_)], [output]) => output.yolo_layout(),
+        ([Given::Image(frame)], [output]) => output.yolo_layout(*frame, tried.models.get("model")),
         _ => None,
     };
     for (at, (side, given)) in std::iter::zip(&ports, &given).enumerate() {
@@ -153,7 +155,7 @@ fn single(nodes: &mut Nodes, model: &Model, asked: Option<InputKind>, tried: &Tr
     let name = nodes.infer("model", model, &inputs, request, tried);
     for output in model.outputs.iter().filter(|output| !is_state(&output.port)) {
         match layout {
-            Some(layout) => {
+            Some(ref layout) => {
                 let placed = nodes.boxes(layout, None, &format!("{name}/{}", output.port));
                 nodes.objects("boxes", &format!("boxes: {placed}"), "");
             }
@@ -265,7 +267,8 @@ mod tests {
             &first.graph,
             &["allow_narrowing: true", "max: { y: 1000 }", "no trial showed how many", "path: out/y.jsonl"],
         );
-        let trial = TriedModel { has_case: true, longest: [("y".to_string(), 700)].into() };
+        let longest = [("y".to_string(), 700)].into();
+        let trial = TriedModel { has_case: true, longest, ..TriedModel::default() };
         let models = [("model".to_string(), trial)].into();
         let after = starter(&Tried { models, ..Tried::default() }).graph;
         expect(&after, &["max: { y: 1400 }", "a trial on noise gave 700", "verify: { case: verify.npz }"]);

@@ -121,12 +121,12 @@ fn record_one(
 ) -> io::Result<()> {
     let Record { node, file, case, request } = record;
     match record_case(&folder.join(&file), &request, options) {
-        Ok(RecordedCase { npz, longest }) => {
+        Ok(RecordedCase { npz, longest, greatest }) => {
             match &npz {
                 Some(npz) => write(folder, &case, npz)?,
                 None => notes.push(format!("no case was recorded of `{file}`: its outputs are empty on noise")),
             }
-            tried.models.insert(node, TriedModel { has_case: npz.is_some(), longest });
+            tried.models.insert(node, TriedModel { has_case: npz.is_some(), longest, greatest });
         }
         Err(error) => notes.push(format!("no case was recorded of `{file}`: {error}")),
     }

@@ -22,8 +22,8 @@ const PARTS: usize = 100;
 enum Found {
     /// A map of the probability of text.
     Text,
-    /// The boxes of a YOLO model, with their layout.
-    Boxes(&'static str),
+    /// The boxes of a YOLO model.
+    Boxes,
 }
 
 /// What the second model says of a part.
@@ -93,7 +93,8 @@ pub(super) fn chain(
     };
     let placed = match found {
         Found::Text => ("quads", find_text(nodes, &detector, frame, output, &bgr, tried)),
-        Found::Boxes(layout) => {
+        Found::Boxes => {
+            let layout = &output.yolo_layout(frame, tried.models.get("detector")).unwrap_or_default();
             let scaled = nodes.scaled(frame, true, &camera);
             let pixels = nodes.pixels("pixels", detector.input, frame, "[0, 1]", &scaled);
             let name = detector.add(nodes, "detector", frame, &pixels, tried);
@@ -110,8 +111,8 @@ fn detector(model: &Model) -> Result<(ImageModel<'_>, &Output, Found), String> {
     let (Some(image), [output]) = (ImageModel::of(model), &model.outputs[..]) else {
         return Err(wrong_first(model));
     };
-    let found = match output.yolo_layout() {
-        Some(layout) => Found::Boxes(layout),
+    let found = match output.yolo_form() {
+        Some(_) => Found::Boxes,
         None if output.is_map() => Found::Text,
         None => return Err(wrong_first(model)),
     };

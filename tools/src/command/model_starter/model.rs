@@ -1,5 +1,7 @@
 //! What the file of a model says: inputs and outputs with their dims, and what they hint at.
 
+use super::TriedModel;
+use super::given::Frame;
 use limen_backends::{Binding, Inspection};
 
 /// A dim as the model declares it.
@@ -111,8 +113,24 @@ impl Output {
         self.side.as_ref().map_or(&[], Side::item)
     }
 
-    /// Returns the layout if these are the boxes of a YOLO model.
-    pub(super) fn yolo_layout(&self) -> Option<&'static str> {
+    /// Returns the config of `decode_yolo` for the boxes of a YOLO model, if these are. `tried` tells YOLOX, which gives no pixels, from
+    /// others with a box for each cell.
+    pub(super) fn yolo_layout(&self, frame: Frame, tried: Option<&TriedModel>) -> Option<String> {
+        let form = self.yolo_form()?;
+        let Frame { width, height, .. } = frame;
+        let cells: usize = [8, 16, 32].map(|cell| (width / cell) * (height / cell)).iter().sum();
+        let greatest = tried.and_then(|tried| tried.greatest.get(&self.port));
+        // The centre of some cell lies behind the middle of the image.
+        let has_pixels = greatest.is_none_or(|greatest| *greatest > width.min(height) as f32 / 2.0);
+        if form != "v5" || has_pixels || self.item().first() != Some(&Length::Fixed(cells)) {
+            return Some(form.into());
+        }
+        let size = if width == height { String::new() } else { format!(", width: {width}, height: {height}") };
+        Some(format!("yolox{size}"))
+    }
+
+    /// Returns the layout that the shape of the boxes of a YOLO model has.
+    pub(super) fn yolo_form(&self) -> Option<&'static str> {
         // Numbers of a box, and boxes.
         let is_row = |length: &Length| matches!(length, Length::Fixed(6..=300));
         let is_many = |length: &Length| matches!(length, Length::Open(_) | Length::Fixed(1000..));
@@ -273,6 +291,23 @@ mod tests {
     }
 
     #[test]
+    fn boxes_that_are_no_pixels_are_those_of_yolox() {
+        for (spec, [width, height], greatest, expected) in [
+            ("f32[1,3549,6]", [416, 416], Some(4.0), "yolox"),
+            ("f32[1,5040,85]", [640, 384], Some(4.0), "yolox, width: 640, height: 384"),
+            ("f32[1,8400,85]", [640, 640], Some(650.0), "v5"),
+            ("f32[1,8400,85]", [640, 640], None, "v5"),
+            ("f32[1,25200,85]", [640, 640], Some(4.0), "v5"),
+        ] {
+            let model = Model::of(&inspection(&[("x", "f32[n,4]")], &[("y", spec)]), "m.onnx").unwrap();
+            let frame = Frame { width, height, channels: 3, is_planar: true };
+            let greatest = greatest.map(|greatest| ("y".to_string(), greatest)).into_iter().collect();
+            let tried = TriedModel { greatest, ..TriedModel::default() };
+            assert_eq!(model.outputs[0].yolo_layout(frame, Some(&tried)).as_deref(), Some(expected), "{spec}");
+        }
+    }
+
+    #[test]
     fn the_meaning_of_an_output_follows_from_its_shape() {
         for (spec, layout, is_map, classes, steps) in [
             ("f32[n,84,anchors]", Some("v8"), false, None, None),
@@ -285,7 +320,7 @@ mod tests {
         ] {
             let model = Model::of(&inspection(&[("x", "f32[n,4]")], &[("y", spec)]), "m.onnx").unwrap();
             let y = &model.outputs[0];
-            let found = (y.yolo_layout(), y.is_map(), y.classes(), y.classes_of_steps());
+            let found = (y.yolo_form(), y.is_map(), y.classes(), y.classes_of_steps());
             assert_eq!(found, (layout, is_map, classes, steps), "{spec}");
         }
     }
