@@ -52,7 +52,11 @@ fn boxes_of_a_yolo_model_are_decoded_and_suppressed() {
     refused(&node(""), &["can have several layouts", "`layout: v5` or `layout: v10`"]);
     refused(
         &node("layout: v8, classes: 80"),
-        &["not the output of a YOLO v8 model with 80 classes", "f32[4+classes,candidates]"],
+        &["not the output of a YOLO v8 model with 80 classes", "write `layout: v10`"],
+    );
+    refused(
+        &node("layout: yolox, width: 64"),
+        &["there is no `height`", "a candidate for each cell of 8, 16 and 32 pixels"],
     );
     refused(
         &node("layout: v10, multi_label: true, max_boxes: 0, classes: 0"),
@@ -66,6 +70,10 @@ fn boxes_of_a_yolo_model_are_decoded_and_suppressed() {
     let folder = tempfile::tempdir().unwrap();
     let report = run(folder.path(), &node("layout: v10"));
     assert_eq!(report.metric("z.messages"), Some(2.0));
+    // Numbers from 0 to 1 are no pixels.
+    let report = run(folder.path(), &node("layout: v5").replace("from: s }", "from: s, on_error: skip }"));
+    assert_eq!(report.failed_calls, 2);
+    assert!(report.failures[0].text.contains("for the output of YOLOX write `layout: yolox`"), "{:?}", report.failures);
     // The coefficients of masks are no scores.
     let mut rows = rows;
     rows[5][7] = 1.7;
@@ -325,12 +333,14 @@ fn extreme_configs_are_harmless() {
     fs::write(folder.path().join("s.wav"), wav(2, 44_100, &[i16::MIN; 2_000])).unwrap();
     let most = "18446744073709551615";
     let values = ["0", "1", "65535", "4294967295", most, "-1", "1e308", ".nan", ".inf", "-.inf"];
-    for shape in ["[6]", "[1, 6]", "[300, 6]", "[6, 300]", "[1, 6, 6]", "[1, 1, 1, 1]"] {
+    for shape in ["[6]", "[1, 6]", "[84, 6]", "[6, 90]", "[1, 6, 6]", "[1, 1, 1, 1]"] {
         for node in [
             "decode_yolo, config: { layout: v5, threshold: X }",
             "decode_yolo, config: { layout: v8, threshold: X, multi_label: true, max_boxes: 1 }",
             "decode_yolo, config: { layout: v10, max_boxes: X }",
             "decode_yolo, config: { classes: X }",
+            "decode_yolo, config: { layout: yolox, threshold: X }",
+            "decode_yolo, config: { layout: yolox, width: X, height: 64 }",
             "decode_db, config: { threshold: X, box_threshold: 0 }",
             "decode_db, config: { box_threshold: X, threshold: 0 }",
             "decode_db, config: { unclip: X, max_boxes: 1000 }",
