@@ -94,8 +94,14 @@ impl OutputBounds<'_> {
         let sides = one.iter().enumerate().map(|(at, (dtype, shape))| {
             let (side, source) = self.output(at, *dtype, shape, shorter.map(|shorter| &shorter[at].1), states(at))?;
             let (port, item) = (&side.port, &side.item);
+            if states(at).is_some() && side.varies.contains(&true) {
+                let why = format!(
+                    "the state `{port}` differs in length from call to call; a state has the lengths of its input"
+                );
+                return Err(NotPrepared::state(why));
+            }
             if let Some(input) = states(at)
-                && (input.item != *item || input.elem.dtype() != *dtype || side.varies.contains(&true))
+                && (input.item != *item || input.elem.dtype() != *dtype)
             {
                 let (takes, as_what) = (&input.item, input.elem.dtype());
                 return Err(NotPrepared::state(format!(
@@ -165,7 +171,8 @@ impl OutputBounds<'_> {
                 "the state `{port}` is {dtype}{shape:?} for one item, whose dim {dim} is not its batch"
             )));
         }
-        let mut max = self.max_of(port, shape.len() - usize::from(batch_dim.is_some())).map_err(NotPrepared::max)?;
+        let rank = shape.len() - usize::from(batch_dim.is_some());
+        let mut max = self.max_of(port, rank, state).map_err(NotPrepared::max)?;
         let (mut item, mut varies, mut source) = (Vec::new(), Vec::new(), None);
         for (dim, length) in shape.iter().enumerate().filter(|(dim, _)| Some(*dim) != batch_dim) {
             let (length, is_varying) = match dim_of(dim) {
@@ -178,7 +185,9 @@ impl OutputBounds<'_> {
                     max.fixed(port, item.len(), *length).map_err(NotPrepared::max)?;
                     (*length, false)
                 }
-                Some(Length::Symbol(symbol)) if self.symbols.contains_key(symbol) && !max.is_whole() => {
+                Some(Length::Symbol(symbol))
+                    if self.symbols.contains_key(symbol) && !max.is_whole() && state.is_none() =>
+                {
                     source = source.or(Some(BoundSource::Trial));
                     (*length, true)
                 }
@@ -206,7 +215,8 @@ impl OutputBounds<'_> {
                     },
                     (None, None) => {
                         let is_shorter = |shorter: &Vec<usize>| shorter.get(dim) != Some(length);
-                        let is_varying = self.inputs_vary && shorter.is_none_or(is_shorter);
+                        // A state that was not tried has the lengths of its input.
+                        let is_varying = self.inputs_vary && shorter.map_or(state.is_none(), is_shorter);
                         source = source.or(is_varying.then_some(BoundSource::Trial));
                         (*length, is_varying)
                     }
@@ -234,8 +244,11 @@ impl OutputBounds<'_> {
     }
 
     /// Returns the greatest lengths that the config gives for an output with items of `rank` dims.
-    fn max_of(&self, port: &str, rank: usize) -> Result<MaxLengths<'_>, String> {
+    fn max_of(&self, port: &str, rank: usize, state: Option<&CallInput>) -> Result<MaxLengths<'_>, String> {
         match self.max.get(port).map(Vec::as_slice) {
+            Some(_) if state.is_some() => {
+                Err(format!("`{port}` is a state, which has the lengths of its input: leave it out of `max`"))
+            }
             None => Ok(MaxLengths::None),
             Some(lengths) if lengths.len() == rank => Ok(MaxLengths::Whole(lengths)),
             Some([length]) => Ok(MaxLengths::First(*length)),
@@ -288,7 +301,15 @@ impl OutputBounds<'_> {
             Some(input) => input.batch_dim,
             None => declared.shape.first().is_some_and(|dim| self.is_batch(dim)).then_some(0),
         };
-        let mut max = self.max_of(port, declared.shape.len() - usize::from(batch_dim.is_some()))?;
+        if let Some(input) =
+            state.filter(|input| input.item.len() + usize::from(batch_dim.is_some()) == declared.shape.len())
+        {
+            self.max_of(port, input.item.len(), state)?;
+            let mut shape = input.item.clone();
+            batch_dim.into_iter().for_each(|dim| shape.insert(dim.min(shape.len()), 1));
+            return Ok((declared.elem.dtype(), shape));
+        }
+        let mut max = self.max_of(port, declared.shape.len() - usize::from(batch_dim.is_some()), state)?;
         let mut shape = Vec::new();
         for (at, dim) in declared.shape.iter().enumerate() {
             let length = match dim {

@@ -114,6 +114,11 @@ pub(crate) fn choose(
     }
     let planned = first_that_plans(&mut verdicts, &job, &outline, &table, &measured)?;
     if let Some(plan) = planned {
+        // It was compared with, so it was called.
+        let against = config.verify.as_ref().and_then(|verify| verify.against);
+        for (_, verdict) in verdicts.iter_mut().filter(|(candidate, _)| Some(candidate.choice) == against) {
+            *verdict = RuntimeVerdict::Runs;
+        }
         let why = "the model's output is a sequence or a map, which no port carries; export it as a tensor (scikit-learn: `zipmap: False`)";
         let plan = outline.left_out.iter().fold(plan, |plan, port| plan.left_out(port, why));
         return Ok(describe(&verdicts).into_iter().chain(notes).fold(plan, InferPlan::note));
@@ -322,9 +327,17 @@ fn none_fits(verdicts: &[(Candidate<'_>, RuntimeVerdict)], config: &Config, mode
         }
         None => {
             let message = format!("no backend of this program runs `{model}`: {}", lines.join("; "));
-            errors
-                .at("backend", message)
-                .help("build this program with another backend, or export the model in another way");
+            let is_missing = |(candidate, verdict): &(Candidate<'_>, RuntimeVerdict)| {
+                candidate.choice == Choice::Ort && matches!(verdict, RuntimeVerdict::Unavailable(_))
+            };
+            let is_not_built =
+                |(_, verdict): &(Candidate<'_>, RuntimeVerdict)| matches!(verdict, RuntimeVerdict::NotBuilt(_));
+            let ways = [
+                verdicts.iter().any(is_missing).then_some("name the library of ONNX Runtime with `--onnxruntime FILE`"),
+                verdicts.iter().any(is_not_built).then_some("build this program with another backend"),
+                Some("export the model in another way"),
+            ];
+            errors.at("backend", message).help(ways.into_iter().flatten().collect::<Vec<_>>().join(", or "));
         }
     }
     errors
