@@ -80,14 +80,14 @@ fn decoding(have: &PortSpec, want: &PortSpec) -> Option<String> {
         _ => return None,
     };
     let decode = match (rows, columns) {
-        (5..=300, MANY..) => "a `decode_yolo` node".to_string(),
-        (MANY.., 6..=300) => format!("a `decode_yolo` node with `classes: {}`", columns - 5),
+        (5..=300, MANY..) => "a `decode_yolo` node",
+        (MANY.., 6..=300) => "a `decode_yolo` node with `layout: v5`, or `layout: yolox` for YOLOX,",
         _ => return None,
     };
     let is_batch = have.shape.len() == 3;
     let reshape =
         if is_batch { format!("a `reshape` node with `shape: [{rows}, {columns}]` and ") } else { String::new() };
-    (takes_boxes && have.dtype == DType::F32).then(|| reshape + &decode)
+    (takes_boxes && have.dtype == DType::F32).then(|| reshape + decode)
 }
 
 /// Returns the shape of a `reshape` that gives the elements of one spec to another, if they differ only in dims of length 1.
@@ -195,7 +195,9 @@ mod tests {
             (spec("f32[<=9,1,<=4]"), symbols(&["a", "b"]), "connect an output that gives f32[a,b]", "reshape"),
             (spec("f32[2,6]"), spec("f32[3,4]"), "`reshape` node with `shape: [3, 4]`", "transpose"),
             (spec("f32[84,8400]"), boxes.clone(), "put a `decode_yolo` node between them", "classes"),
-            (spec("f32[25200,85]"), boxes.clone(), "put a `decode_yolo` node with `classes: 80`", "reshape"),
+            (spec("f32[25200,85]"), boxes.clone(), "put a `decode_yolo` node with `layout: v5`", "reshape"),
+            // Both layouts have this shape, and the same number of classes.
+            (spec("f32[8400,85]"), boxes.clone(), "or `layout: yolox` for YOLOX, between them", "classes: "),
             (
                 spec("f32[1,84,8400]"),
                 boxes.clone(),
