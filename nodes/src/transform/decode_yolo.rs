@@ -14,6 +14,7 @@ use serde::Deserialize;
 use grid::Grid;
 use layout::Sizes;
 
+pub use grid::cells;
 pub use layout::Layout;
 
 /// Converts the output of a YOLO model, `f32[candidates,numbers]` or `f32[numbers,candidates]`, into `boxes`
@@ -27,14 +28,15 @@ pub use layout::Layout;
 /// output with a score above 1.1 is a failed call, because it has another meaning. So is an output whose centres are no pixels.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// The order of the numbers; by default the only one that the shape of the input allows. For `v5` it or `classes` is needed, because
-    /// the shape may also be that of a `v8` output with swapped dims.
+    /// The order of the numbers; by default the only one that the shape of the input allows. A `v5` output needs `layout` or `classes`,
+    /// because its shape may also be that of a `v8` output with swapped dims. With one candidate for each cell of a square image (YOLOv6
+    /// and YOLOX, 8400 for 640 × 640 pixels) it needs `layout`: `v5` and `yolox` have the same shape there.
     pub layout: Option<Layout>,
     /// The width of the model's input image in pixels, for `yolox`; by default that of a square.
     pub width: Option<usize>,
     /// The height of the model's input image in pixels, for `yolox`; by default that of a square.
     pub height: Option<usize>,
-    /// The number of classes, to decide the layout and to refuse other outputs; by default the number that the shape of the input
+    /// The number of classes, to refuse other outputs and swapped dims; it does not tell `v5` from `yolox`; by default the number that the shape of the input
     /// shows, if there are more candidates than numbers.
     pub classes: Option<usize>,
     /// Only boxes with a score above this are kept; 0.25 by default.

@@ -5,6 +5,14 @@ const STRIDES: [usize; 3] = [8, 16, 32];
 /// Cells for 32 × 32 pixels.
 const CELLS: usize = 16 + 4 + 1;
 
+/// Returns how many candidates [`Layout::Yolox`](super::Layout::Yolox) has for an input image of so many pixels: one for each cell of 8,
+/// 16 and 32 pixels. `None` if a side is no multiple of 32, or there are no cells.
+pub fn cells(width: usize, height: usize) -> Option<usize> {
+    let is_whole = width.is_multiple_of(32) && height.is_multiple_of(32);
+    let cells = (width / 32).checked_mul(height / 32)?.checked_mul(CELLS)?;
+    Some(cells).filter(|cells| is_whole && *cells > 0)
+}
+
 /// The cells of a model's input image, row by row, the smallest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Grid {
@@ -14,13 +22,11 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// Returns the cells of an image, or of a square one with so many cells; `None` if the image has another number of cells.
-    pub(super) fn of(cells: usize, size: Option<[usize; 2]>) -> Option<Grid> {
-        let side = (cells / CELLS).isqrt().saturating_mul(32);
+    /// Returns the cells of an image, or of a square one with so many candidates; `None` if the image has another number of cells.
+    pub(super) fn of(candidates: usize, size: Option<[usize; 2]>) -> Option<Grid> {
+        let side = (candidates / CELLS).isqrt().saturating_mul(32);
         let [width, height] = size.unwrap_or([side; 2]);
-        let is_whole = width % 32 == 0 && height % 32 == 0 && cells > 0;
-        let found = (width / 32).checked_mul(height / 32)?.checked_mul(CELLS)?;
-        (is_whole && found == cells).then_some(Grid { width, height })
+        (cells(width, height)? == candidates).then_some(Grid { width, height })
     }
 
     /// Returns the pixel at which a candidate's cell begins, and the pixels of the cell.
