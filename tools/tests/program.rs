@@ -355,6 +355,8 @@ fn a_starter_graph_runs() {
     for words in ["some/robot", "check some/robot", "plan some/robot"] {
         folder.run(words).expect(2, "", "`some/robot` is a folder; did you mean `some/robot/graph.yaml`?");
     }
+    let hint = Ran::from(folder.command("new").arg("my robot").output().unwrap());
+    hint.expect(0, "limen-run 'my robot/graph.yaml' --plan", "");
     // As LIMEN_ONNXRUNTIME gives it, which is set for every verb.
     folder.run("new without-model --onnxruntime none.so").expect(0, "limen-run without-model/graph.yaml", "");
 }

@@ -8,7 +8,7 @@ use super::option_values::{CpuList, ModelLimits, Shadow};
 use crate::report::gate::Gate;
 use crate::report::printed::Detail;
 use crate::terminal::log::LogFormat;
-use crate::text::escape::one_line;
+use crate::text::escape::{one_line, shell_word};
 use crate::text::paragraph::paragraph;
 use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
@@ -404,7 +404,8 @@ pub(crate) fn no_verb(word: &str) -> String {
             let mut text =
                 format!("there is no verb `{shown}`, and the path of a graph ends in .yaml or .yml or contains `/`\n");
             paragraph(&mut text, "the verbs: ", &verbs.join(", "));
-            text + &format!("`limen-run run {shown}` runs a graph file of any name")
+            let word = one_line(&shell_word(word));
+            text + &format!("`limen-run run {word}` runs a graph file of any name")
         }
     }
 }

@@ -14,7 +14,7 @@ use super::starter::{begin, begin_with_models};
 use crate::report::exit_code::REFUSED;
 use crate::terminal::log::print_error;
 use crate::terminal::stdout::Stdout;
-use crate::text::escape::one_line;
+use crate::text::escape::{one_line, shell_word};
 use crate::text::paragraph::paragraph;
 use clap::CommandFactory;
 use clap::error::ErrorKind;
@@ -149,13 +149,14 @@ fn begin_graph(
         let options = with_library(&registry, onnxruntime);
         begin_with_models(folder, models, input, registry, &Trials::default(), &options)?
     };
-    let path = path.display();
-    let mut text = format!("{path}\n\n");
+    let path = path.display().to_string();
+    let mut text = format!("{}\n\n", one_line(&path));
     for note in notes {
         paragraph(&mut text, "note: ", &note);
         text.push('\n');
     }
-    Ok(text + &format!("limen-run {path}\nlimen-run {path} --plan\n"))
+    let word = one_line(&shell_word(&path));
+    Ok(text + &format!("limen-run {word}\nlimen-run {word} --plan\n"))
 }
 
 /// The message for a first word that is neither a verb nor a graph file. clap takes it for a file, and its error
