@@ -15,7 +15,7 @@ use clap::ValueEnum;
 use given::{Given, ITEMS, items};
 use limen_backends::{Inspection, RecordRequest};
 use model::{Model, Side};
-use nodes::Nodes;
+use nodes::{Known, Nodes};
 use sample::RATE;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -110,9 +110,9 @@ impl ModelStarter {
         }
         let files: Vec<String> = models.iter().map(|model| one_line(&model.file)).collect();
         let files = files.join(" and ");
-        let mut graph = format!(
-            "# Runs {files}, as far as their files say how. `limen-run explain KIND` describes a kind of node.\n"
-        );
+        let says = if models.len() == 1 { "its file says" } else { "their files say" };
+        let mut graph =
+            format!("# Runs {files}, as far as {says} how.\n# `limen-run explain KIND` describes a kind of node.\n");
         let _ = writeln!(graph, "version: 1\ngraph: {name}\nnodes:\n{}", nodes.text.trim_end());
         let Nodes { files, records, warnings, .. } = nodes;
         Ok(ModelStarter { graph, files, records, warnings })
@@ -123,26 +123,33 @@ impl ModelStarter {
 fn single(nodes: &mut Nodes, model: &Model, asked: Option<InputKind>, tried: &Tried) -> Result<(), String> {
     let states = model.states();
     let is_state = |port: &str| states.iter().any(|(input, output)| input == port || output == port);
-    let (constant, ports): (Vec<&Side>, Vec<&Side>) =
-        model.inputs.iter().filter(|input| !is_state(&input.port)).partition(|input| input.is_sample_rate());
+    let inputs = || model.inputs.iter().filter(|input| !is_state(&input.port));
+    // A rate without another input is data.
+    let is_alone = inputs().all(Side::is_sample_rate);
+    let (constant, ports): (Vec<&Side>, Vec<&Side>) = inputs().partition(|input| input.is_sample_rate() && !is_alone);
     if let Some(asked) = asked.filter(|asked| !ports.iter().any(|side| asked.fits(side))) {
         return Err(wrong_input(model, &ports, asked));
     }
-    let is_sound = !constant.is_empty()
-        || ports.iter().any(|side| ["audio", "sound", "wav", "speech"].iter().any(|word| side.port.contains(word)));
+    let has_rate = !constant.is_empty();
+    let sounds = sounds(&ports, asked, has_rate, !states.is_empty());
 
     let mut inputs = Vec::new();
     let mut request = RecordRequest { items: ITEMS, states: states.clone(), ..RecordRequest::default() };
-    let given: Vec<Given> =
-        ports.iter().map(|side| Given::of(side, tried.sides, is_sound, asked)).collect::<Result<_, _>>()?;
+    let given: Vec<Given> = std::iter::zip(&ports, sounds)
+        .map(|(side, is_sound)| Given::of(side, tried.sides, is_sound, asked))
+        .collect::<Result<_, _>>()?;
     let layout = match (&given[..], &model.outputs[..]) {
-        ([Given::Image(frame)], [output]) => output.yolo_layout(*frame, tried.models.get("model")),
+        ([Given::Image(frame)], [output]) => {
+            output.yolo_form().map(|form| output.yolo_layout(form, *frame, tried.models.get("model")))
+        }
         _ => None,
     };
+    // Arrays of one length, so that no message is left alone.
+    request.items = given.iter().map(|given| items(&given.shape())).fold(ITEMS, usize::min);
+    let known = Known { asked, has_rate, items: request.items };
     for (at, (side, given)) in std::iter::zip(&ports, &given).enumerate() {
-        request.items = request.items.min(items(&given.shape()));
         request.shapes.insert(side.port.clone(), given.shape());
-        let from = nodes.source(side, given, layout.is_some(), asked);
+        let from = nodes.source(side, given, layout.is_some(), known);
         // A state belongs to the messages of one input.
         let is_stream = at == 0 && !states.is_empty() && ports.len() > 1;
         let from = if is_stream { format!("{{ from: {from}, stream: true }}") } else { from };
@@ -163,6 +170,20 @@ fn single(nodes: &mut Nodes, model: &Model, asked: Option<InputKind>, tried: &Tr
         }
     }
     Ok(())
+}
+
+/// Returns which of the inputs are recordings.
+fn sounds(ports: &[&Side], asked: Option<InputKind>, has_rate: bool, has_state: bool) -> Vec<bool> {
+    let is_asked = asked == Some(InputKind::Wav);
+    let is_sound = |side: &&Side| {
+        let is_input = has_state && (side.port == "input" || side.port.starts_with("input_"));
+        InputKind::Wav.fits(side) && (side.says_sound() || side.may_be_sound() && (has_rate || is_input))
+    };
+    let sounds: Vec<bool> = ports.iter().map(is_sound).collect();
+    match asked {
+        Some(InputKind::Wav) | None if sounds.contains(&true) => sounds,
+        _ => ports.iter().map(|side| is_asked && InputKind::Wav.fits(side)).collect(),
+    }
 }
 
 /// Says which values of `--input` there are for a model.
@@ -203,8 +224,13 @@ mod tests {
     }
 
     fn expect(graph: &str, parts: &[&str]) {
+        // Long comments are broken into lines.
+        let joined = graph.replace("\n    # ", " ");
         for part in parts {
-            assert!(graph.contains(part), "{part}:\n{graph}");
+            assert!(graph.contains(part) || joined.contains(part), "{part}:\n{graph}");
+        }
+        for line in graph.lines().filter(|line| line.contains('#')) {
+            assert!(line.chars().count() <= 80, "{line}");
         }
         limen::Spec::from_text(graph, "graph.yaml").unwrap();
     }
@@ -212,7 +238,7 @@ mod tests {
     #[test]
     fn the_nodes_follow_from_types_shapes_and_names() {
         let image = ("images", "f32[batch,3,height,width]");
-        let cases: [(Sides<'_>, Sides<'_>, Option<InputKind>, &[&str]); 13] = [
+        let cases: [(Sides<'_>, Sides<'_>, Option<InputKind>, &[&str]); 26] = [
             (&[image], &[("scores", "f32[batch,1000]")], None, &["kind: image_files", "layout: chw", "out/scores.npy"]),
             (&[image], &[("label", "i32[batch]")], Some(InputKind::Camera), &["kind: synthetic", "out/label.csv"]),
             (&[("x", "f32[n,1,28,28]")], &[("y", "f32[n,9]")], Some(InputKind::Camera), &["height: 480, channels: 1,"]),
@@ -246,6 +272,66 @@ mod tests {
                 &[("y", "f32[n,4]"), ("h_out", "f32[1,n,8]")],
                 None,
                 &["a: { from: a_array, stream: true }", "b: b_array", "input: h_in, output: h_out"],
+            ),
+            // Names say what is no image and no recording.
+            (
+                &[("degraded_audio", "f32[n,1,frames,257]"), ("rater_embed", "f32[n,64]")],
+                &[("y", "f32[]")],
+                None,
+                &["path: degraded_audio.npy", "a guess from the names", "rater_embed: rater_embed_array"],
+            ),
+            (
+                &[("input", "f32[n,3,frames,160]"), ("h0", "f32[4,1,64]")],
+                &[("y", "f32[n]")],
+                None,
+                &["path: input.npy", "it has the shape of an image (`--input images`)", "path: h0.npy"],
+            ),
+            (
+                &[("degraded_audio", "f32[n,1,frames,257]")],
+                &[("y", "f32[n]")],
+                Some(InputKind::Images),
+                &["kind: image_files", "width: 257, height: 320"],
+            ),
+            (&[("x", "f32[n,76,32,1]")], &[("y", "f32[n]")], None, &["image_files", "a guess from the shape, which"]),
+            // A recording by its name, by a sample rate, or beside a state.
+            (&[("waveform", "f32[n,1,t]")], &[("y", "f32[n]")], None, &["frames: 512", "shape: [1, 512]", "guesses: "]),
+            (
+                &[("input", "f32[n,t]"), ("state", "f32[2,n,128]")],
+                &[("output", "f32[n,1]"), ("staten", "f32[a,n,c]")],
+                None,
+                &["kind: wav", "guesses: `frames`, `sample_rate`, that it is sound (else `--input npy`)"],
+            ),
+            (
+                &[("input", "f32[n,40]"), ("state", "f32[2,n,128]")],
+                &[("output", "f32[n,1]"), ("staten", "f32[2,n,128]")],
+                None,
+                &["path: input.npy"],
+            ),
+            (
+                &[("x", "f32[n,43844,1]")],
+                &[("y", "f32[n]")],
+                None,
+                &["path: x.npy", "if it is sound, `--input wav` reads"],
+            ),
+            (
+                &[("x", "f32[n,43844,1]")],
+                &[("y", "f32[n]")],
+                Some(InputKind::Wav),
+                &["frames: 43844", "shape: [43844, 1]", "guesses: `sample_rate`; `context: N`"],
+            ),
+            (
+                &[("x", "f32[n,t]"), ("rater_embed", "f32[n,64]"), ("sr", "i32[]")],
+                &[("y", "f32[n]")],
+                None,
+                &["x: samples, rater_embed: rater_embed_array", "a recording; guesses: `frames`; `context"],
+            ),
+            (&[("sr", "i32[]")], &[("y", "f32[]")], None, &["path: sr.npy"]),
+            (&[image], &[("y", "f32[n]")], None, &["`filter: linear` as OpenCV does; the size is a guess"]),
+            (
+                &[("images", "f32[n,3,640,640]")],
+                &[("y", "f32[1,8400,85]")],
+                None,
+                &["layout: v5", "the other possibility is `layout: yolox`"],
             ),
         ];
         for (inputs, outputs, asked, expected) in cases {
@@ -368,6 +454,7 @@ mod tests {
             (&[("x", "f32[n,4]")], Images, "`x` f32[?,4]: leave it out, or write `wav` or `npy`"),
             (&[("x", "i32[n,4]")], Wav, "`x` i32[?,4]: leave it out, or write `npy`"),
             (&[("x", "f32[n,40,t]")], Wav, "`x` f32[?,40,?]: leave it out, or write `npy`"),
+            (&[("sr", "i32[]")], Wav, "`sr` i32[]: leave it out, or write `npy`"),
         ] {
             let outputs = &[("output", "f32[n,1]"), ("staten", "f32[2,n,128]")];
             let error = starter(&[(inputs, outputs)], Some(asked)).unwrap_err();
@@ -376,6 +463,20 @@ mod tests {
         // One that fits is enough.
         let both = &[("x", "f32[n,3,h,w]"), ("goal", "f32[n,4]")];
         assert!(starter(&[(both, &[("y", "f32[n,4]")])], Some(Camera)).is_ok());
+    }
+
+    #[test]
+    fn arrays_have_the_size_of_images_and_one_length() {
+        let shapes = |inputs: Sides<'_>, asked| {
+            let starter = starter(&[(inputs, &[("y", "f32[n]")])], asked).unwrap();
+            let lengths: Vec<usize> = starter.files.iter().map(|(_, bytes)| bytes.len() / 4).collect();
+            (starter.records[0].request.shapes.clone(), starter.records[0].request.items, lengths)
+        };
+        let (of_images, items, lengths) = shapes(&[("x", "f32[n,3,h,w]")], Some(InputKind::Npy));
+        assert_eq!(of_images["x"], [3, 320, 320]);
+        assert_eq!(lengths[0] / (3 * 320 * 320), items);
+        let (_, items, lengths) = shapes(&[("a", "f32[n,901,257]"), ("b", "f32[n,64]")], None);
+        assert!(items < ITEMS && lengths[0] / (901 * 257) == items && (lengths[1] - 32) / 64 == items, "{lengths:?}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A graph for two models: the first finds parts of an image, the second reads each.
 
 use super::given::Frame;
-use super::model::{Model, Output, Side};
+use super::model::{Form, Model, Output, Side};
 use super::nodes::Nodes;
 use super::{InputKind, Tried};
 use limen_backends::RecordRequest;
@@ -23,7 +23,7 @@ enum Found {
     /// A map of the probability of text.
     Text,
     /// The boxes of a YOLO model.
-    Boxes,
+    Boxes(Form),
 }
 
 /// What the second model says of a part.
@@ -82,7 +82,7 @@ pub(super) fn chain(
     let line = if matches!(read, Read::Text(_)) { LINE } else { PART };
     let Some(part) = Frame::of(reader.input, line) else { return Err(wrong_second(second)) };
 
-    let camera = nodes.images(asked, frame.channels);
+    let camera = nodes.images(asked, frame.channels, "");
     let is_text = matches!((found, read), (Found::Text, _) | (_, Read::Text(_)));
     // Models that read text are trained on images as OpenCV reads them.
     let bgr = if is_text && frame.channels == 3 {
@@ -93,8 +93,8 @@ pub(super) fn chain(
     };
     let placed = match found {
         Found::Text => ("quads", find_text(nodes, &detector, frame, output, &bgr, tried)),
-        Found::Boxes => {
-            let layout = &output.yolo_layout(frame, tried.models.get("detector")).unwrap_or_default();
+        Found::Boxes(form) => {
+            let layout = &output.yolo_layout(form, frame, tried.models.get("detector"));
             let scaled = nodes.scaled(frame, true, &camera);
             let pixels = nodes.pixels("pixels", detector.input, frame, "[0, 1]", &scaled);
             let name = detector.add(nodes, "detector", frame, &pixels, tried);
@@ -112,7 +112,7 @@ fn detector(model: &Model) -> Result<(ImageModel<'_>, &Output, Found), String> {
         return Err(wrong_first(model));
     };
     let found = match output.yolo_form() {
-        Some(_) => Found::Boxes,
+        Some(form) => Found::Boxes(form),
         None if output.is_map() => Found::Text,
         None => return Err(wrong_first(model)),
     };

@@ -17,8 +17,8 @@ const BYTES: usize = 4 << 20;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Given {
     Image(Frame),
-    /// Samples of a message.
-    Sound(usize),
+    /// The shape of the samples of a message.
+    Sound(Vec<usize>),
     Array(Vec<usize>),
 }
 
@@ -30,17 +30,20 @@ pub(super) struct Frame {
     pub(super) channels: usize,
     /// Whether the channels come first.
     pub(super) is_planar: bool,
+    /// Whether the model leaves the size open.
+    pub(super) is_open: bool,
 }
 
 impl Frame {
     /// Returns the size for an input that can be an image, with `high` and `wide` where it leaves the size open.
     pub(super) fn of(side: &Side, [high, wide]: [usize; 2]) -> Option<Frame> {
         let ([height, width, channels], is_planar) = side.image_dims()?;
-        Some(Frame { height: height.or(high), width: width.or(wide), channels: channels.or(3), is_planar })
+        let is_open = [height, width].iter().any(|length| matches!(length, Length::Open(_)));
+        Some(Frame { height: height.or(high), width: width.or(wide), channels: channels.or(3), is_planar, is_open })
     }
 
     pub(super) fn shape(&self) -> Vec<usize> {
-        let Frame { height, width, channels, is_planar } = *self;
+        let Frame { height, width, channels, is_planar, .. } = *self;
         if is_planar { vec![channels, height, width] } else { vec![height, width, channels] }
     }
 }
@@ -50,7 +53,7 @@ impl InputKind {
     pub(super) fn fits(self, side: &Side) -> bool {
         match self {
             InputKind::Images | InputKind::Camera => side.image_dims().is_some(),
-            InputKind::Wav => side.dtype == "f32" && side.item().len() == 1,
+            InputKind::Wav => side.is_row(),
             InputKind::Npy => true,
         }
     }
@@ -65,17 +68,19 @@ impl Given {
         is_sound: bool,
         asked: Option<InputKind>,
     ) -> Result<Given, String> {
-        let may_be = |kinds: &[InputKind]| asked.is_none_or(|asked| kinds.contains(&asked));
-        let is_sound = (is_sound || asked.is_some()) && may_be(&[InputKind::Wav]) && InputKind::Wav.fits(side);
-        let frame = Frame::of(side, sides).filter(|_| may_be(&[InputKind::Images, InputKind::Camera]));
-        let given = match (frame, side.item()) {
-            (Some(frame), _) => Given::Image(frame),
-            (None, [samples]) if is_sound => Given::Sound(samples.or(SAMPLES)),
-            (None, item) => {
-                let is_long =
-                    side.dtype == "f32" && item.iter().filter(|dim| matches!(dim, Length::Open(_))).count() == 1;
-                let open = if is_long { SAMPLES } else { TOKENS };
-                Given::Array(item.iter().map(|length| length.or(open)).collect())
+        let lengths = |open: usize| side.item().iter().map(|length| length.or(open)).collect();
+        let frame = Frame::of(side, sides).filter(|_| asked.is_some() || !side.says_no_image());
+        let given = match (frame, asked) {
+            _ if is_sound => Given::Sound(lengths(SAMPLES)),
+            // An array for images has the size in which the model is tried.
+            (Some(frame), Some(InputKind::Npy | InputKind::Wav)) if !side.says_no_image() => {
+                Given::Array(frame.shape())
+            }
+            (Some(frame), None | Some(InputKind::Images | InputKind::Camera)) => Given::Image(frame),
+            _ => {
+                let open = side.item().iter().filter(|dim| matches!(dim, Length::Open(_))).count();
+                let is_long = side.dtype == "f32" && open == 1;
+                Given::Array(lengths(if is_long { SAMPLES } else { TOKENS }))
             }
         };
         let shape = given.shape();
@@ -88,8 +93,7 @@ impl Given {
     pub(super) fn shape(&self) -> Vec<usize> {
         match self {
             Given::Image(frame) => frame.shape(),
-            Given::Sound(samples) => vec![*samples],
-            Given::Array(shape) => shape.clone(),
+            Given::Sound(shape) | Given::Array(shape) => shape.clone(),
         }
     }
 }

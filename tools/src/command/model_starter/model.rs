@@ -3,6 +3,18 @@
 use super::TriedModel;
 use super::given::Frame;
 use limen_backends::{Binding, Inspection};
+use limen_nodes::transform::decode_yolo;
+
+/// Words in the names of inputs, and of their dims.
+const IMAGE_WORDS: [&str; 5] = ["image", "img", "pixel", "picture", "photo"];
+const SOUND_WORDS: [&str; 6] = ["audio", "sound", "wav", "speech", "voice", "pcm"];
+const FEATURE_WORDS: [&str; 7] = ["spec", "mel", "mfcc", "embed", "feat", "fbank", "stft"];
+const SEQUENCE_WORDS: [&str; 6] = ["frame", "time", "seq", "step", "sample", "token"];
+
+fn has_word(name: &str, words: &[&str]) -> bool {
+    let name = name.to_ascii_lowercase();
+    words.iter().any(|word| name.contains(word))
+}
 
 /// A dim as the model declares it.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +50,24 @@ pub(super) struct Output {
     pub(super) side: Option<Side>,
     /// Whether its lengths depend on values, as behind `NonZero`.
     pub(super) depends_on_values: bool,
+}
+
+/// The shape of the boxes of a YOLO model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// A row for each candidate.
+    Rows,
+    /// A column for each candidate.
+    Columns,
+}
+
+/// How `decode_yolo` reads the boxes of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct YoloLayout {
+    /// The layout as written in its config.
+    pub(super) config: String,
+    /// Where the layout is known from.
+    pub(super) about: String,
 }
 
 /// A declared input or output.
@@ -113,30 +143,44 @@ impl Output {
         self.side.as_ref().map_or(&[], Side::item)
     }
 
-    /// Returns the config of `decode_yolo` for the boxes of a YOLO model, if these are. `tried` tells YOLOX, which gives no pixels, from
-    /// others with a box for each cell.
-    pub(super) fn yolo_layout(&self, frame: Frame, tried: Option<&TriedModel>) -> Option<String> {
-        let form = self.yolo_form()?;
+    /// Returns how to read the boxes of a YOLO model in this form. `tried` tells YOLOX, which gives no pixels, from others with a box for
+    /// each cell.
+    pub(super) fn yolo_layout(&self, form: Form, frame: Frame, tried: Option<&TriedModel>) -> YoloLayout {
         let Frame { width, height, .. } = frame;
-        let cells: usize = [8, 16, 32].map(|cell| (width / cell) * (height / cell)).iter().sum();
-        let greatest = tried.and_then(|tried| tried.greatest.get(&self.port));
-        // The centre of some cell lies behind the middle of the image.
-        let has_pixels = greatest.is_none_or(|greatest| *greatest > width.min(height) as f32 / 2.0);
-        if form != "v5" || has_pixels || self.item().first() != Some(&Length::Fixed(cells)) {
-            return Some(form.into());
-        }
+        let cells = decode_yolo::cells(width, height).map(Length::Fixed);
+        let may_be_yolox = form == Form::Rows && cells.is_some_and(|cells| self.item().first() == Some(&cells));
         let size = if width == height { String::new() } else { format!(", width: {width}, height: {height}") };
-        Some(format!("yolox{size}"))
+        let yolox = format!("yolox{size}");
+        let other = match form {
+            Form::Rows => "v5",
+            Form::Columns => "v8",
+        };
+        let greatest = tried.and_then(|tried| tried.greatest.get(&self.port)).filter(|_| may_be_yolox);
+        let (config, about) = match greatest {
+            // The centre of some cell lies behind the middle of the image.
+            Some(greatest) if *greatest <= width.min(height) as f32 / 2.0 => {
+                (yolox, format!("by a trial: its greatest number, {greatest:.1}, is too small for a pixel"))
+            }
+            Some(greatest) => (
+                other.into(),
+                format!("by a trial: its greatest number, {greatest:.1}, can be a pixel, which `yolox` does not give"),
+            ),
+            None if may_be_yolox => {
+                (other.into(), format!("a guess from the shape; the other possibility is `layout: {yolox}`"))
+            }
+            None => (other.into(), "the layout is a guess from the shape".into()),
+        };
+        YoloLayout { config, about }
     }
 
-    /// Returns the layout that the shape of the boxes of a YOLO model has.
-    pub(super) fn yolo_form(&self) -> Option<&'static str> {
+    /// Returns the form of the boxes of a YOLO model, if it has their shape.
+    pub(super) fn yolo_form(&self) -> Option<Form> {
         // Numbers of a box, and boxes.
         let is_row = |length: &Length| matches!(length, Length::Fixed(6..=300));
         let is_many = |length: &Length| matches!(length, Length::Open(_) | Length::Fixed(1000..));
         match self.item() {
-            [row, many] if is_row(row) && is_many(many) => Some("v8"),
-            [many, row] if is_row(row) && is_many(many) => Some("v5"),
+            [row, many] if is_row(row) && is_many(many) => Some(Form::Columns),
+            [many, row] if is_row(row) && is_many(many) => Some(Form::Rows),
             _ => None,
         }
     }
@@ -212,6 +256,40 @@ impl Side {
             [h, w, c] if channels(c) => Some(([h, w, c], false)),
             _ => None,
         }
+    }
+
+    /// Whether its name says that it is an image.
+    pub(super) fn says_image(&self) -> bool {
+        has_word(&self.port, &IMAGE_WORDS)
+    }
+
+    /// Whether its name says that it is a recording, or the name of a dim that it has samples.
+    pub(super) fn says_sound(&self) -> bool {
+        let is_named = has_word(&self.port, &SOUND_WORDS) || self.has_dim(&["sample", "audio"]);
+        is_named && !has_word(&self.port, &FEATURE_WORDS)
+    }
+
+    /// Whether names say that it is no image, even if it has the shape of one: sound, features, or a sequence.
+    pub(super) fn says_no_image(&self) -> bool {
+        let is_named = has_word(&self.port, &SOUND_WORDS) || has_word(&self.port, &FEATURE_WORDS);
+        (is_named || self.has_dim(&SEQUENCE_WORDS)) && !self.says_image()
+    }
+
+    /// Whether it can be a recording with at least 10 ms in an item, as far as its shape says.
+    pub(super) fn may_be_sound(&self) -> bool {
+        let is_long = |dim: &Length| matches!(dim, Length::Open(_) | Length::Fixed(160..));
+        self.is_row() && self.item().iter().any(is_long) && !has_word(&self.port, &FEATURE_WORDS)
+    }
+
+    /// Whether its items are numbers in a row: at most one length is not 1.
+    pub(super) fn is_row(&self) -> bool {
+        let item = self.item();
+        self.dtype == "f32" && !item.is_empty() && item.iter().filter(|dim| **dim != Length::Fixed(1)).count() <= 1
+    }
+
+    /// Whether the name of an open dim of an item has one of these words.
+    fn has_dim(&self, words: &[&str]) -> bool {
+        self.item().iter().any(|dim| matches!(dim, Length::Open(name) if has_word(name, words)))
     }
 
     /// Whether it is a number of samples per second.
@@ -292,26 +370,57 @@ mod tests {
 
     #[test]
     fn boxes_that_are_no_pixels_are_those_of_yolox() {
-        for (spec, [width, height], greatest, expected) in [
-            ("f32[1,3549,6]", [416, 416], Some(4.0), "yolox"),
-            ("f32[1,5040,85]", [640, 384], Some(4.0), "yolox, width: 640, height: 384"),
-            ("f32[1,8400,85]", [640, 640], Some(650.0), "v5"),
-            ("f32[1,8400,85]", [640, 640], None, "v5"),
-            ("f32[1,25200,85]", [640, 640], Some(4.0), "v5"),
+        let guess = "the layout is a guess from the shape";
+        for (spec, [width, height], greatest, expected, about) in [
+            ("f32[1,3549,6]", [416, 416], Some(4.0), "yolox", "by a trial: its greatest number, 4.0, is too small"),
+            ("f32[1,5040,85]", [640, 384], Some(4.0), "yolox, width: 640, height: 384", "by a trial"),
+            ("f32[1,8400,85]", [640, 640], Some(650.0), "v5", "by a trial: its greatest number, 650.0, can be a pixel"),
+            ("f32[1,8400,85]", [640, 640], None, "v5", "the other possibility is `layout: yolox`"),
+            ("f32[1,5040,85]", [640, 384], None, "v5", "is `layout: yolox, width: 640, height: 384`"),
+            ("f32[1,25200,85]", [640, 640], Some(4.0), "v5", guess),
+            ("f32[1,84,8400]", [640, 640], Some(4.0), "v8", guess),
+            // As many cells, but no multiples of 32.
+            ("f32[1,8400,85]", [650, 650], Some(4.0), "v5", guess),
         ] {
             let model = Model::of(&inspection(&[("x", "f32[n,4]")], &[("y", spec)]), "m.onnx").unwrap();
-            let frame = Frame { width, height, channels: 3, is_planar: true };
+            let frame = Frame { width, height, channels: 3, is_planar: true, is_open: false };
             let greatest = greatest.map(|greatest| ("y".to_string(), greatest)).into_iter().collect();
             let tried = TriedModel { greatest, ..TriedModel::default() };
-            assert_eq!(model.outputs[0].yolo_layout(frame, Some(&tried)).as_deref(), Some(expected), "{spec}");
+            let y = &model.outputs[0];
+            let layout = y.yolo_layout(y.yolo_form().unwrap(), frame, Some(&tried));
+            assert_eq!(layout.config, expected, "{spec}");
+            assert!(layout.about.contains(about), "{spec}: {}", layout.about);
+        }
+    }
+
+    #[test]
+    fn names_say_what_an_input_is_no_image_of() {
+        for (port, spec, no_image, sound, may_be_sound) in [
+            ("degraded_audio", "f32[n,1,frames,257]", true, true, false),
+            ("input", "f32[n,3,frames,160]", true, false, false),
+            ("mel_window", "f32[n,1,80,40]", true, false, false),
+            ("audio_embed", "f32[n,512]", true, false, false),
+            ("rater_embed", "f32[n,64]", true, false, false),
+            ("waveform", "f32[n,1,t]", true, true, true),
+            ("input", "f32[n,samples]", true, true, true),
+            ("input", "f32[n,43844,1]", false, false, true),
+            ("input", "f32[n,4]", false, false, false),
+            ("x", "f32[n,3,h,w]", false, false, false),
+            ("images", "f32[frames,3,h,w]", false, false, false),
+            ("image_features", "f32[n,1,h,w]", false, false, false),
+        ] {
+            let model = Model::of(&inspection(&[(port, spec)], &[("y", "f32[n,4]")]), "m.onnx").unwrap();
+            let x = &model.inputs[0];
+            let found = (x.says_no_image(), x.says_sound(), x.may_be_sound());
+            assert_eq!(found, (no_image, sound, may_be_sound), "{port} {spec}");
         }
     }
 
     #[test]
     fn the_meaning_of_an_output_follows_from_its_shape() {
         for (spec, layout, is_map, classes, steps) in [
-            ("f32[n,84,anchors]", Some("v8"), false, None, None),
-            ("f32[1,25200,85]", Some("v5"), false, None, Some(85)),
+            ("f32[n,84,anchors]", Some(Form::Columns), false, None, None),
+            ("f32[1,25200,85]", Some(Form::Rows), false, None, Some(85)),
             ("f32[a,1,b,c]", None, true, None, None),
             ("f32[a,1,32,32]", None, false, None, None),
             ("f32[n,10]", None, false, Some(10), None),

@@ -2,8 +2,9 @@
 
 use super::bound::Bound;
 use super::given::{Frame, Given};
-use super::model::{Model, Output, Side};
+use super::model::{Length, Model, Output, Side, YoloLayout};
 use super::{InputKind, Record, Tried, sample};
+use crate::text::paragraph::{WIDTH, width, wrapped};
 use limen_backends::RecordRequest;
 use std::fmt::Write;
 
@@ -28,9 +29,11 @@ impl Nodes {
         let numbered = (2..).map(|n| format!("{name}_{n}"));
         let name = std::iter::once(name.to_string()).chain(numbered).find(is_free).unwrap_or_default();
         let begin = format!("  {name}:");
+        let line = format!("{begin:<31} # {about}");
         let _ = match about {
             "" => writeln!(self.text, "{begin}"),
-            about => writeln!(self.text, "{begin:<31} # {about}"),
+            _ if width(&line) <= WIDTH => writeln!(self.text, "{line}"),
+            about => write!(self.text, "{begin}\n{}", comment(about)),
         };
         let _ = writeln!(self.text, "    kind: {kind}");
         if !config.is_empty() {
@@ -43,33 +46,43 @@ impl Nodes {
     }
 
     /// Adds the nodes before an input of a model, and returns the output to connect.
-    pub(super) fn source(&mut self, side: &Side, given: &Given, is_framed: bool, asked: Option<InputKind>) -> String {
+    pub(super) fn source(&mut self, side: &Side, given: &Given, is_framed: bool, known: Known) -> String {
+        let Known { asked, items, .. } = known;
         match given {
             Given::Image(frame) => {
-                let image = self.images(asked, frame.channels);
+                let is_guess = asked.is_none() && frame.channels == 1 && !side.says_image();
+                let about =
+                    if is_guess { "; a guess from the shape, which features may have too (`--input npy`)" } else { "" };
+                let image = self.images(asked, frame.channels, about);
                 let scaled = self.scaled(*frame, is_framed, &image);
                 self.pixels("pixels", side, *frame, "[0, 1]", &scaled)
             }
-            Given::Sound(samples) => {
+            Given::Sound(shape) => {
                 self.files.push(("sound.wav".into(), sample::tone()));
+                let samples: usize = shape.iter().product();
                 let config =
                     format!("path: sound.wav, frames: {samples}, sample_rate: 16kHz, channels: mono, tail: pad");
-                let about = "a recording; `context: N` repeats the last N samples of the message before";
-                let sound = self.add("sound", about, "wav", &config, "");
-                self.add("samples", "", "reshape", "shape: [-1]", &format!("from: {sound}"))
+                let sound = self.add("sound", &about_sound(side, known), "wav", &config, "");
+                let shape = if shape.len() == 1 { "[-1]".into() } else { format!("{shape:?}") };
+                self.add("samples", "", "reshape", &format!("shape: {shape}"), &format!("from: {sound}"))
             }
             Given::Array(shape) => {
                 let path = format!("{}.npy", side.port);
-                let about = "one item of the array per message";
-                let name = self.add(&node_name(&side.port, "array"), about, "npy", &format!("path: {path}"), "");
-                self.files.push((path, sample::array(&side.dtype, shape)));
+                let name = self.add(
+                    &node_name(&side.port, "array"),
+                    &format!("one item of the array per message{}", about_array(side, asked)),
+                    "npy",
+                    &format!("path: {path}"),
+                    "",
+                );
+                self.files.push((path, sample::array(&side.dtype, items, shape)));
                 name
             }
         }
     }
 
-    /// Adds a source of images, and returns its output.
-    pub(super) fn images(&mut self, asked: Option<InputKind>, channels: usize) -> String {
+    /// Adds a source of images, and returns its output. `about` is added to its comment.
+    pub(super) fn images(&mut self, asked: Option<InputKind>, channels: usize, about: &str) -> String {
         let name = if asked == Some(InputKind::Camera) {
             let config = format!("pattern: ramp, width: 640, height: 480, channels: {channels}, rate: 30Hz, count: 90");
             self.add("camera", "generated images: there is no kind for cameras yet", "synthetic", &config, "")
@@ -79,16 +92,23 @@ impl Nodes {
                 self.files.push(("images/sample.png".into(), sample::IMAGE.to_vec()));
             }
             let config = format!("path: \"images/*\", channels: {channels}");
-            self.add("camera", "the files of `images`, of any size", "image_files", &config, "")
+            self.add("camera", &format!("the files of `images`, of any size{about}"), "image_files", &config, "")
         };
         format!("{name}/image")
     }
 
     /// Adds what scales images, into a frame or without keeping their aspect ratio, and returns its output.
-    pub(super) fn scaled(&mut self, Frame { width, height, .. }: Frame, is_framed: bool, image: &str) -> String {
-        let (kind, output) = if is_framed { ("letterbox", "/image") } else { ("resize", "") };
+    pub(super) fn scaled(&mut self, frame: Frame, is_framed: bool, image: &str) -> String {
+        let Frame { width, height, is_open, .. } = frame;
+        let (kind, output, filter) = if is_framed {
+            ("letterbox", "/image", None)
+        } else {
+            ("resize", "", Some("scales as Pillow does; `filter: linear` as OpenCV does"))
+        };
+        let size = is_open.then_some("the size is a guess: the model takes others");
+        let about: Vec<&str> = filter.into_iter().chain(size).collect();
         let config = format!("width: {width}, height: {height}");
-        self.add("scaled", "", kind, &config, &format!("from: {image}")) + output
+        self.add("scaled", &about.join("; "), kind, &config, &format!("from: {image}")) + output
     }
 
     /// Adds what makes an image of the right size the input of a model, and returns the output to connect.
@@ -157,7 +177,7 @@ impl Nodes {
         let name = self.add(name, about, "infer", &config, &format!("inputs: {{ {} }}", inputs.join(", ")));
         // The notes are long: they stand in lines of their own.
         if let Some(at) = self.text.rfind("    config: ") {
-            let notes: String = notes.iter().map(|note| format!("    # {note}\n")).collect();
+            let notes: String = notes.iter().map(|note| comment(note)).collect();
             self.text.insert_str(at, &notes);
         }
         self.records.push(Record { node: name.clone(), file: model.file.clone(), case, request });
@@ -165,10 +185,9 @@ impl Nodes {
     }
 
     /// Adds the nodes that take the output of a YOLO model for boxes in pixels of the image, and returns the last.
-    pub(super) fn boxes(&mut self, layout: &str, most: Option<usize>, from: &str) -> String {
-        let about = "the layout is a guess from the shape";
-        let config = format!("layout: {layout}, threshold: 0.25");
-        let decoded = self.add("decoded", about, "decode_yolo", &config, &format!("from: {from}"));
+    pub(super) fn boxes(&mut self, layout: &YoloLayout, most: Option<usize>, from: &str) -> String {
+        let config = format!("layout: {}, threshold: 0.25", layout.config);
+        let decoded = self.add("decoded", &layout.about, "decode_yolo", &config, &format!("from: {from}"));
         let most = most.map_or(String::new(), |most| format!(", max_boxes: {most}"));
         let boxes = self.add("boxes", "", "nms", &format!("iou: 0.45{most}"), &format!("from: {decoded}"));
         self.unletterbox("boxes", &boxes)
@@ -201,6 +220,47 @@ impl Nodes {
         let config = format!("path: out/{port}.{kind}");
         self.add(&node_name(port, "file"), "", kind, &config, &format!("from: {node}/{port}"));
     }
+}
+
+/// What is known of all inputs of a model.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known {
+    pub(super) asked: Option<InputKind>,
+    /// Whether the model takes the sample rate as an input.
+    pub(super) has_rate: bool,
+    /// Items of the arrays.
+    pub(super) items: usize,
+}
+
+/// Returns the comment at a recording: what of it is a guess.
+fn about_sound(side: &Side, Known { asked, has_rate, .. }: Known) -> String {
+    let is_open = side.item().iter().any(|dim| matches!(dim, Length::Open(_)));
+    let guesses = [
+        (is_open, "`frames`"),
+        (!has_rate, "`sample_rate`"),
+        (asked.is_none() && !has_rate, "that it is sound (else `--input npy`)"),
+    ];
+    let guesses: Vec<&str> = guesses.iter().filter(|(is_guess, _)| *is_guess).map(|(_, guess)| *guess).collect();
+    let guesses = if guesses.is_empty() { String::new() } else { format!("; guesses: {}", guesses.join(", ")) };
+    format!("a recording{guesses}; `context: N` repeats the last N samples of the message before")
+}
+
+/// Returns what a comment at an array says of other data that the input may be.
+fn about_array(side: &Side, asked: Option<InputKind>) -> &'static str {
+    if asked.is_some() {
+        ""
+    } else if side.image_dims().is_some() {
+        "; a guess from the names: it has the shape of an image (`--input images`)"
+    } else if side.may_be_sound() {
+        "; if it is sound, `--input wav` reads a recording"
+    } else {
+        ""
+    }
+}
+
+/// Returns a text as lines of a comment in a node.
+fn comment(text: &str) -> String {
+    wrapped(text, WIDTH - 6).lines().map(|line| format!("    # {line}\n")).collect()
 }
 
 /// Returns a text as YAML reads it: quoted unless it is plain.

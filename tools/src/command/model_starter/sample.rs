@@ -1,7 +1,5 @@
 //! The data that is written beside a graph, so that it has something to read.
 
-use super::given::items;
-
 /// Samples per second of the sound.
 pub(super) const RATE: u32 = 16_000;
 
@@ -23,9 +21,9 @@ pub(super) fn tone() -> Vec<u8> {
     file
 }
 
-/// Items of a shape as an `.npy` file: numbers from 0 to 1, or ones of a whole type.
-pub(super) fn array(dtype: &str, item: &[usize]) -> Vec<u8> {
-    let shape: Vec<usize> = std::iter::once(items(item)).chain(item.iter().copied()).collect();
+/// So many items of a shape as an `.npy` file: numbers from 0 to 1, or ones of a whole type.
+pub(super) fn array(dtype: &str, items: usize, item: &[usize]) -> Vec<u8> {
+    let shape: Vec<usize> = std::iter::once(items).chain(item.iter().copied()).collect();
     let elements = shape.iter().product::<usize>();
     let (descriptor, one) = match dtype {
         "u8" => ("|u1", vec![1]),
