@@ -1,6 +1,7 @@
 //! The greatest lengths of an output whose lengths depend on values.
 
-use super::model::{Length, Model, Output};
+use super::model::{Model, Output};
+use super::side::Length;
 
 /// Lengths that are written if no trial gives more.
 const LENGTHS: std::ops::RangeInclusive<usize> = 100..=1000;
@@ -76,7 +77,7 @@ impl Bound {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::Side;
+    use super::super::side::Side;
     use super::*;
 
     #[test]

@@ -1,8 +1,9 @@
 //! A graph for two models: the first finds parts of an image, the second reads each.
 
 use super::given::Frame;
-use super::model::{Form, Model, Output, Side};
+use super::model::{Form, Model, Output};
 use super::nodes::Nodes;
+use super::side::Side;
 use super::{InputKind, Tried};
 use limen_backends::RecordRequest;
 
@@ -96,7 +97,7 @@ pub(super) fn chain(
         Found::Boxes(form) => {
             let layout = &output.yolo_layout(form, frame, tried.models.get("detector"));
             let scaled = nodes.scaled(frame, true, &camera);
-            let pixels = nodes.pixels("pixels", detector.input, frame, "[0, 1]", &scaled);
+            let pixels = nodes.pixels("pixels", detector.input, frame, layout.range(), &scaled);
             let name = detector.add(nodes, "detector", frame, &pixels, tried);
             ("boxes", nodes.boxes(layout, Some(PARTS), &format!("{name}/{}", output.port)))
         }

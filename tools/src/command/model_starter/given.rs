@@ -1,7 +1,7 @@
 //! What a graph gives to an input of a model.
 
 use super::InputKind;
-use super::model::{Length, Side};
+use super::side::{Length, Side};
 
 /// Lengths for dims, other than those of an image, that the model leaves open.
 const SAMPLES: usize = 512;

@@ -2,7 +2,8 @@
 
 use super::bound::Bound;
 use super::given::{Frame, Given};
-use super::model::{Length, Model, Output, Side, YoloLayout};
+use super::model::{Model, Output, YOLOX_RANGE, YoloLayout};
+use super::side::{Length, Side};
 use super::{InputKind, Record, Tried, sample};
 use crate::text::paragraph::{WIDTH, width, wrapped};
 use limen_backends::RecordRequest;
@@ -46,7 +47,7 @@ impl Nodes {
     }
 
     /// Adds the nodes before an input of a model, and returns the output to connect.
-    pub(super) fn source(&mut self, side: &Side, given: &Given, is_framed: bool, known: Known) -> String {
+    pub(super) fn source(&mut self, side: &Side, given: &Given, layout: Option<&YoloLayout>, known: Known) -> String {
         let Known { asked, items, .. } = known;
         match given {
             Given::Image(frame) => {
@@ -54,8 +55,8 @@ impl Nodes {
                 let about =
                     if is_guess { "; a guess from the shape, which features may have too (`--input npy`)" } else { "" };
                 let image = self.images(asked, frame.channels, about);
-                let scaled = self.scaled(*frame, is_framed, &image);
-                self.pixels("pixels", side, *frame, "[0, 1]", &scaled)
+                let scaled = self.scaled(*frame, layout.is_some(), &image);
+                self.pixels("pixels", side, *frame, layout.map_or("[0, 1]", YoloLayout::range), &scaled)
             }
             Given::Sound(shape) => {
                 self.files.push(("sound.wav".into(), sample::tone()));
@@ -70,7 +71,7 @@ impl Nodes {
                 let path = format!("{}.npy", side.port);
                 let name = self.add(
                     &node_name(&side.port, "array"),
-                    &format!("one item of the array per message{}", about_array(side, asked)),
+                    &about_array(side, known),
                     "npy",
                     &format!("path: {path}"),
                     "",
@@ -120,7 +121,11 @@ impl Nodes {
             (_, false) => "hwc",
         };
         let config = format!("dtype: {}, layout: {layout}, range: {range}", side.dtype);
-        let about = "a guess: edit the values of black and white to those of the model's training, often [-1, 1]";
+        let about = if range == YOLOX_RANGE {
+            "a guess: YOLOX is trained on levels from 0 to 255, often with blue before red (`colour`)"
+        } else {
+            "a guess: edit the values of black and white to those of the model's training, often [-1, 1]"
+        };
         self.add(name, about, "to_tensor", &config, &format!("from: {from}"))
     }
 
@@ -228,6 +233,8 @@ pub(super) struct Known {
     pub(super) asked: Option<InputKind>,
     /// Whether the model takes the sample rate as an input.
     pub(super) has_rate: bool,
+    /// Whether it takes other data too.
+    pub(super) has_others: bool,
     /// Items of the arrays.
     pub(super) items: usize,
 }
@@ -245,22 +252,32 @@ fn about_sound(side: &Side, Known { asked, has_rate, .. }: Known) -> String {
     format!("a recording{guesses}; `context: N` repeats the last N samples of the message before")
 }
 
-/// Returns what a comment at an array says of other data that the input may be.
-fn about_array(side: &Side, asked: Option<InputKind>) -> &'static str {
-    if asked.is_some() {
+/// Returns the comment at an array: what is a guess, and what other data the input may be.
+fn about_array(side: &Side, Known { asked, has_others, .. }: Known) -> String {
+    let is_open = side.item().iter().any(|dim| matches!(dim, Length::Open(_)));
+    let lengths = if is_open { "; its lengths are partly a guess" } else { "" };
+    let other = if asked.is_some() {
         ""
     } else if side.image_dims().is_some() {
         "; a guess from the names: it has the shape of an image (`--input images`)"
-    } else if side.may_be_sound() {
+    } else if side.may_be_sound() && !has_others {
         "; if it is sound, `--input wav` reads a recording"
     } else {
         ""
-    }
+    };
+    format!("one item of the array per message{lengths}{other}")
 }
 
 /// Returns a text as lines of a comment in a node.
 fn comment(text: &str) -> String {
-    wrapped(text, WIDTH - 6).lines().map(|line| format!("    # {line}\n")).collect()
+    // Code is not broken.
+    let mut is_code = false;
+    let joined = text.chars().map(|c| {
+        is_code ^= c == '`';
+        if c == ' ' && is_code { '\u{a0}' } else { c }
+    });
+    let lines = wrapped(&joined.collect::<String>(), WIDTH - 6).replace('\u{a0}', " ");
+    lines.lines().map(|line| format!("    # {line}\n")).collect()
 }
 
 /// Returns a text as YAML reads it: quoted unless it is plain.
