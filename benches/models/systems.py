@@ -32,7 +32,7 @@ MOST_EDITS = 5
 # What is edited in the graphs of `limen-run new`: the text there, and what takes its place.
 VOICE = [("frames: 512, ", "frames: 512, context: 64, "), (", verify: { case: verify.npz }", "")]
 PEOPLE = [
-    ("  scaled:\n", "  bgr: { kind: colour, config: { to: bgr }, from: camera/image }\n  scaled:\n"),
+    ("nodes:\n", "nodes:\n  bgr: { kind: colour, config: { to: bgr }, from: camera/image }\n"),
     ("    from: camera/image\n", "    from: bgr\n"),
     ("width: 320, height: 320 }", "width: 320, height: 320, at: top_left, fill: 0, order: fill_first }"),
     ("iou: 0.45 }", "iou: 0.45, across_classes: true }"),
