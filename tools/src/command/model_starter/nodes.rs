@@ -255,7 +255,7 @@ fn about_sound(side: &Side, Known { asked, has_rate, .. }: Known) -> String {
 /// Returns the comment at an array: what is a guess, and what other data the input may be.
 fn about_array(side: &Side, Known { asked, has_others, .. }: Known) -> String {
     let is_open = side.item().iter().any(|dim| matches!(dim, Length::Open(_)));
-    let lengths = if is_open { "; its lengths are partly a guess" } else { "" };
+    let lengths = if is_open { "; lengths that the model leaves open are a guess" } else { "" };
     let other = if asked.is_some() {
         ""
     } else if side.image_dims().is_some() {

@@ -50,7 +50,12 @@ fn the_nodes_follow_from_types_shapes_and_names() {
         (&[image, ("right", "f32[n,3,h,w]")], &[("y", "f32[n,9]")], None, &["images: pixels, right: pixels_2"]),
         // An image that becomes an image.
         (&[("img_in", "f32[n,3,h,w]")], &[("img_out", "f32[n,3,h,w]")], None, &["img_in: pixels", "img_out.npy"]),
-        (&[("x", "f32[n,floor(a,2),4]")], &[("y", "f32[n]")], None, &["path: x.npy", "its lengths are partly a guess"]),
+        (
+            &[("x", "f32[n,floor(a,2),4]")],
+            &[("y", "f32[n]")],
+            None,
+            &["path: x.npy", "lengths that the model leaves open are a guess"],
+        ),
         (&[("x", "u8[1,64,48,3]")], &[("y", "f32[1]")], None, &["width: 48, height: 64", "x: scaled"]),
         (
             &[("input", "f32[n,t]"), ("state", "f32[2,n,128]"), ("sr", "i32[]")],
