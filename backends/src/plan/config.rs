@@ -550,13 +550,19 @@ fn read_case(field: &str, path: &str, cx: &Planning<'_>, errors: &mut PlanErrors
         "trial" => format!("write the path of an `.npz` below the graph's folder, or `{FIRST_MESSAGE}`"),
         _ => "write the path of an `.npz` below the graph's folder".into(),
     };
-    let admitted = refuse_remote(path).and_then(|()| {
-        cx.folders.open(path).map_err(|error| match error {
+    if let Err(why) = refuse_remote(path) {
+        errors.at(field, why).help(help);
+        return None;
+    }
+    let unreadable = |error: FileError| {
+        let way_out = error.similar().map_or(help.clone(), |name| format!("did you mean `{name}`?"));
+        let why = match error {
             FileError::System(_, error) => format!("`{path}` {}", CaseError::File(error)),
             error => error.to_string(),
-        })
-    });
-    let file = admitted.map_err(|why| _ = errors.at(field, why).help(&help)).ok()?;
+        };
+        errors.at(field, why).help(way_out);
+    };
+    let file = cx.folders.open(path).map_err(unreadable).ok()?;
     let wrong = |e| _ = errors.at(field, format!("`{path}` {e}")).help(&help);
     Case::read_file(file).map_err(wrong).ok()
 }

@@ -29,6 +29,7 @@ pub use output::{
     MAX_NAME, Part, Target, is_deleted, left, names_folder, outlive_size_limit, replace, shortened, unfinished,
 };
 
+use crate::base::error::nearest;
 use crate::base::unit::show_bytes;
 use crate::host::folders::Folders;
 use nix::errno::Errno;
@@ -62,15 +63,31 @@ pub enum FileError {
     System(PathBuf, io::Error),
 }
 
+/// The most entries of a folder that are searched for a similar name.
+const MAX_LISTED: usize = 1000;
+
 impl FileError {
+    /// Returns the name in its folder that is most similar to that of a file that is not there; `None` if none is close enough.
+    pub fn similar(&self) -> Option<String> {
+        let FileError::System(path, error) = self else { return None };
+        let asked = path.file_name().filter(|_| error.kind() == ErrorKind::NotFound)?.to_string_lossy();
+        let names = fs::read_dir(path.parent()?).ok()?.take(MAX_LISTED).flatten();
+        let mut names: Vec<String> = names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort_unstable();
+        nearest(&asked, names.iter().map(String::as_str)).map(str::to_string)
+    }
+
     /// Returns a way out.
-    pub fn help(&self) -> &'static str {
+    pub fn help(&self) -> String {
         match self {
             FileError::Outside(_) => {
-                "write a file below the graph file's folder, or allow another folder with `--allow-path DIR`"
+                "write a file below the graph file's folder, or allow another folder with `--allow-path DIR`".into()
             }
-            FileError::Irregular(_) => "write the path of a file",
-            FileError::System(..) => "write the path of an existing file",
+            FileError::Irregular(_) => "write the path of a file".into(),
+            FileError::System(..) => match self.similar() {
+                Some(name) => format!("did you mean `{name}`?"),
+                None => "write the path of an existing file".into(),
+            },
         }
     }
 }

@@ -50,14 +50,17 @@ impl SoundFile {
         let file = input_file::open(path, folders)?;
         let path = file.path().to_path_buf();
         let problem = |message: String| {
-            (format!("`{}`: {message}", path.display()), "write the path of a WAV file with PCM or float samples")
+            (
+                format!("`{}`: {message}", path.display()),
+                "write the path of a WAV file with PCM or float samples".into(),
+            )
         };
         let mut file = BufReader::with_capacity(64 << 10, file);
         if is_of_unknown_length(&mut file) {
             let message = "its header has no length, as in a file that was written to a pipe";
             return Err((
                 format!("`{}`: {message}", path.display()),
-                "write the file again with its length, such as with `ffmpeg -i IN.wav OUT.wav`",
+                "write the file again with its length, such as with `ffmpeg -i IN.wav OUT.wav`".into(),
             ));
         }
         file.rewind().map_err(|e| problem(e.to_string()))?;

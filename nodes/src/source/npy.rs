@@ -97,7 +97,7 @@ fn open(config: &Config, folders: &Folders) -> Result<(PathBuf, BufReader<InputF
     let file = input_file::open(&config.path, folders)?;
     let path = file.path().to_path_buf();
     let help = "save the array again: `numpy.save(file, numpy.ascontiguousarray(array))`";
-    let problem = |message: String| (format!("`{}`: {message}", path.display()), help);
+    let problem = |message: String| (format!("`{}`: {message}", path.display()), help.to_string());
     let length = file.size();
     let mut file = BufReader::with_capacity(64 << 10, file);
     let header = ArrayHeader::read(&mut file).map_err(problem)?;

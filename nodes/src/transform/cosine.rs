@@ -42,7 +42,8 @@ impl ReferenceFile {
             Ok([count, length]) => Ok(ReferenceFile { file, count, length }),
             Err(why) => Err((
                 format!("`{path}`: {why}"),
-                "save an array with a vector per row: `numpy.save(path, numpy.ascontiguousarray(vectors, 'float32'))`",
+                "save an array with a vector per row: `numpy.save(path, numpy.ascontiguousarray(vectors, 'float32'))`"
+                    .into(),
             )),
         }
     }

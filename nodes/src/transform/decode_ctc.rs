@@ -57,7 +57,7 @@ impl Alphabet {
         Alphabet::of(&text, config).map_err(|why| {
             (
                 format!("`{}`: {why}", config.alphabet),
-                "write the path of a text file with one symbol per line, in UTF-8",
+                "write the path of a text file with one symbol per line, in UTF-8".into(),
             )
         })
     }
@@ -125,7 +125,7 @@ impl Node for DecodeCtc {
         let mut errors = PlanErrors::default();
         let alphabet = Alphabet::open(config, cx.folders);
         if let Err((message, help)) = &alphabet {
-            errors.at("alphabet", message).help(*help);
+            errors.at("alphabet", message).help(help);
         }
         let shape = shape::matrix_dims(given.single()).cloned();
         if let (Ok(alphabet), Some([_, classes])) = (&alphabet, &shape)

@@ -31,6 +31,20 @@ fn tree() -> tempfile::TempDir {
 }
 
 #[test]
+fn a_missing_file_is_compared_with_the_names_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("speech.wav"), "").unwrap();
+    let folders = Folders { graph: folder.path().into(), ..Folders::default() };
+    for (path, help) in [
+        ("spech.wav", "did you mean `speech.wav`?"),
+        ("image.png", "write the path of an existing file"),
+        ("sounds/speech.wav", "write the path of an existing file"),
+    ] {
+        assert_eq!(folders.open(path).err().map(|error| error.help()).as_deref(), Some(help), "{path}");
+    }
+}
+
+#[test]
 fn a_file_in_memory_is_found_by_its_name_and_nowhere_else() {
     let folder = tree();
     let at = |name: &str| folder.path().join(name);

@@ -24,7 +24,8 @@ impl Format {
         let file = SoundFile::open(path, folders, is_mono).map_err(|problem| ("path", problem))?;
         let rate = rate.unwrap_or(file.rate());
         let ratio = (rate != file.rate()).then(|| Ratio::new(file.rate(), rate)).transpose();
-        let ratio = ratio.map_err(|message| ("sample_rate", (message, "write another rate, such as `16kHz`")))?;
+        let ratio =
+            ratio.map_err(|message| ("sample_rate", (message, "write another rate, such as `16kHz`".into())))?;
         Ok(Format { file, rate, ratio })
     }
 
