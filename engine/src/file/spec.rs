@@ -627,6 +627,14 @@ impl SpecReader<'_> {
             }
             _ => (tree, EdgePolicy::default()),
         };
+        if let (Some(port), Value::Int(_) | Value::Float(_) | Value::Bool(_)) = (&port, &from.value) {
+            let found = from.value.describe();
+            let value = found.trim_start_matches("the number ").trim_matches('`');
+            let message = format!("input `{port}` takes from a node, not from {found}");
+            let help = format!("for the same value in every call write `{port}: {{ value: {value} }}`");
+            self.problem("E0105", &from.place, message, help);
+            return None;
+        }
         let text = self.text(from, "`from`")?;
         let (node, output) = match text.split_once('/') {
             Some((node, output)) => (node.to_string(), Some(output.to_string())),

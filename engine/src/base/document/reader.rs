@@ -59,6 +59,7 @@ impl de::Error for ReadError {
             de::Unexpected::Float(n) => Some(n.to_string()),
             _ => None,
         };
+        let is_map = matches!(found, de::Unexpected::Map);
         let found = match found {
             de::Unexpected::Str(t) => format!("`{t}`"),
             de::Unexpected::Unit => "nothing".into(),
@@ -90,6 +91,7 @@ impl de::Error for ReadError {
                 let all: Vec<String> = units.iter().map(|unit| format!("`{number}{unit}`")).collect();
                 format!("write the unit: {}", all.join(", "))
             }
+            _ if is_map && expected == "a list" => "write a list: `[..]`".into(),
             _ => format!("write {expected}"),
         };
         WrongValue { message: format!("{found} is not {expected}"), help: Some(help), ..WrongValue::default() }.into()
