@@ -15,6 +15,7 @@ pub(crate) mod one_to_one;
 pub(crate) mod planning;
 pub(crate) mod port;
 pub(crate) mod ports;
+pub(crate) mod remedy;
 
 pub use crate::base::error::{FieldError, PlanErrors};
 pub use crate::host::descriptors::{Descriptors, Interest, Watched};

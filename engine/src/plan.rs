@@ -11,7 +11,6 @@ mod path;
 pub(crate) mod place;
 mod planner;
 pub(crate) mod registry;
-mod remedy;
 mod sizing;
 
 pub use place::{Placement, WorkerPlan};

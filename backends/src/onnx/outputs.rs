@@ -36,6 +36,11 @@ pub(super) struct OutputBounds<'a> {
 pub(crate) enum NotPrepared {
     /// A field of the config is wrong, or its model, on whichever backend: its name and why.
     Field(&'static str, String),
+    /// A call before the graph starts failed on the node's values: what failed, and what to write.
+    Call {
+        why: String,
+        help: &'static str,
+    },
     Other(BackendError),
 }
 
@@ -49,6 +54,7 @@ impl From<NotPrepared> for BackendError {
     fn from(error: NotPrepared) -> Self {
         match error {
             NotPrepared::Field(_, why) => BackendError::Unsupported(why),
+            NotPrepared::Call { why, help } => BackendError::Unsupported(format!("{why} ({help})")),
             NotPrepared::Other(error) => error,
         }
     }

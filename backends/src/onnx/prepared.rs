@@ -18,6 +18,7 @@ use crate::steps::Steps;
 use crate::verify::Case;
 use limen::backend::{Backend, BackendError, Capabilities, Prepared, Signature, TensorSpec};
 use limen::message::{DType, Dim};
+use limen::text::nearest;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::path::PathBuf;
@@ -205,8 +206,11 @@ impl<R: Runtime> OnnxPrepared<R> {
         let states: Vec<(usize, usize)> =
             model.states.iter().map(|state| (at(&state.input, &in_ports), at(&state.output, &out_ports))).collect();
         if let Some(port) = model.max.keys().find(|port| !out_ports.contains(port)) {
-            let there = out_ports.join("`, `");
-            return Err(NotPrepared::Field("max", format!("`max` names `{port}`; its outputs are `{there}`")));
+            let is_state = |port: &String| model.states.iter().any(|state| state.output == *port);
+            let there: Vec<&str> = out_ports.iter().filter(|port| !is_state(port)).map(String::as_str).collect();
+            let near = nearest(port, there.iter().copied()).map(|near| format!("; did you mean `{near}`?"));
+            let (near, there) = (near.unwrap_or_default(), there.join("`, `"));
+            return Err(NotPrepared::Field("max", format!("`max` names `{port}`; its outputs are `{there}`{near}")));
         }
 
         let shared = loaded.runtime.share(call.threads)?;

@@ -2,6 +2,7 @@
 
 use super::constant::Constant;
 use super::loaded::Loaded;
+use super::outputs::NotPrepared;
 use super::prepared::OnnxModel;
 use super::runtime::{Call, CallInput, Runtime};
 use super::session::buffer;
@@ -45,7 +46,7 @@ impl<R: Runtime> Trial<'_, R> {
     ///
     /// # Errors
     /// Why each of them failed.
-    pub(super) fn one_item(&self) -> Result<(TrialValues, OutputShapes), BackendError> {
+    pub(super) fn one_item(&self) -> Result<(TrialValues, OutputShapes), NotPrepared> {
         let kinds = match self.model.sample {
             Some(_) => &[TrialValues::Recorded][..],
             None => &[TrialValues::Zeros, TrialValues::Ones],
@@ -58,22 +59,19 @@ impl<R: Runtime> Trial<'_, R> {
                 Err(why) => failed.push((*values, why)),
             }
         }
-        // Other numbers help only where a call failed, and not where the runtime refuses the model.
-        let is_call = failed.iter().any(|(_, why)| why.contains("inference failed"));
-        let mut advice = match (self.model.sample.is_none() && is_call, self.model.constants.is_empty()) {
-            (false, _) => "",
-            (true, true) => " (write `trial: FILE.npz` with an item that it takes, or `trial: first_message`)",
-            (true, false) => {
-                " (write another value, `trial: FILE.npz` with an item that it takes, or `trial: first_message`)"
-            }
-        };
+        // Other numbers help where a call failed, and not where the runtime refuses the model, which may depend on a constant.
+        let is_call = self.model.sample.is_none() && failed.iter().any(|(_, why)| why.contains("inference failed"));
         let constants = self.constants();
-        let failed = failed.into_iter().map(|(values, why)| {
-            let values = values.name();
-            format!("a trial run on {values}{constants} failed{}: {why}", std::mem::take(&mut advice))
-        });
+        let failed = failed
+            .into_iter()
+            .map(|(values, why)| format!("a trial run on {}{constants} failed: {why}", values.name()));
         let why = failed.collect::<Vec<_>>().join("; ");
-        Err(BackendError::Unsupported(why))
+        let help = match self.model.constants.is_empty() {
+            false => "write another value, `trial: FILE.npz` with an item that it takes, or `trial: first_message`",
+            true if is_call => "write `trial: FILE.npz` with an item that it takes, or `trial: first_message`",
+            true => return Err(BackendError::Unsupported(why).into()),
+        };
+        Err(NotPrepared::Call { why, help })
     }
 
     /// Returns the constants that each call gets, for a message: ` with `sr` = 44100`.

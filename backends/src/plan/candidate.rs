@@ -35,6 +35,8 @@ pub(crate) struct PlanRequest<'a> {
 pub(crate) enum Refused {
     /// The node has to change, whichever runtime it takes.
     Node(PlanErrors),
+    /// A call failed, or gave other numbers than were recorded: not the runtime's fault if every runtime says so.
+    Call(PlanErrors),
     /// Another runtime may run it.
     Runtime(PlanErrors),
 }
@@ -42,7 +44,7 @@ pub(crate) enum Refused {
 impl Refused {
     pub(crate) fn errors(self) -> PlanErrors {
         match self {
-            Refused::Node(errors) | Refused::Runtime(errors) => errors,
+            Refused::Node(errors) | Refused::Call(errors) | Refused::Runtime(errors) => errors,
         }
     }
 }

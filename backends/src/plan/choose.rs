@@ -57,8 +57,12 @@ pub(crate) fn choose(
         return Err(errors);
     }
     check_identity(config, model, &outline, cx)?;
+    let options = BackendOptions::of(cx);
     check_narrowing(config, model, &outline, &mut errors);
     check_batch_ranges(config, &outline, &mut errors);
+    let candidates = runtimes(config, options);
+    let required = required(config, &outline);
+    check_compared(config, &candidates, &required, &mut errors);
     let inputs = match ModelInputs::of(config, &outline, given, &recorded) {
         Ok(inputs) => errors.into_result(inputs)?,
         Err(others) => {
@@ -67,9 +71,6 @@ pub(crate) fn choose(
         }
     };
     let inputs = &inputs;
-    let options = BackendOptions::of(cx);
-    let candidates = runtimes(config, options);
-    let required = required(config, &outline);
     let mut verdicts: Vec<(Candidate<'_>, RuntimeVerdict)> = candidates
         .iter()
         .copied()
@@ -178,6 +179,23 @@ fn check_narrowing(config: &Config, model: &str, outline: &Outline, errors: &mut
     }
 }
 
+/// Checks that this program has the backends that the one that serves is compared with.
+fn check_compared(config: &Config, candidates: &[Candidate<'_>], required: &Requirements, errors: &mut PlanErrors) {
+    let against = config.verify.as_ref().and_then(|verify| verify.against).map(|choice| ("verify.against", choice));
+    let shadow = config.shadow.as_ref().map(|shadow| ("shadow.backend", shadow.backend));
+    for (key, choice) in against.into_iter().chain(shadow) {
+        let Some(candidate) = candidates.iter().find(|candidate| candidate.choice == choice) else { continue };
+        let verdict = candidate.verdict(required);
+        let way = match &verdict {
+            RuntimeVerdict::NotBuilt(feature) => format!("build this program with the cargo feature `{feature}`"),
+            RuntimeVerdict::Unavailable(_) => "name the library of ONNX Runtime with `--onnxruntime FILE`".into(),
+            _ => continue,
+        };
+        let message = format!("the backend that `{key}` asks for: `{}` {verdict}", candidate.name);
+        errors.at(key, message).help(format!("{way}, name another backend, or leave it out"));
+    }
+}
+
 /// Operators that scale by the range of all their elements, which are those of a whole batch.
 const RANGED: [&str; 3] =
     ["DynamicQuantizeLinear", "com.microsoft.DynamicQuantizeLSTM", "com.microsoft.DynamicQuantizeMatMul"];
@@ -222,6 +240,8 @@ fn first_that_plans(
     let operators = Inspection::of(outline).operators;
     // What has to change in the node for the first runtime that could run its model then.
     let mut refused = None;
+    // What the first runtime says of a call, if all that were tried refuse one.
+    let (mut call, mut only_calls) = (None, true);
     for (candidate, verdict) in verdicts {
         // A GPU is used only where it is asked for.
         let is_of_auto = config.backend == Choice::Auto && candidate.choice != Choice::Wgpu;
@@ -261,8 +281,10 @@ fn first_that_plans(
             // With a named backend no other is tried.
             Err(refused) if config.backend != Choice::Auto => return Err(refused.errors()),
             Err(why) => {
-                if let (Refused::Node(errors), None) = (&why, &refused) {
-                    refused = Some(errors.clone());
+                match &why {
+                    Refused::Node(errors) => refused = refused.or_else(|| Some(errors.clone())),
+                    Refused::Call(errors) => call = call.or_else(|| Some(errors.clone())),
+                    Refused::Runtime(_) => only_calls = false,
                 }
                 let errors = why.errors();
                 let why: Vec<String> = errors.messages().map(str::to_string).collect();
@@ -271,7 +293,7 @@ fn first_that_plans(
             }
         }
     }
-    refused.map_or(Ok(None), Err)
+    refused.or(call.filter(|_| only_calls)).map_or(Ok(None), Err)
 }
 
 /// Returns a line about each runtime.

@@ -7,7 +7,7 @@ use crate::base::port_name;
 use crate::onnx::{BoundShapes, Constants, Input, Length, ModelState, Outline, Output, batch_dims};
 use crate::steps::{TRIAL, VERIFY_CASE};
 use limen::backend::{BackendError, TensorSpec};
-use limen::message::Dim;
+use limen::message::{Dim, PortSpec};
 use limen::node::{Connected, PlanErrors};
 use limen::text::nearest;
 
@@ -56,10 +56,22 @@ impl ModelInputs {
 
         let mut errors = PlanErrors::default();
         let spec_of = |input: &Input| given.inputs().find(|(name, _)| takes(&input.port, name))?.1;
-        let connected = ports.iter().filter_map(|input| {
-            let spec = spec_of(input).filter(|spec| spec.max_elements().is_some())?;
-            Some((input.port.clone(), spec.shape.clone()))
-        });
+        let bounded = |input: &Input| spec_of(input).filter(|spec| spec.max_elements().is_some());
+        // Before dims are bound to what is connected, and compared with what was recorded.
+        for ((input, batch_dim), have) in std::iter::zip(&outline.inputs, &batch_dims)
+            .filter(|(input, _)| is_port(input))
+            .filter_map(|pair| Some((pair, bounded(pair.0)?)))
+        {
+            let dims = input.item(*batch_dim).into_iter().map(|dim| match dim {
+                Length::Fixed(length) => Dim::Fixed(*length),
+                Length::Symbol(symbol) => Dim::Symbol(symbol.as_str().into()),
+            });
+            errors.check_port(&input.port, have, &PortSpec::new(input.elem.dtype(), dims));
+        }
+        errors.into_result(())?;
+
+        let mut errors = PlanErrors::default();
+        let connected = ports.iter().filter_map(|input| Some((input.port.clone(), bounded(input)?.shape.clone())));
         let fixed = |shape: &[usize]| shape.iter().copied().map(Dim::Fixed).collect();
         let shapes = connected.chain(constants.iter().map(|(port, constant)| (port.clone(), fixed(&constant.shape))));
         let bound = outline.bind(&shapes.collect(), &batch_dims).map_err(|unbound| {
@@ -193,7 +205,6 @@ mod tests {
     use super::*;
     use crate::onnx::Artifact;
     use crate::onnx::test_models::{Io, model};
-    use limen::message::PortSpec;
     use rten_onnx::onnx::DataType as D;
     use serde_json::{Value, json};
 
@@ -265,6 +276,20 @@ mod tests {
                 &[x],
                 &["remove `rate_of_samples` from `inputs`"],
                 "change `constants",
+            ),
+            (
+                voice,
+                json!({ "state": state, "constants": sr }),
+                &[("x", "f32[<=512,1]")],
+                &["Misfit(\"x\"", "`reshape` node with `shape: [-1]`"],
+                "the connected shape",
+            ),
+            (
+                voice,
+                json!({ "state": state, "constants": sr }),
+                &[("x", "i32[512]")],
+                &["elements are i32, not f32", "`cast` node with `dtype: f32`"],
+                "the connected shape",
             ),
             (pair, json!({}), &[], &["(\"input\", None)", "state: [{ input: in_h, output: out_h }]"], "has no length"),
         ] {

@@ -47,6 +47,13 @@ pub(super) fn prepare_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<OnnxPrep
             });
             Refused::Node(errors)
         }
+        NotPrepared::Call { why, help } => {
+            let mut errors = PlanErrors::default();
+            // A constant is what a user can change.
+            let field = config.constants.keys().next().map(|port| format!("constants.{port}"));
+            errors.at(field.as_deref().unwrap_or("model"), format!("`{model}`: {why}")).help(help);
+            Refused::Call(errors)
+        }
         NotPrepared::Other(error) => unusable::<R>(model, &error).into(),
     })
 }

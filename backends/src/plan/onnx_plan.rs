@@ -43,6 +43,11 @@ pub(super) fn plan_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<InferPlan, 
         let planned = planned.on_skip(config.on_skip).on_end(config.on_end).note(about);
         lines.into_iter().fold(planned, InferPlan::note)
     });
+    let refused = match (is_of_node, errors.messages().next().is_none()) {
+        (true, _) => Refused::Node,
+        (false, true) => Refused::Call,
+        (false, false) => Refused::Runtime,
+    };
     let planned = match planned {
         Ok(planned) => errors.into_result(planned),
         Err(others) => {
@@ -50,7 +55,7 @@ pub(super) fn plan_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<InferPlan, 
             Err(errors)
         }
     };
-    planned.map_err(if is_of_node { Refused::Node } else { Refused::Runtime })
+    planned.map_err(refused)
 }
 
 /// Returns a warning if the reference is the backend that serves.

@@ -1,7 +1,7 @@
 //! The trial process, from inside: it sets its own limits, tries the model and replies.
 
 use super::limits::{Calls, RequestedLimits};
-use super::request::{AnyPath, GREETING, OUT_OF_MEMORY, ReadError, Reply, Request, RequestedNode, Task};
+use super::request::{AnyPath, GREETING, GivenSpec, OUT_OF_MEMORY, ReadError, Reply, Request, RequestedNode, Task};
 use crate::base::{BackendOptions, caught};
 use crate::inspect::{Details, Inspection, inspect};
 use crate::plan::{Config, choose};
@@ -164,8 +164,8 @@ fn planned(node: &RequestedNode, options: BackendOptions, memory: MemoryFiles) -
     };
     let config = Config::deserialize(&node.config).map_err(|error| wrong(error.to_string()))?;
     let model = config.model.clone().ok_or_else(|| wrong("there is no model".into()))?;
-    let spec = |spec: &Option<String>| spec.as_deref().and_then(|spec| spec.parse().ok());
-    let given = Connected::of(node.given.iter().map(|(port, connected)| (port.clone(), spec(connected))));
+    let given = node.given.iter().map(|(port, given)| (port.clone(), given.as_ref().and_then(GivenSpec::spec)));
+    let given = Connected::of(given);
     let graph = node.graph.path();
     let allowed = node.allowed.iter().map(AnyPath::path).collect();
     let folders = Folders { graph, allowed, memory, ..Folders::default() };

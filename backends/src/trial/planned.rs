@@ -3,7 +3,7 @@
 use super::process::{decode, run_trial};
 use super::program::program;
 use super::record::RecordPlace;
-use super::request::{AnyPath, Request, RequestedNode, Task};
+use super::request::{AnyPath, GivenSpec, Request, RequestedNode, Task};
 use crate::base::BackendOptions;
 use crate::plan::{Choice, Config, Recorded, choose, read_model};
 use crate::steps::{Record, Steps};
@@ -27,13 +27,13 @@ pub(crate) fn planned(
             return choose(config, model, given, cx, recorded, &Steps::default(), None).map(|plan| plan.note(why));
         }
     };
-    let given_text = given.inputs().map(|(port, spec)| (port.to_string(), spec.map(ToString::to_string)));
+    let given_specs = given.inputs().map(|(port, spec)| (port.to_string(), spec.map(GivenSpec::of)));
     let others = config.verify.as_ref().map_or(0, |verify| u64::from(verify.against.is_some()))
         + u64::from(config.shadow.is_some());
     let all = config.backend == Choice::Auto || options.calibrate;
     let mut node = RequestedNode {
         config: config.to_json(),
-        given: given_text.collect(),
+        given: given_specs.collect(),
         graph: AnyPath::new(&cx.folders.graph),
         allowed: cx.folders.allowed.iter().map(|folder| AnyPath::new(folder)).collect(),
         calibrate: options.calibrate,

@@ -6,6 +6,7 @@ use crate::backend::onnxruntime;
 use crate::base::BackendOptions;
 use limen::backend::BackendError;
 use limen::files::MemoryFiles;
+use limen::message::{Content, Layout, PortSpec};
 use limen::policy::Trials;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -89,8 +90,8 @@ pub(super) enum Task {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct RequestedNode {
     pub(super) config: Value,
-    /// The connected inputs with their specs as text.
-    pub(super) given: Vec<(String, Option<String>)>,
+    /// The connected inputs, as far as their specs are known.
+    pub(super) given: Vec<(String, Option<GivenSpec>)>,
     pub(super) graph: AnyPath,
     pub(super) allowed: Vec<AnyPath>,
     /// Whether every backend is measured.
@@ -102,6 +103,27 @@ pub(super) struct RequestedNode {
     pub(super) items: u64,
     /// Bytes of an item, as far as they are known.
     pub(super) item: u64,
+}
+
+/// The spec of a connected input.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct GivenSpec {
+    /// Its type and dims as text.
+    spec: String,
+    layout: Option<Layout>,
+    content: Content,
+}
+
+impl GivenSpec {
+    pub(super) fn of(spec: &PortSpec) -> Self {
+        GivenSpec { spec: spec.to_string(), layout: spec.layout, content: spec.content }
+    }
+
+    pub(super) fn spec(&self) -> Option<PortSpec> {
+        let mut spec: PortSpec = self.spec.parse().ok()?;
+        (spec.layout, spec.content) = (self.layout, self.content);
+        Some(spec)
+    }
 }
 
 /// A path, which need not be valid UTF-8.

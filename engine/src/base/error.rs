@@ -146,6 +146,8 @@ pub(crate) enum At {
     Node,
     Field(String),
     Input(String),
+    /// A connected port, and the specs of its messages and of the port.
+    Misfit(String, [String; 2]),
     /// The inputs that the connections of a node do not match, each with a way out where nothing is connected to it.
     Connections(Vec<(String, Option<String>)>),
 }
@@ -172,6 +174,11 @@ impl PlanErrors {
     /// Adds a problem with the connection of an input port.
     pub fn input(&mut self, port: impl Into<String>, message: impl Into<String>) -> &mut FieldError {
         self.add(At::Input(port.into()), message.into())
+    }
+
+    /// Adds a problem with the messages of an input port: their spec, that of the port, and how they differ.
+    pub(crate) fn misfit(&mut self, port: &str, specs: [String; 2], why: String) -> &mut FieldError {
+        self.add(At::Misfit(port.into(), specs), why)
     }
 
     /// Reports that the connections of a node do not match its inputs, for a kind that cannot go on to its ports then. `inputs` has

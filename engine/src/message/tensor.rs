@@ -8,7 +8,7 @@ use crate::message::origins::{Origin, Origins, fresh};
 use crate::message::payload::{Header, Message, SealedPayload};
 use crate::message::pool::{Inner, MAX_DYNAMIC, Pool, Row};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ptr::NonNull;
 
@@ -126,7 +126,7 @@ impl fmt::Display for Dim {
 }
 
 /// The order of an image's dims, for ports that depend on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
     /// Height, width, channels: the order of cameras and files.
@@ -136,7 +136,7 @@ pub enum Layout {
 }
 
 /// The meaning of a tensor's elements, for sinks and hints: the same `u8[≤n]` may be a line, a packet or a mask.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Content {

@@ -1,7 +1,6 @@
 //! Checks of the whole graph, once every node is planned.
 
 use super::planner::Planner;
-use super::remedy::remedy;
 use super::sizing::loses_nothing;
 use super::{EdgePlan, NodePlan};
 use crate::base::policy::JoinPolicy;
@@ -9,6 +8,7 @@ use crate::base::policy::WhenFull;
 use crate::base::unit::show_ns;
 use crate::file::spec::NodeSpec;
 use crate::node::ports::{Claim, Cost, Ports};
+use crate::node::remedy::remedy;
 use crate::plan::place::WorkerPlan;
 use crate::plan::registry::Role;
 use std::collections::{BTreeMap, BTreeSet};

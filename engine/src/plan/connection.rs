@@ -1,7 +1,6 @@
 //! Connections: a node's inputs matched to outputs, and the checks of each edge.
 
 use super::planner::{Planner, Producer};
-use super::remedy::remedy;
 use super::{EdgePlan, NodePlan};
 use crate::base::error::{Place, suggest};
 use crate::base::policy::{EdgePolicy, WhenFull};
@@ -12,6 +11,7 @@ use crate::message::MAX_PORTS;
 use crate::message::tensor::{Dim, PortSpec};
 use crate::node::PortType;
 use crate::node::ports::Ports;
+use crate::node::remedy::remedy;
 
 impl Planner<'_> {
     /// Matches a node's connections to its ports.

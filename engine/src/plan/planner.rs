@@ -500,14 +500,25 @@ impl Planner<'_> {
             let place = match &error.at {
                 At::Node => node.place.clone(),
                 At::Field(path) => node.config.locate(path),
-                At::Input(port) => {
+                At::Input(port) | At::Misfit(port, _) => {
                     let named = node.inputs.iter().position(|i| i.port.as_deref().unwrap_or("in") == port);
                     let at = named.unwrap_or(0);
                     // It only follows from what is not known.
                     if unknown.get(at) == Some(&true) {
                         continue;
                     }
-                    node.inputs.get(at).map_or(&node.place, |i| &i.place).clone()
+                    let input = node.inputs.get(at);
+                    let place = input.map_or(&node.place, |i| &i.place).clone();
+                    if let (At::Misfit(_, [have, want]), Some(input)) = (&error.at, input) {
+                        let output = input.output.as_ref().map(|output| format!("/{output}")).unwrap_or_default();
+                        let message = format!(
+                            "`{}{output}` gives {have}, `{}/{port}` takes {want}: {}",
+                            input.node, node.name, error.message
+                        );
+                        self.problem("E0128", &place, message, error.help.unwrap_or_default());
+                        continue;
+                    }
+                    place
                 }
                 At::Connections(inputs) => {
                     self.check_connections(node, inputs);
@@ -518,7 +529,9 @@ impl Planner<'_> {
             // Fallback for kinds that give no help.
             problem.help = error.help.or_else(|| match &error.at {
                 At::Field(path) => Some(format!("change `{path}` in the config of `{}`", node.name)),
-                At::Input(port) => Some(format!("connect something else to `{}/{port}`", node.name)),
+                At::Input(port) | At::Misfit(port, _) => {
+                    Some(format!("connect something else to `{}/{port}`", node.name))
+                }
                 At::Node | At::Connections(_) => {
                     Some(format!("change `{}`; `limen-run kinds` describes its kind", node.name))
                 }

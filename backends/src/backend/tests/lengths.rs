@@ -179,7 +179,7 @@ fn a_model_that_fails_on_zeros_is_tried_on_other_numbers<R: Runtime>() {
         &["b = Add x seven", "c = Cast b to==7", "y = Gather table c"],
     );
     let error = prepare_model::<R>(&outside, |_| ()).unwrap_err().to_string();
-    assert!(error.contains("a trial run on zeros failed (") && error.contains("`trial: first_message`"), "{error}");
+    assert!(error.contains("a trial run on zeros failed: ") && error.contains("`trial: first_message`"), "{error}");
     let prepared = prepare_model::<R>(&outside, |model| model.untried = true).unwrap();
     assert!(prepared.notes().iter().any(|note| note.starts_with("not tried before its first message")));
     let mut session = prepared.session(1).unwrap();

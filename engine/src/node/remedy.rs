@@ -1,18 +1,48 @@
 //! Advice on what to put between two ports that do not fit.
 
 use crate::message::tensor::{Content, DType, Dim, Layout, PortSpec};
+use crate::node::PlanErrors;
+
+impl PlanErrors {
+    /// Checks whether messages of `have` may enter the port `port`, whose spec is `want`, and reports it with a way out if they may
+    /// not. For a kind that cannot go on to its ports then; the engine checks every port that a kind declares.
+    ///
+    /// ```
+    /// use limen::message::{DType, Dim, PortSpec};
+    /// use limen::node::PlanErrors;
+    /// let mut errors = PlanErrors::default();
+    /// let have = PortSpec::new(DType::U8, [480, 640, 3].map(Dim::Fixed));
+    /// let want = PortSpec::new(DType::F32, [3, 480, 640].map(Dim::Fixed));
+    /// assert!(!errors.check_port("image", &have, &want));
+    /// assert!(errors.into_result(()).is_err());
+    /// ```
+    pub fn check_port(&mut self, port: &str, have: &PortSpec, want: &PortSpec) -> bool {
+        match want.accepts(have) {
+            Ok(()) => true,
+            Err(why) => {
+                self.misfit(port, [have.to_string(), want.to_string()], why).help(remedy(have, want));
+                false
+            }
+        }
+    }
+}
 
 /// Returns advice on what to put between two ports that do not fit, which must itself fit there.
-pub(super) fn remedy(have: &PortSpec, want: &PortSpec) -> String {
+pub(crate) fn remedy(have: &PortSpec, want: &PortSpec) -> String {
     let is_image = |spec: &PortSpec| spec.dtype == DType::U8 && spec.shape.len() == 3;
     let dtype = want.dtype;
     let shape_fits = want.accepts(&PortSpec { dtype, ..have.clone() }).is_ok();
     if let Some(advice) = recolouring(have, want) {
         advice
     } else if have.dtype == dtype
-        && let Some(order) = reordering(have.layout, want.layout)
+        && let Some((layout, order)) = reordering(have, want)
     {
-        format!("put a `transpose` node with `order: {order:?}` between them")
+        let transpose = format!("put a `transpose` node with `order: {order:?}` between them");
+        // Bytes do not come from `to_tensor`.
+        match dtype {
+            DType::U8 => transpose,
+            _ => format!("write `layout: {layout}` in the `to_tensor` node that makes it, or {transpose}"),
+        }
     } else if is_image(have) && dtype != DType::U8 && want.shape.len() == 3 {
         "put a `to_tensor` node between them (and `resize` or `letterbox` before it where the sizes differ)".into()
     } else if have.dtype == DType::U8 && dtype != DType::U8 && have.content != Content::Numbers {
@@ -59,13 +89,19 @@ fn recolouring(have: &PortSpec, want: &PortSpec) -> Option<String> {
         .then(|| format!("write `channels: {channels}` at the source, or put a `colour` node with `to: {to}` {place}"))
 }
 
-/// Returns the order of dims that gives an image in one layout the other; `None` if it has that layout, or one is not declared.
-fn reordering(have: Option<Layout>, want: Option<Layout>) -> Option<[usize; 3]> {
-    match (have?, want?) {
-        (Layout::Chw, Layout::Hwc) => Some([1, 2, 0]),
-        (Layout::Hwc, Layout::Chw) => Some([2, 0, 1]),
-        _ => None,
-    }
+/// Returns the layout that an image lacks, and the order of dims that gives it. A port that does not declare its layout has the other
+/// one if the dims fit then.
+fn reordering(have: &PortSpec, want: &PortSpec) -> Option<(&'static str, [usize; 3])> {
+    let (layout, name, order) = match have.layout? {
+        Layout::Chw => (Layout::Hwc, "hwc", [1, 2, 0]),
+        Layout::Hwc => (Layout::Chw, "chw", [2, 0, 1]),
+    };
+    let reordered = || {
+        let shape = order.iter().map(|at| have.shape.get(*at).cloned()).collect::<Option<Vec<Dim>>>()?;
+        want.accepts(&PortSpec { shape, layout: None, ..have.clone() }).ok()
+    };
+    let is_other = want.layout.map_or_else(|| have.shape.len() == 3 && reordered().is_some(), |want| want == layout);
+    is_other.then_some((name, order))
 }
 
 /// At least so many candidates tell the output of a YOLO model from other numbers.
@@ -184,6 +220,13 @@ mod tests {
                 "`transpose` node with `order: [2, 0, 1]`",
                 "`resize`",
             ),
+            (
+                spec("f32[32,32,3]").with_layout(Layout::Hwc),
+                spec("f32[3,32,32]"),
+                "write `layout: chw` in the `to_tensor` node that makes it, or put a `transpose` node with `order: [2, 0, 1]`",
+                "`resize`",
+            ),
+            (spec("f32[32,32,3]").with_layout(Layout::Hwc), spec("f32[3,64,64]"), "`resize`", "layout"),
             (spec("f32[4]"), spec("f32[6]"), "change the size where it is made", "resize"),
             (spec("f32[4,1]"), spec("f32[4]"), "`reshape` node with `shape: [4]`", "resize"),
             (spec("f32[4,1]"), spec("f32[1,4]"), "`reshape` node with `shape: [1, 4]`", "transpose"),
