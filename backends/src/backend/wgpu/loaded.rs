@@ -45,11 +45,11 @@ impl Mapping {
         self.is_known.notify_all();
     }
 
-    /// Waits until the callback has run; `false` if the buffer could not be mapped, or after `longest`.
-    fn wait(&self, longest: Duration) -> bool {
+    /// Waits until the callback has run, and returns whether the buffer is mapped; `None` after `longest`.
+    fn wait(&self, longest: Duration) -> Option<bool> {
         let result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.is_known.wait_timeout_while(result, longest, |result| result.is_none());
-        waited.unwrap_or_else(PoisonError::into_inner).0.unwrap_or(false)
+        *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 
@@ -110,12 +110,14 @@ impl Loaded {
         all.map_async(wgpu::MapMode::Read, move |result| mapping.end(result.is_ok()));
         let wait = wgpu::PollType::Wait { submission_index: Some(submission), timeout: Some(LONGEST_CALL) };
         let is_mapped = match device.poll(wait) {
-            Ok(_) => self.mapping.wait(LONGEST_CALL),
-            Err(error) => {
-                self.device.lose(format!("a call did not end: {error}"));
-                false
-            }
+            Ok(_) => self.mapping.wait(LONGEST_CALL).ok_or("its outputs were not mapped".to_string()),
+            Err(error) => Err(error.to_string()),
         };
+        // A callback that comes later would be taken for that of the next call: no call follows.
+        let is_mapped = is_mapped.unwrap_or_else(|why| {
+            self.device.lose(format!("a call did not end: {why}"));
+            false
+        });
         let checked = self.device.check();
         if !is_mapped {
             checked?;
