@@ -129,6 +129,13 @@ impl Output {
         };
         let greatest = tried.and_then(|tried| tried.greatest.get(&self.port)).filter(|_| may_be_yolox);
         let (config, about) = match greatest {
+            Some(greatest) if *greatest <= 1.0 => (
+                yolox,
+                format!(
+                    "the layout is a guess: the greatest number of a trial, {greatest:.1}, is too small for a pixel; centres from 0 to 1 are \
+                     those of another detector"
+                ),
+            ),
             // The centre of some cell lies behind the middle of the image.
             Some(greatest) if *greatest <= width.min(height) as f32 / 2.0 => {
                 (yolox, format!("the layout by a trial: the greatest number, {greatest:.1}, is too small for a pixel"))
@@ -219,6 +226,7 @@ mod tests {
     fn boxes_that_are_no_pixels_are_those_of_yolox() {
         let guess = "the layout is a guess from the shape";
         for (spec, [width, height], greatest, expected, about) in [
+            ("f32[1,3549,6]", [416, 416], Some(0.6), "yolox", "is a guess: the greatest number of a trial, 0.6"),
             ("f32[1,3549,6]", [416, 416], Some(4.0), "yolox", "by a trial: the greatest number, 4.0, is too small"),
             ("f32[1,5040,85]", [640, 384], Some(4.0), "yolox, width: 640, height: 384", "by a trial"),
             ("f32[1,8400,85]", [640, 640], Some(650.0), "v5", "by a trial: the greatest number, 650.0, can be a pixel"),
