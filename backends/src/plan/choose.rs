@@ -147,7 +147,7 @@ fn check_identity(config: &Config, model: &str, outline: &Outline, cx: &Planning
     {
         errors
             .at("sha256", format!("`{model}` has weights in `{file}`, which its own checksum does not cover"))
-            .help(format!("write `manifest:`, which covers both: `limen-run inspect {model} --json` prints it"));
+            .help("write `manifest:`, which covers both: `limen-run inspect MODEL --json` prints it");
         return Err(errors);
     }
     if let Some(manifest) = &config.manifest {
@@ -159,9 +159,9 @@ fn check_identity(config: &Config, model: &str, outline: &Outline, cx: &Planning
                 let differences = expected.differences(&Inspection::of(outline));
                 if !differences.is_empty() {
                     let message = format!("`{model}` is not what `{manifest}` says: {}", differences.join("; "));
-                    errors.at("manifest", message).help(format!(
-                        "if the change is intended, write the manifest again: `limen-run inspect {model} --json > {manifest}`"
-                    ));
+                    errors
+                        .at("manifest", message)
+                        .help("if the change is intended, write to it what `limen-run inspect MODEL --json` prints");
                 }
             }
             Err(why) => _ = errors.at("manifest", why).help("`limen-run inspect MODEL --json` writes one"),

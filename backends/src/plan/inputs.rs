@@ -38,7 +38,12 @@ impl ModelInputs {
         let states: Vec<ModelState> = config.state.iter().map(state).collect();
         let batch_dims = batch_dims(outline, &states).unwrap_or_else(|error| {
             let (BackendError::Unsupported(why) | BackendError::Model(why)) = error else { return Vec::new() };
-            errors.at("state", why).help("write `state: [{ input: INPUT, output: OUTPUT }]` with names of the model");
+            let ports = |names: Vec<&str>| if names.is_empty() { "none".into() } else { format!("`{}`", names.join("`, `")) };
+            let inputs = ports(outline.inputs.iter().map(|input| &*input.port).collect());
+            let outputs = ports(outline.outputs.iter().map(|output| &*output.port).collect());
+            errors.at("state", why).help(format!(
+                "write `state: [{{ input: INPUT, output: OUTPUT }}]`; the inputs are {inputs}; the outputs are {outputs}"
+            ));
             Vec::new()
         });
         let constants = constants(config, outline, &states, &mut errors);
