@@ -27,4 +27,4 @@ pub(crate) use infer_plan::{check_node, infer_plan};
 pub(crate) use inputs::all_connected;
 pub(crate) use model_file::read_model;
 pub(crate) use onnx_plan::COMPILED;
-pub(crate) use runtimes::all_runtimes;
+pub(crate) use runtimes::runtimes;

@@ -87,6 +87,12 @@ impl Runtime for WgpuRuntime {
     }
 
     fn runner(&self, (): &(), call: &Call) -> Result<WgpuRunner, BackendError> {
+        let n = call.inputs.len();
+        if n > MAX_INPUTS {
+            return Err(BackendError::Unsupported(format!(
+                "the model has {n} inputs and states; at most {MAX_INPUTS}"
+            )));
+        }
         let varies = call.inputs.iter().any(|input| input.varies.contains(&true));
         let elems = call.inputs.iter().map(|input| input.elem).collect();
         let mut runner = WgpuRunner {
@@ -155,7 +161,7 @@ impl WgpuRunner {
         let zeros: Vec<Vec<u8>> =
             program.inputs.iter().map(|array| vec![0; program.arrays[*array].words() * 4]).collect();
         let zeros: Vec<&[u8]> = zeros.iter().map(Vec::as_slice).collect();
-        loaded.run(&zeros, &mut |_, _| Ok(()))?;
+        loaded.warm_up(&zeros)?;
         while self.plans.len() >= self.kept {
             self.plans.remove(0);
         }
@@ -167,7 +173,9 @@ impl WgpuRunner {
     fn plan(&mut self, inputs: &[BatchRef<'_>]) -> Result<usize, BackendError> {
         let fits = |plan: &Prepared| plan.shapes.iter().map(Vec::as_slice).eq(inputs.iter().map(|input| input.shape));
         if let Some(at) = self.plans.iter().position(fits) {
-            return Ok(at);
+            let plan = self.plans.remove(at);
+            self.plans.push(plan);
+            return Ok(self.plans.len() - 1);
         }
         if !self.varies {
             let shapes: Vec<_> = inputs.iter().map(|input| input.shape).collect();
@@ -187,10 +195,8 @@ impl Runner for WgpuRunner {
             widen(input, *elem, wide)?;
         }
         let given = std::iter::zip(inputs, wide.iter());
-        let given: arrayvec::ArrayVec<&[u8], MAX_INPUTS> = given
-            .map(|(input, wide)| if wide.is_empty() { input.bytes } else { bytemuck::cast_slice(wide) })
-            .take(MAX_INPUTS)
-            .collect();
+        let given: arrayvec::ArrayVec<&[u8], MAX_INPUTS> =
+            given.map(|(input, wide)| if wide.is_empty() { input.bytes } else { bytemuck::cast_slice(wide) }).collect();
         for (array, given) in std::iter::zip(&program.inputs, &given) {
             if program.arrays[*array].words() * 4 != given.len() {
                 return Err(BackendError::Call(format!("an input has {} bytes", given.len())));
@@ -216,7 +222,7 @@ impl Runner for WgpuRunner {
     }
 }
 
-/// More inputs than a node can have.
+/// Inputs and states of a call; the list of them is kept on the stack.
 const MAX_INPUTS: usize = 64;
 
 /// Converts an input to the elements of the device; `wide` stays empty if it has them already.

@@ -19,6 +19,9 @@ pub(super) struct Lowering {
     constants: HashMap<usize, Value>,
 }
 
+/// More kernels than this take minutes to compile. Loops are unrolled, so a small file may ask for any number.
+const MAX_KERNELS: usize = 1 << 15;
+
 /// Values of a model's tensors.
 type Values = HashMap<OutletId, Value>;
 
@@ -105,6 +108,10 @@ impl Lowering {
             let given = Operands { model, node, values: &values };
             let first = self.program.kernels.len();
             let results = self.operator(&given, &facts).map_err(refused)?;
+            let n = self.program.kernels.len();
+            if n > MAX_KERNELS {
+                return Err(refused(format!("the program has {n} kernels by then; at most {MAX_KERNELS}")));
+            }
             for kernel in &mut self.program.kernels[first..] {
                 kernel.name += &format!(" of node `{}`", node.name);
             }

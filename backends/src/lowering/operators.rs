@@ -221,7 +221,14 @@ impl Lowering {
             let is_same = from == to || from == DatumType::Bool || value == Expr::Read(0);
             return Ok(if is_same { x } else { self.map(name, scalar, shape, &[&x], value) });
         }
-        let value = Expr::Cast(scalar, Box::new(Expr::Read(0)));
+        // Numbers beyond a narrow type become its greatest or least, as tract casts them.
+        let within = match (scalar, range(to)) {
+            (Scalar::I32, Some([least, greatest])) => {
+                Expr::Read(0).binary(Binary::Max, Expr::f32(least)).binary(Binary::Min, Expr::f32(greatest))
+            }
+            _ => Expr::Read(0),
+        };
+        let value = Expr::Cast(scalar, Box::new(within));
         Ok(self.map(name, scalar, shape, &[&x], if is_wide(to) { value.exact() } else { value }))
     }
 
@@ -293,7 +300,9 @@ impl Lowering {
         }
         let result = self.reduce(name, &x, &op.axes, how, of, value);
         let fold = self.program.kernels.last_mut().and_then(|kernel| kernel.fold.as_mut());
-        fold.into_iter().for_each(|fold| fold.exact = is_wide(fact.datum_type));
+        // A greatest, least or place of an element fits where the element does.
+        let grows = matches!(how, How::Sum | How::Product);
+        fold.into_iter().for_each(|fold| fold.exact = grows && is_wide(fact.datum_type));
         Ok(result)
     }
 
@@ -311,6 +320,17 @@ impl Lowering {
             SoftmaxKind::LogSoftmax => shifted(0, 1).binary(Binary::Sub, Expr::Read(2).unary(Unary::Ln)),
         };
         self.map("Softmax", x.scalar, &x.shape, &[x, &greatest, &total], value)
+    }
+}
+
+/// The least and the greatest number of an integer type that is narrower than those of the device.
+fn range(dtype: DatumType) -> Option<[f32; 2]> {
+    match dtype {
+        DatumType::U8 => Some([0.0, 255.0]),
+        DatumType::I8 => Some([-128.0, 127.0]),
+        DatumType::U16 => Some([0.0, 65535.0]),
+        DatumType::I16 => Some([-32768.0, 32767.0]),
+        _ => None,
     }
 }
 

@@ -58,13 +58,18 @@ impl Program {
         self.arrays.len() - 1
     }
 
-    /// Removes the elements of constants that no kernel reads: shapes, and what was written into expressions.
+    /// Removes the elements of arrays that no kernel needs: constants that are shapes or were written into expressions, and arrays whose
+    /// kernel was fused with another or writes elsewhere.
     pub(crate) fn drop_unread(&mut self) {
-        let mut is_read = vec![false; self.arrays.len()];
+        let (mut is_read, mut is_written) = (vec![false; self.arrays.len()], vec![false; self.arrays.len()]);
         self.kernels.iter().flat_map(Kernel::arrays).for_each(|array| is_read[array] = true);
-        for (array, _) in std::iter::zip(&mut self.arrays, is_read).filter(|(_, is_read)| !is_read) {
-            if let Source::Constant(_) = array.source {
-                (array.len, array.source) = (0, Source::Constant(Arc::default()));
+        self.kernels.iter().for_each(|kernel| is_written[kernel.write.array] = true);
+        self.outputs.iter().for_each(|(array, _)| is_read[*array] = true);
+        for (at, array) in self.arrays.iter_mut().enumerate().filter(|(at, _)| !is_read[*at]) {
+            match array.source {
+                Source::Constant(_) => (array.len, array.source) = (0, Source::Constant(Arc::default())),
+                Source::Computed if !is_written[at] => array.len = 0,
+                Source::Computed | Source::Input | Source::Bytes => {}
             }
         }
     }

@@ -235,6 +235,12 @@ pub(crate) fn operators() -> Vec<TestCase> {
     let w = [floats("two", &[], &[2.5]), floats("one", &[], &[1.1])];
     let smooth = ["e = Erf x", "t = Tanh x", "g = Add e t", "a = Abs g", "o = Add a one", "l = Log o", "p = Pow o two"];
     add(image, &w, &[&smooth[..], &["q = Sqrt p", "s = Sin q", "d = Div s o", "k = Mul d l", "y = Exp k"]].concat());
+    // Beyond the range of bytes.
+    let far = [floats("far", &[], &[600.0])];
+    for narrow in [2, 3, 4, 5] {
+        let cast = format!("c = Cast m to=={narrow}");
+        add(image, &far, &["m = Mul x far", &cast, "y = Cast c to==1"]);
+    }
     add(image, &w, &["m = Mul x two", "r = Round m", "f = Floor m", "c = Ceil m", "rf = Add r f", "y = Mul rf c"]);
     let w = [weight("w", &[1, 15, 7]), weight("r", &[1, 15, 5]), weight("b", &[1, 30]), ints("axes", &[1])];
     for before in [0, 1] {

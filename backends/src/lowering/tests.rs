@@ -1,5 +1,6 @@
 //! Programs against tract, which runs the models that they are lowered from.
 
+use super::program::Source;
 use super::test_cases::{TestCase, bytes, compare, conv, device_bits, matmul, operators, small_graphs, wide_integers};
 use super::{Program, Scalar, interpret, lower};
 use crate::onnx::test_models::{ints, model_of_opset};
@@ -15,6 +16,10 @@ fn check(case: &TestCase) -> Program {
         let found = interpret(&program, &bits).unwrap_or_else(|error| panic!("{name}: {error}"));
         compare(name, &numbers(&program, found), &case.expected(&inputs));
     }
+    let is_written = |array: usize| program.kernels.iter().any(|kernel| kernel.write.array == array);
+    let is_left = |at: usize| matches!(program.arrays[at].source, Source::Computed) && !is_written(at);
+    let left = (0..program.arrays.len()).filter(|at| is_left(*at) && program.arrays[*at].len > 0).count();
+    assert_eq!(left, 0, "{name}: arrays that no kernel writes have elements");
     program
 }
 

@@ -4,7 +4,7 @@ use super::request::RequestedNode;
 use crate::base::BackendOptions;
 use crate::cache;
 use crate::onnx::UncheckedModel;
-use crate::plan::{COMPILED, Config, Recorded, all_runtimes};
+use crate::plan::{COMPILED, Config, Recorded, runtimes};
 use crate::steps::Record;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -49,7 +49,7 @@ impl RecordPlace {
         let mut parts =
             vec!["trial".to_string(), node.config.to_string(), format!("{:?}", node.given), file.sum().into()];
         parts.extend(recorded.sums().into_iter().map(|(field, sum)| format!("{field} {sum}")));
-        let asked = all_runtimes(options).into_iter().filter(|candidate| config.asks(candidate.choice));
+        let asked = runtimes(config, options).into_iter().filter(|candidate| config.asks(candidate.choice));
         parts.extend(asked.map(|candidate| format!("{} {}", candidate.name, candidate.version())));
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         cache::Key::of_trial(&parts)

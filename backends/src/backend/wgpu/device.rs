@@ -68,8 +68,11 @@ impl Device {
     /// Returns an error if the device was lost, or if something failed since the last check.
     pub(super) fn check(&self) -> Result<(), BackendError> {
         let mut first = self.faults.first.lock().unwrap_or_else(PoisonError::into_inner);
-        // A lost device stays lost.
-        let fault = if self.faults.is_lost.load(Ordering::Acquire) { first.clone() } else { first.take() };
+        // A lost device stays lost, also if another thread took the reason before it was known to be lost.
+        let fault = match self.faults.is_lost.load(Ordering::Acquire) {
+            true => Some(first.clone().unwrap_or_else(|| "the device was lost".into())),
+            false => first.take(),
+        };
         match fault {
             Some(fault) => Err(BackendError::Call(format!("{}: {}", self.info.name, one_line(&fault)))),
             None => Ok(()),

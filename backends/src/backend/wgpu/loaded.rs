@@ -78,9 +78,68 @@ impl Loaded {
     /// Runs the program on the bytes of its inputs; `read` takes those of its outputs.
     ///
     /// # Errors
-    /// When the device fails, or `read`.
+    /// When the device or a kernel fails, or `read`.
     pub(super) fn run(&self, inputs: &[&[u8]], read: &mut ReadOutput<'_>) -> Result<(), BackendError> {
+        self.call(inputs, &mut |view| {
+            if let Some((_, names)) = &self.faults {
+                let number: u32 = bytemuck::pod_read_unaligned(&view[view.len() - 4..]);
+                if let Some(name) = (number as usize).checked_sub(1).map(|at| names.get(at)) {
+                    let name = name.map_or("an operator", String::as_str);
+                    return Err(BackendError::Call(format!("{name}: a result does not fit 32 bits")));
+                }
+            }
+            let mut parts = self.outputs.iter().enumerate();
+            parts.try_for_each(|(at, (output, begin))| {
+                let begin = *begin as usize;
+                read(at, &view[begin..begin + output.size() as usize])
+            })
+        })
+    }
+
+    /// Makes the first call, in which drivers generate code. A model need not take these inputs, so the outputs do not matter.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub(super) fn warm_up(&self, inputs: &[&[u8]]) -> Result<(), BackendError> {
+        self.call(inputs, &mut |_| Ok(()))
+    }
+
+    /// Runs the program and passes the bytes of the readback buffer on.
+    fn call(
+        &self,
+        inputs: &[&[u8]],
+        read: &mut dyn FnMut(&[u8]) -> Result<(), BackendError>,
+    ) -> Result<(), BackendError> {
         self.device.check()?;
+        // In a scope of this thread: errors that arrive at the device's handler may be taken by a call of another thread.
+        let submitted = self.device.scoped(|| self.submit(inputs));
+        let submission = submitted.map_err(|why| BackendError::Call(format!("{}: {why}", self.device.info.name)))?;
+        self.mapping.begin();
+        let mapping = self.mapping.clone();
+        let all = self.readback.slice(..);
+        all.map_async(wgpu::MapMode::Read, move |result| mapping.end(result.is_ok()));
+        let wait = wgpu::PollType::Wait { submission_index: Some(submission), timeout: Some(LONGEST_CALL) };
+        let is_mapped = match self.device.device.poll(wait) {
+            Ok(_) => self.mapping.wait(LONGEST_CALL).ok_or("its outputs were not mapped".to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        // A callback that comes later would be taken for that of the next call: no call follows.
+        let is_mapped = is_mapped.unwrap_or_else(|why| {
+            self.device.lose(format!("a call did not end: {why}"));
+            false
+        });
+        let checked = self.device.check();
+        if !is_mapped {
+            checked?;
+            return Err(BackendError::Call("the outputs could not be read".into()));
+        }
+        let given = checked.and_then(|()| read(&all.get_mapped_range().map_err(BackendError::call)?));
+        self.readback.unmap();
+        given
+    }
+
+    /// Writes the inputs and submits the program.
+    fn submit(&self, inputs: &[&[u8]]) -> wgpu::SubmissionIndex {
         let Device { device, queue, .. } = &*self.device;
         for (buffer, bytes) in std::iter::zip(&self.inputs, inputs) {
             queue.write_buffer(buffer, 0, bytes);
@@ -103,43 +162,7 @@ impl Loaded {
         if let Some((fault, _)) = &self.faults {
             encoder.copy_buffer_to_buffer(fault, 0, &self.readback, self.readback.size() - fault.size(), fault.size());
         }
-        let submission = queue.submit([encoder.finish()]);
-        self.mapping.begin();
-        let mapping = self.mapping.clone();
-        let all = self.readback.slice(..);
-        all.map_async(wgpu::MapMode::Read, move |result| mapping.end(result.is_ok()));
-        let wait = wgpu::PollType::Wait { submission_index: Some(submission), timeout: Some(LONGEST_CALL) };
-        let is_mapped = match device.poll(wait) {
-            Ok(_) => self.mapping.wait(LONGEST_CALL).ok_or("its outputs were not mapped".to_string()),
-            Err(error) => Err(error.to_string()),
-        };
-        // A callback that comes later would be taken for that of the next call: no call follows.
-        let is_mapped = is_mapped.unwrap_or_else(|why| {
-            self.device.lose(format!("a call did not end: {why}"));
-            false
-        });
-        let checked = self.device.check();
-        if !is_mapped {
-            checked?;
-            return Err(BackendError::Call("the outputs could not be read".into()));
-        }
-        let given = checked.and_then(|()| {
-            let view = all.get_mapped_range().map_err(BackendError::call)?;
-            if let Some((_, names)) = &self.faults {
-                let number: u32 = bytemuck::pod_read_unaligned(&view[view.len() - 4..]);
-                if let Some(name) = (number as usize).checked_sub(1).map(|at| names.get(at)) {
-                    let name = name.map_or("an operator", String::as_str);
-                    return Err(BackendError::Call(format!("{name}: a result does not fit 32 bits")));
-                }
-            }
-            let mut parts = self.outputs.iter().enumerate();
-            parts.try_for_each(|(at, (output, begin))| {
-                let begin = *begin as usize;
-                read(at, &view[begin..begin + output.size() as usize])
-            })
-        });
-        self.readback.unmap();
-        given
+        queue.submit([encoder.finish()])
     }
 }
 

@@ -8,7 +8,8 @@ use crate::lowering::test_cases::{
     TestCase, bytes, compare, conv, device_bits, matmul, operators, small_graphs, wide_integers,
 };
 use crate::lowering::{Scalar, lower};
-use crate::onnx::test_models::graphs;
+use crate::onnx::test_models::{floats, graphs, model_of_opset};
+use rten_onnx::onnx::DataType as D;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -96,6 +97,21 @@ fn a_call_whose_integers_do_not_fit_fails_and_the_next_one_does_not() {
             assert!(error.contains(" of node `") && error.contains("32 bits"), "{}: {error}", case.name);
         }
     }
+}
+
+/// The first call, which makes drivers generate code, is on zeros: a model that fails on them is prepared all the same.
+#[test]
+fn a_first_call_whose_integers_do_not_fit_is_no_error() {
+    let Some(device) = device() else { return };
+    let nodes = ["d = Div one x", "y = Cast d to==7"];
+    let (x, y) = (("x", D::FLOAT, &["2"][..]), ("y", D::INT64, &["2"][..]));
+    let case = TestCase::of("1/x", model_of_opset(18, &[x], &[y], &[floats("one", &[], &[1.0])], &nodes), 1);
+    let program = lower(&case.model).unwrap();
+    let loaded = Loaded::new(&device, &program, device.width).unwrap();
+    loaded.warm_up(&[&[0; 8]]).unwrap();
+    let error = loaded.run(&[&[0; 8]], &mut |_, _| Ok(())).unwrap_err().to_string();
+    assert!(error.contains("32 bits"), "{error}");
+    loaded.run(&[bytemuck::cast_slice(&[0.5f32, 0.1])], &mut |_, _| Ok(())).unwrap();
 }
 
 /// The callback of one thread's call may run in the poll of another.
