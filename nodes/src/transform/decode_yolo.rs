@@ -191,10 +191,17 @@ impl DecodeYolo {
             ),
             Layout::V5 | Layout::V8 => {
                 let is_near = (0..candidates).all(|candidate| centre(candidate).iter().all(|pixels| *pixels < NEAR));
-                is_near.then_some(
-                    "all centres are within 8 pixels of the corner, so they are no pixels: for the output of YOLOX write `layout: yolox`; \
-                     other models need an export with boxes in pixels",
-                )
+                let may_be_yolox = self.layout == Layout::V5 && Grid::of(candidates, None).is_some();
+                is_near.then_some(match may_be_yolox {
+                    true => {
+                        "all centres are within 8 pixels of the corner, so they are no pixels: for the output of YOLOX write \
+                         `layout: yolox`; other models need an export with boxes in pixels"
+                    }
+                    false => {
+                        "all centres are within 8 pixels of the corner, so they are no pixels: the model needs an export with boxes in \
+                         pixels"
+                    }
+                })
             }
         }
     }

@@ -107,12 +107,18 @@ impl Config {
     /// Returns advice for a shape that has no layout.
     pub(super) fn advice(&self, shape: &[Dim; 2]) -> String {
         let [rows, columns] = shape.clone();
-        if self.layout == Some(Layout::Yolox) {
-            return "expected f32[candidates,5+classes] with a candidate for each cell of 8, 16 and 32 pixels; write the `width` and \
-                    `height` of the model's input image if it is not square, or `layout: v5` if the model gives pixels"
-                .into();
+        let is_swapped = !Sizes::of(self, &[columns.clone(), rows.clone()]).is_empty();
+        let has_numbers = |classes: usize| columns.max() == Some(classes.saturating_add(Layout::Yolox.others()));
+        if self.layout == Some(Layout::Yolox) && !is_swapped && self.classes.is_none_or(has_numbers) {
+            return match rows {
+                Dim::Fixed(_) => {
+                    "expected f32[candidates,5+classes] with a candidate for each cell of 8, 16 and 32 pixels; write the `width` and \
+                     `height` of the model's input image if it is not square, or `layout: v5` if the model gives pixels"
+                }
+                _ => "the number of candidates must be fixed, because each belongs to a cell of 8, 16 or 32 pixels",
+            }
+            .into();
         }
-        let is_swapped = !Sizes::of(self, &[columns, rows]).is_empty();
         if let Some(layout) = self.layout {
             let others = Sizes::of(&Config { layout: None, ..self.clone() }, shape);
             let others: Vec<String> = others.iter().map(|sizes| format!("`layout: {}`", sizes.layout)).collect();
@@ -220,7 +226,9 @@ mod tests {
             ([85, 25200], Some(V5), Some(80), "its dims are swapped: put a `transpose`"),
             ([22, 2100], Some(V5), None, "write `layout: v8`"),
             ([5040, 85], Some(Yolox), Some(80), "write the `width` and `height`"),
-            ([84, 8400], Some(Yolox), None, "expected f32[candidates,5+classes] with a candidate for each cell"),
+            ([84, 8400], Some(Yolox), None, "write `layout: v8`, or, if it is that of a yolox model with swapped dims"),
+            ([85, 8400], Some(Yolox), Some(80), "its dims are swapped: put a `transpose`"),
+            ([8400, 85], Some(Yolox), Some(90), "expected f32[candidates,5+classes]"),
             ([6, 300], Some(V10), None, "`transpose`"),
             ([84, 8400], None, Some(90), "expected f32[candidates,5+classes]"),
             ([20, 20], None, None, "write `classes` if"),
@@ -229,5 +237,7 @@ mod tests {
             let advice = config(layout, classes).advice(&shape.map(Dim::Fixed));
             assert!(advice.contains(expected), "{shape:?} {layout:?} {classes:?}: {advice}");
         }
+        let varying = config(Some(Yolox), None).advice(&[Dim::AtMost(8400), Dim::Fixed(85)]);
+        assert!(varying.starts_with("the number of candidates must be fixed"), "{varying}");
     }
 }
