@@ -13,7 +13,7 @@ pub(crate) use element::Access;
 pub(crate) use element::elements;
 #[cfg(any(feature = "tract", feature = "ort"))]
 pub(crate) use element::narrow;
-pub use options::BackendOptions;
+pub use options::{BEYOND_TOLERANCE, BackendOptions};
 pub(crate) use panic::caught;
 pub(crate) use port_name::port_name;
 pub(crate) use remote::refuse_remote;

@@ -53,7 +53,7 @@ pub use backend::{Ort, OrtRunner, OrtRuntime};
 pub use backend::{Rten, RtenRunner, RtenRuntime, on_rten_thread};
 #[cfg(feature = "tract")]
 pub use backend::{Tract, TractRunner, TractRuntime};
-pub use base::BackendOptions;
+pub use base::{BEYOND_TOLERANCE, BackendOptions};
 pub use cache::Compiled;
 pub use inspect::{Binding, Inspection, Stored, inspect};
 pub use kind::{Activation, InferKind, LayerConfig, LayersNode, MlpConfig, PlannedLayers};

@@ -458,6 +458,22 @@ fn models_are_inspected_and_compared_from_the_command_line() {
         );
     }
     folder.run("verify-backend graph.yaml --against rten").expect(0, "against `rten`, 32 calls", "");
+    if cfg!(feature = "tract") {
+        // The two round differently, so nothing else has to differ: the whole comparison is printed, and no refusal.
+        let ran = folder.run(
+            "verify-backend graph.yaml --against tract --set nodes.digit.config.verify={\"against\":\"rten\",\"atol\":0,\"rtol\":0}",
+        );
+        for part in
+            ["against `tract`, 32 calls", "beyond the tolerance: output `logits` is at most", "numbers differ by"]
+        {
+            ran.expect(2, part, "");
+        }
+        assert_eq!(ran.err, "");
+        // With `auto`, the backend that was compared with has been called, and is not said to be untried.
+        let ran = folder.run("verify-backend graph.yaml --against tract --set nodes.digit.config.backend=auto");
+        ran.expect(0, "against `tract`, 32 calls", "");
+        assert!(!ran.out.contains("tract has its operators and types, and was not tried"), "{}", ran.out);
+    }
     let report = folder.run("graph.yaml --json --shadow rten:10").json();
     let figure = |name: &str| report["nodes"][1]["metrics"][name].as_f64();
     assert_eq!((figure("shadow_compared"), figure("shadow_over")), (Some(4.0), Some(0.0)), "{}", report["nodes"][1]);
@@ -471,7 +487,7 @@ fn models_are_inspected_and_compared_from_the_command_line() {
         ] {
             let ran = folder.run(&format!("{words} --onnxruntime ./none.so"));
             let why = format!("the backend that `{key}` asks for: `ort` is not available");
-            ran.expect(2, "", &why).expect(2, "", option).expect(2, "", "help: name a backend that this program has");
+            ran.expect(2, "", &why).expect(2, "", option).expect(2, "", "help: name the library of ONNX Runtime with");
         }
     }
     folder.run("graph.yaml --shadow mock").expect(2, "", "`mock` is not a backend to compare with");

@@ -22,13 +22,24 @@ pub struct BackendOptions {
     /// Whether the backend `wgpu` may take an adapter that computes on the CPU, as Mesa's lavapipe does. That is slower than every
     /// other backend, and for tests.
     pub allow_software: bool,
+    /// Whether an output that differs from that of `verify.against` by more than the tolerance is a note of the plan, which begins with
+    /// [`BEYOND_TOLERANCE`], instead of an error: for a program that shows the whole comparison.
+    pub report_differences: bool,
 }
+
+/// The beginning of a note about an output that differs by more than the tolerance.
+pub const BEYOND_TOLERANCE: &str = "beyond the tolerance: ";
 
 impl BackendOptions {
     /// The options of the registry that a node is planned with.
     pub(crate) fn of<'a>(cx: &Planning<'a>) -> &'a BackendOptions {
-        static DEFAULT: BackendOptions =
-            BackendOptions { cache: None, calibrate: false, onnxruntime: None, allow_software: false };
+        static DEFAULT: BackendOptions = BackendOptions {
+            cache: None,
+            calibrate: false,
+            onnxruntime: None,
+            allow_software: false,
+            report_differences: false,
+        };
         cx.extensions.get().unwrap_or(&DEFAULT)
     }
 }

@@ -60,16 +60,21 @@ impl<R: Runtime> Trial<'_, R> {
             }
         }
         // Other numbers help where a call failed, and not where the runtime refuses the model, which may depend on a constant.
-        let is_call = self.model.sample.is_none() && failed.iter().any(|(_, why)| why.contains("inference failed"));
+        let is_call = failed.iter().any(|(_, why)| why.contains("inference failed"));
+        let has_constants = !self.model.constants.is_empty();
         let constants = self.constants();
         let failed = failed
             .into_iter()
             .map(|(values, why)| format!("a trial run on {}{constants} failed: {why}", values.name()));
         let why = failed.collect::<Vec<_>>().join("; ");
-        let help = match self.model.constants.is_empty() {
-            false => "write another value, `trial: FILE.npz` with an item that it takes, or `trial: first_message`",
-            true if is_call => "write `trial: FILE.npz` with an item that it takes, or `trial: first_message`",
-            true => return Err(BackendError::Unsupported(why).into()),
+        let help = match (self.model.sample.is_some(), has_constants) {
+            _ if !is_call && !has_constants => return Err(BackendError::Unsupported(why).into()),
+            (false, true) => {
+                "write another value, `trial: FILE.npz` with an item that it takes, or `trial: first_message`"
+            }
+            (false, false) => "write `trial: FILE.npz` with an item that it takes, or `trial: first_message`",
+            (true, true) => "write another value, or record an item that the model takes",
+            (true, false) => "record an item that the model takes",
         };
         Err(NotPrepared::Call { why, help })
     }

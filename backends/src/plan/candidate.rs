@@ -174,7 +174,7 @@ impl Candidate<'_> {
 /// Why the backend cannot run the model.
 pub(crate) fn reference(choice: Choice, job: &PlanRequest<'_>) -> Result<Reference, String> {
     let candidate = job.candidates.iter().find(|candidate| candidate.choice == choice);
-    let candidate = candidate.ok_or("a model can be compared with `rten`, `tract` or `ort`")?;
+    let candidate = candidate.ok_or("a model can be compared with `rten`, `tract`, `ort` or `wgpu`")?;
     match (candidate.verdict(&job.required), &candidate.built) {
         (RuntimeVerdict::Fits, Some(built)) => (built.reference)(job).map_err(|refused| {
             let why = refused.errors();

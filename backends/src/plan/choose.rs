@@ -188,7 +188,10 @@ fn check_compared(config: &Config, candidates: &[Candidate<'_>], required: &Requ
         let verdict = candidate.verdict(required);
         let way = match &verdict {
             RuntimeVerdict::NotBuilt(feature) => format!("build this program with the cargo feature `{feature}`"),
-            RuntimeVerdict::Unavailable(_) => "name the library of ONNX Runtime with `--onnxruntime FILE`".into(),
+            RuntimeVerdict::Unavailable(_) if choice == Choice::Ort => {
+                "name the library of ONNX Runtime with `--onnxruntime FILE`".into()
+            }
+            RuntimeVerdict::Unavailable(_) => "install what it needs".into(),
             _ => continue,
         };
         let message = format!("the backend that `{key}` asks for: `{}` {verdict}", candidate.name);
@@ -354,7 +357,11 @@ fn none_fits(verdicts: &[(Candidate<'_>, RuntimeVerdict)], config: &Config, mode
             };
             let is_not_built =
                 |(_, verdict): &(Candidate<'_>, RuntimeVerdict)| matches!(verdict, RuntimeVerdict::NotBuilt(_));
+            let is_failed =
+                |(_, verdict): &(Candidate<'_>, RuntimeVerdict)| matches!(verdict, RuntimeVerdict::Failed(_));
+            let is_verified = config.verify.is_some() && verdicts.iter().any(is_failed);
             let ways = [
+                is_verified.then_some("allow greater differences: `verify: { atol: …, rtol: … }`"),
                 verdicts.iter().any(is_missing).then_some("name the library of ONNX Runtime with `--onnxruntime FILE`"),
                 verdicts.iter().any(is_not_built).then_some("build this program with another backend"),
                 Some("export the model in another way"),

@@ -1,19 +1,20 @@
 //! Compares a model on the backend that will serve it with another backend.
 
 use super::candidate::PlanRequest;
-use crate::base::caught;
+use crate::base::{BEYOND_TOLERANCE, caught};
 use crate::onnx::{Compared, Comparison, OnnxPrepared, Reference, Runtime, compare};
 use crate::verify::{CaseError, Tolerance};
 use limen::backend::{BackendError, Prepared};
 use limen::node::PlanErrors;
 use std::time::Duration;
 
-/// Runs both on the same inputs and returns lines for the plan. Outputs beyond the tolerance are errors, which also say how long
-/// both took.
+/// Runs both on the same inputs and returns lines for the plan. Outputs beyond the tolerance are among the lines if `is_reported`, else
+/// errors, which also say how long both took.
 pub(super) fn against_reference<R: Runtime>(
     prepared: &OnnxPrepared<R>,
     reference: &Reference,
     tolerance: Tolerance,
+    is_reported: bool,
     errors: &mut PlanErrors,
 ) -> Vec<String> {
     let signature = prepared.signature();
@@ -24,7 +25,7 @@ pub(super) fn against_reference<R: Runtime>(
         compare(signature, sessions, tolerance).map_err(session)
     };
     match caught(run).and_then(|found| found) {
-        Ok(Compared::Calls(found)) => found.judge(reference.name, tolerance, errors),
+        Ok(Compared::Calls(found)) => found.judge(reference.name, tolerance, is_reported, errors),
         Ok(Compared::Not(why)) => {
             let name = reference.name;
             vec![format!(
@@ -40,8 +41,9 @@ pub(super) fn against_reference<R: Runtime>(
 }
 
 impl Comparison {
-    /// Returns lines for the plan. Outputs beyond the tolerance are errors, whose help has the lines: a failed plan is not shown.
-    fn judge(self, reference: &str, tolerance: Tolerance, errors: &mut PlanErrors) -> Vec<String> {
+    /// Returns lines for the plan. Outputs beyond the tolerance are errors, whose help has the lines because a failed plan is not shown;
+    /// lines like the others if `is_reported`.
+    fn judge(self, reference: &str, tolerance: Tolerance, is_reported: bool, errors: &mut PlanErrors) -> Vec<String> {
         let (serving, other) = (micros(self.times.0), micros(self.times.1));
         let calls = self.calls;
         let mut lines =
@@ -61,6 +63,10 @@ impl Comparison {
                 lines.push(line);
             }
         }
+        if is_reported {
+            lines.extend(wrong.into_iter().map(|wrong| format!("{BEYOND_TOLERANCE}{wrong}")));
+            return lines;
+        }
         let last = wrong.len();
         for (at, wrong) in wrong.into_iter().enumerate() {
             let error = errors.at("verify.against", wrong);
@@ -72,18 +78,28 @@ impl Comparison {
     }
 }
 
-/// Runs the recorded case on the reference too, and returns a line for the plan if the outputs match.
-pub(super) fn check_case_on(reference: &Reference, job: &PlanRequest<'_>, errors: &mut PlanErrors) -> Option<String> {
-    let (case, tolerance) = job.recorded.case.as_ref()?;
-    let file = job.config.verify.as_ref()?.case.as_ref()?;
+/// Runs the recorded case on the reference too, and returns a line for the plan if the outputs match. Those that do not are among the
+/// lines if `is_reported`, else errors.
+pub(super) fn check_case_on(
+    reference: &Reference,
+    job: &PlanRequest<'_>,
+    is_reported: bool,
+    errors: &mut PlanErrors,
+) -> Vec<String> {
+    let Some((case, tolerance)) = &job.recorded.case else { return Vec::new() };
+    let Some(file) = job.config.verify.as_ref().and_then(|verify| verify.case.as_ref()) else { return Vec::new() };
     let (max, name) = (job.config.batch.max, reference.name);
     match case.check_with(&reference.signature, reference.is_stateful, &reference.session, max, *tolerance) {
-        Ok(tried) => Some(format!("`{name}` reproduces {file} too: {tried}")),
+        Ok(tried) => vec![format!("`{name}` reproduces {file} too: {tried}")],
         Err(wrong) => {
             // That it does not fit the model is said of the backend that serves.
             let of_model = wrong.into_iter().filter(|error| matches!(error, CaseError::Model(_)));
-            of_model.for_each(|error| _ = errors.at("verify.case", format!("`{file}` on `{name}`: {error}")));
-            None
+            let of_model = of_model.map(|error| format!("`{file}` on `{name}`: {error}"));
+            if is_reported {
+                return of_model.map(|error| format!("{BEYOND_TOLERANCE}{error}")).collect();
+            }
+            of_model.for_each(|error| _ = errors.at("verify.case", error));
+            Vec::new()
         }
     }
 }
@@ -148,20 +164,32 @@ mod tests {
         let job =
             PlanRequest { config: &config, options, candidates: &[], inputs, model, files, recorded, required, steps };
         let mut errors = PlanErrors::default();
-        assert_eq!(check_case_on(&reference, &job, &mut errors), None);
+        assert_eq!(check_case_on(&reference, &job, false, &mut errors), Vec::<String>::new());
         let why = errors.messages().next().unwrap();
         assert!(why.starts_with("`verify.npz` on `other`: output `logits` differs from what was recorded"), "{why}");
 
+        let mut errors = PlanErrors::default();
+        let lines = check_case_on(&reference, &job, true, &mut errors);
+        assert_eq!((errors.messages().next(), lines.len()), (None, 1));
+        assert!(
+            lines[0].starts_with("beyond the tolerance: `verify.npz` on `other`: output `logits` differs"),
+            "{lines:?}"
+        );
+
         // The times are also part of the error about outputs beyond the tolerance.
         let mut errors = PlanErrors::default();
-        against_reference(&prepared, &reference, tolerance, &mut errors);
+        against_reference(&prepared, &reference, tolerance, false, &mut errors);
         let text = format!("{errors:?}");
         for part in ["output `logits` is at most", "numbers differ by more than", "µs here and", "µs there"] {
             assert!(text.contains(part), "{part}: {text}");
         }
+        let mut errors = PlanErrors::default();
+        let lines = against_reference(&prepared, &reference, tolerance, true, &mut errors);
+        assert_eq!(errors.messages().next(), None);
+        assert!(lines.iter().any(|line| line.starts_with(BEYOND_TOLERANCE)), "{lines:?}");
         let signature = limen::backend::Signature { outputs: Vec::new(), ..reference.signature.clone() };
         let mut errors = PlanErrors::default();
-        against_reference(&prepared, &Reference { signature, ..reference }, tolerance, &mut errors);
+        against_reference(&prepared, &Reference { signature, ..reference }, tolerance, false, &mut errors);
         let why = errors.messages().next().unwrap();
         assert_eq!(why, "output 0 is none on `other`, and `logits` f32[10] here");
     }

@@ -547,8 +547,8 @@ const FIRST_MESSAGE: &str = "first_message";
 
 fn read_case(field: &str, path: &str, cx: &Planning<'_>, errors: &mut PlanErrors) -> Option<Case> {
     let help = match field {
-        "trial" => format!("write the path of an `.npz` below the graph's folder, or `{FIRST_MESSAGE}`"),
-        _ => "write the path of an `.npz` below the graph's folder".into(),
+        "trial" => format!("name an `.npz` below the graph's folder, or write `{FIRST_MESSAGE}`"),
+        _ => "name an `.npz` below the graph's folder".into(),
     };
     if let Err(why) = refuse_remote(path) {
         errors.at(field, why).help(help);

@@ -14,8 +14,12 @@ pub(super) const CASE_ADVICE: &str =
     "record the case with the model and the shapes of this graph, or leave `verify:` out";
 
 /// The way out for a recorded case that a model does not reproduce.
-const DIFFERS_ADVICE: &str = "if it was recorded with this model, try another backend, such as `backend: ort`; else record it again, or leave \
-                              `verify:` out";
+fn differs_advice(backend: &str) -> String {
+    let such_as = if backend == "ort" { "" } else { ", such as `backend: ort`" };
+    format!(
+        "if it was recorded with this model, try another backend{such_as}; else record it again, or leave `verify:` out"
+    )
+}
 
 /// Checks that a model takes the batches of its node, and that the recorded case fits it. `single` says why it takes one item in a
 /// call, if so.
@@ -61,7 +65,7 @@ pub(crate) fn infer_plan<B: Backend>(
         match tried {
             Ok(line) => verified = Some(line),
             Err(wrong) => {
-                wrong.into_iter().for_each(|error| _ = errors.at(VERIFY_CASE, error).help(DIFFERS_ADVICE));
+                wrong.into_iter().for_each(|error| _ = errors.at(VERIFY_CASE, error).help(differs_advice(B::NAME)));
             }
         }
     }

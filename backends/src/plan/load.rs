@@ -50,8 +50,12 @@ pub(super) fn prepare_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<OnnxPrep
         NotPrepared::Call { why, help } => {
             let mut errors = PlanErrors::default();
             // A constant is what a user can change.
-            let field = config.constants.keys().next().map(|port| format!("constants.{port}"));
-            errors.at(field.as_deref().unwrap_or("model"), format!("`{model}`: {why}")).help(help);
+            let mut ports = config.constants.keys();
+            let field = match (ports.next(), ports.next()) {
+                (Some(port), None) => format!("constants.{port}"),
+                _ => "model".into(),
+            };
+            errors.at(&field, format!("`{model}`: {why}")).help(help);
             Refused::Call(errors)
         }
         NotPrepared::Other(error) => unusable::<R>(model, &error).into(),

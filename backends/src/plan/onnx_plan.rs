@@ -83,9 +83,10 @@ fn compare_with_reference<R: Runtime>(
         let (mut lines, mut wrong) = (Vec::new(), PlanErrors::default());
         match reference(against, job) {
             Ok(reference) => {
-                lines = against_reference(prepared, &reference, tolerance, &mut wrong);
+                let is_reported = job.options.report_differences;
+                lines = against_reference(prepared, &reference, tolerance, is_reported, &mut wrong);
                 lines.extend(self_comparison::<R>(&reference));
-                lines.extend(check_case_on(&reference, job, &mut wrong));
+                lines.extend(check_case_on(&reference, job, is_reported, &mut wrong));
             }
             Err(why) => not_compared("verify.against", &why, &mut wrong),
         }
@@ -145,7 +146,8 @@ fn compilation_lines<R: Runtime>(prepared: &OnnxPrepared<R>, job: &PlanRequest<'
     match compiled {
         Some(lines) => lines,
         None if job.options.cache.is_some() => {
-            vec![format!("`{}` compiles nothing, so the cache holds no compiled model", R::NAME)]
+            let nothing = if R::COMPILES { "keeps nothing that it compiles" } else { "compiles nothing" };
+            vec![format!("`{}` {nothing}, so the cache holds no compiled model", R::NAME)]
         }
         None => Vec::new(),
     }

@@ -333,6 +333,7 @@ mod tests {
                 onnxruntime: None,
                 memory: Vec::new(),
                 allow_software: false,
+                report_differences: false,
                 task: Task::Inspect(AnyPath::new("model.onnx".as_ref())),
             };
             let died = run_trial(&path, &request, &MemoryFiles::default()).unwrap_err();

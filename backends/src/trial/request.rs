@@ -35,6 +35,7 @@ pub(super) struct Request {
     /// The names and lengths of files in memory, whose bytes follow the request.
     pub(super) memory: Vec<(String, u64)>,
     pub(super) allow_software: bool,
+    pub(super) report_differences: bool,
     pub(super) task: Task,
 }
 
@@ -53,6 +54,7 @@ impl Request {
             onnxruntime: onnxruntime.as_deref().map(AnyPath::new),
             memory: memory.iter().map(|(name, bytes)| (name.to_string(), bytes.len() as u64)).collect(),
             allow_software: options.allow_software,
+            report_differences: options.report_differences,
             task,
         }
     }
@@ -64,6 +66,7 @@ impl Request {
             calibrate: matches!(&self.task, Task::Plan(node) if node.calibrate),
             onnxruntime: self.onnxruntime.as_ref().map(AnyPath::path),
             allow_software: self.allow_software,
+            report_differences: self.report_differences,
         }
     }
 

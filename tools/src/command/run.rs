@@ -22,7 +22,7 @@ use crate::text::paragraph::paragraph;
 use limen::files::real_path;
 use limen::plan::NodePlan;
 use limen::{Layers, Plan, Problems, Registry, Report, RunError, Spec};
-use limen_backends::BackendOptions;
+use limen_backends::{BEYOND_TOLERANCE, BackendOptions};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, IsTerminal, stderr};
@@ -210,6 +210,7 @@ impl<'a> Run<'a> {
             calibrate: calibrate || registered.calibrate,
             onnxruntime: onnxruntime.clone().or(registered.onnxruntime),
             allow_software: *allow_software || registered.allow_software,
+            ..registered
         })
     }
 
@@ -248,7 +249,9 @@ impl<'a> Run<'a> {
 
     /// Plans the graph with every model compared with another backend, and prints what was found.
     pub(crate) fn verify_backend(self, registry: Registry, against: &str) -> u8 {
-        let registry = &self.with_backend_options(registry, false);
+        let registry = self.with_backend_options(registry, false);
+        let options = BackendOptions { report_differences: true, ..backend_options(&registry) };
+        let registry = &registry.with_extension(options);
         let arguments = self.arguments;
         let path = arguments.graph.as_deref().unwrap_or(Path::new(""));
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -266,7 +269,9 @@ impl<'a> Run<'a> {
                 return self.refused(&name, &at_option(problems, Some(option)));
             }
         };
-        self.print_notes(&plan, |node| models.contains(&node.name))
+        let differs = plan.nodes().iter().flat_map(|node| &node.notes).any(|note| note.starts_with(BEYOND_TOLERANCE));
+        let code = self.print_notes(&plan, |node| models.contains(&node.name));
+        if differs && code == 0 { REFUSED } else { code }
     }
 
     /// Sets a key of every node that runs a model, and returns the names of those nodes.
