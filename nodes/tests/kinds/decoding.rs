@@ -71,9 +71,15 @@ fn boxes_of_a_yolo_model_are_decoded_and_suppressed() {
     let report = run(folder.path(), &node("layout: v10"));
     assert_eq!(report.metric("z.messages"), Some(2.0));
     // Numbers from 0 to 1 are no pixels.
-    let report = run(folder.path(), &node("layout: v5").replace("from: s }", "from: s, on_error: skip }"));
-    assert_eq!(report.failed_calls, 2);
-    assert!(report.failures[0].text.contains("for the output of YOLOX write `layout: yolox`"), "{:?}", report.failures);
+    for (candidates, advice) in [
+        ("300", "the model needs an export with boxes in pixels"),
+        ("336", "for the output of YOLOX write `layout: yolox`"),
+    ] {
+        let node = node("layout: v5").replace("from: s }", "from: s, on_error: skip }").replace("300", candidates);
+        let report = run(folder.path(), &node);
+        assert_eq!(report.failed_calls, 2);
+        assert!(report.failures[0].text.contains(advice), "{:?}", report.failures);
+    }
     // The coefficients of masks are no scores.
     let mut rows = rows;
     rows[5][7] = 1.7;
