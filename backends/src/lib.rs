@@ -32,6 +32,7 @@
 mod backend;
 mod base;
 mod cache;
+pub mod device;
 mod inspect;
 mod kind;
 #[cfg(feature = "wgpu")]
@@ -55,6 +56,7 @@ pub use backend::{Rten, RtenRunner, RtenRuntime, on_rten_thread};
 pub use backend::{Tract, TractRunner, TractRuntime};
 pub use base::{BEYOND_TOLERANCE, BackendOptions};
 pub use cache::Compiled;
+pub use device::{CopyDevice, Devices};
 pub use inspect::{Binding, Inspection, Stored, inspect};
 pub use kind::{Activation, InferKind, LayerConfig, LayersNode, MlpConfig, PlannedLayers};
 pub use onnx::OnnxModel;
@@ -70,6 +72,8 @@ pub use weights::{Encoding, Quantize, Quantized, Slice, WeightConfig, WeightTran
 pub fn register(registry: limen::Registry) -> limen::Registry {
     registry
         .infer::<InferKind>("infer")
+        .infer::<device::ToDeviceKind>("to_device")
+        .infer::<device::ToHostKind>("to_host")
         .transform::<LayersNode<LayerConfig>>("linear")
         .transform::<LayersNode<MlpConfig>>("mlp")
 }

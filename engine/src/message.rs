@@ -1,5 +1,6 @@
-//! Messages: headers and payloads, pooled tensors, and the origins of the sources upstream of a message.
+//! Messages: headers and payloads, pooled tensors in host memory and on devices, and the origins of the sources upstream of a message.
 
+pub(crate) mod device;
 pub(crate) mod origins;
 pub(crate) mod payload;
 #[allow(unsafe_code, reason = "slots are handed out under a counting protocol that loom checks")]
@@ -7,6 +8,7 @@ pub(crate) mod pool;
 #[allow(unsafe_code, reason = "handles give access to the pool's slots")]
 pub(crate) mod tensor;
 
+pub use device::{Device, DeviceMemory, DevicePool, DeviceTensor};
 pub use payload::{Header, Message, Payload, Plain};
 pub use tensor::{
     Content, DType, Dim, Element, Layout, MAX_RANK, Memory, PortSpec, Shape, Tensor, TensorError, TensorMut,

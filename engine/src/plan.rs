@@ -12,6 +12,7 @@ pub(crate) mod place;
 mod planner;
 pub(crate) mod registry;
 mod sizing;
+mod transfer;
 
 pub use place::{Placement, WorkerPlan};
 pub use registry::{Kind, Role};
@@ -97,6 +98,8 @@ pub struct NodePlan {
     pub why: Placement,
     /// Output ports.
     pub outputs: Vec<OutputPlan>,
+    /// Why planning inserted it, if the graph does not name it: a copy between host memory and a device.
+    pub inserted: Option<String>,
     /// Remarks of the node, shown in plans.
     pub notes: Vec<String>,
     /// Remarks of the node that every user of the graph has to see.
@@ -133,8 +136,10 @@ pub struct OutputPlan {
     pub spec: Option<PortSpec>,
     /// Slots of its pool; 0 if it has none.
     pub slots: usize,
-    /// Bytes of its pool.
+    /// Bytes of its pool in host memory.
     pub bytes: usize,
+    /// Bytes of its pool on a device.
+    pub device_bytes: usize,
     pub(crate) emits: usize,
     pub(crate) rows: usize,
     /// Whether its buffers never leave the node's thread.
@@ -215,6 +220,8 @@ pub struct PlannedMemory {
     pub windows: usize,
     /// The queue of events.
     pub events: usize,
+    /// Tensor pools on devices; not part of the total, which is of host memory. The limit holds for each of the two.
+    pub devices: usize,
     /// The program's [files in memory](crate::Spec::with_file) that the run may read, without those that are part of the program.
     pub files: usize,
     /// The limit.
@@ -222,9 +229,9 @@ pub struct PlannedMemory {
 }
 
 impl PlannedMemory {
-    /// Returns the sum of all parts, without the limit.
+    /// Returns the sum of all parts in host memory, without the limit.
     pub fn total(&self) -> usize {
-        let PlannedMemory { pools, edges, nodes, histograms, windows, events, files, limit: _ } = *self;
+        let PlannedMemory { pools, edges, nodes, histograms, windows, events, files, devices: _, limit: _ } = *self;
         [pools, edges, nodes, histograms, windows, events, files].into_iter().fold(0, usize::saturating_add)
     }
 }
@@ -316,8 +323,9 @@ impl Plan {
         if options.out.is_some() {
             spec.folders.out.clone_from(&options.out);
         }
+        let transfers = transfer::Transfers::insert(&mut spec, registry);
         let (problems, effort) = (Problems::default(), effort::Effort::new());
-        Planner { spec: &spec, registry, options, problems, effort, opened: BTreeMap::new() }.plan()
+        Planner { spec: &spec, registry, options, problems, effort, opened: BTreeMap::new(), transfers }.plan()
     }
 
     /// Returns the graph's name.

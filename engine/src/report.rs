@@ -93,6 +93,8 @@ pub struct NodeReport {
     pub done: u64,
     /// Calls that failed.
     pub failed: u64,
+    /// Calls without a result because the call that wrote an input on a device has failed; among its losses as `device_lost`.
+    pub lost: u64,
     /// Messages still in a batch at the end.
     pub held: u64,
     /// Turns it had.
@@ -431,10 +433,10 @@ impl Report {
             }
         }
         for node in self.nodes.iter().filter(|n| !n.abandoned) {
-            if node.taken != node.done + node.failed + node.held {
+            if node.taken != node.done + node.failed + node.lost + node.held {
                 self.bugs.push(format!(
-                    "node {}: taken {} is not done {} + failed {} + held {}",
-                    node.name, node.taken, node.done, node.failed, node.held
+                    "node {}: taken {} is not done {} + failed {} + lost {} + held {}",
+                    node.name, node.taken, node.done, node.failed, node.lost, node.held
                 ));
             }
         }

@@ -7,6 +7,7 @@ mod batch;
 mod checking_cost;
 mod deadlines;
 mod delivery;
+mod devices;
 mod events;
 mod faults;
 mod handles;

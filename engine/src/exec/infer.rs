@@ -20,8 +20,9 @@ use crate::exec::infer::stage::InferStage;
 use crate::exec::infer::streams::ResetRules;
 use crate::exec::stage::{Common, Stage};
 use crate::exec::worker::Cx;
-use crate::host::sync::Arc;
-use crate::message::tensor::{PortSpec, Tensor};
+use crate::host::sync::{Arc, DynArc};
+use crate::message::device::Device;
+use crate::message::tensor::{Memory, PortSpec, Tensor};
 use crate::node::Many;
 use crate::node::backend::{Backend, Prepared};
 use crate::node::emit::Emit;
@@ -65,6 +66,24 @@ pub trait Infer: 'static {
     /// # Errors
     /// All problems of the config, the model and the connected ports.
     fn plan(config: Self::Config, given: &Connected, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors>;
+
+    /// Returns the device on which nodes of a config keep their messages. Asked before the graph is planned, to insert copies where the
+    /// ends of a connection differ; [`Connected::is_on_device`] tells `plan` whether a node that only prefers the device resides there.
+    fn device(config: &Self::Config) -> Option<DeviceUse> {
+        let _ = config;
+        None
+    }
+}
+
+/// How the nodes of a config use a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceUse {
+    /// Its name ([`Device::name`]).
+    pub device: String,
+    /// The ports whose messages are in its memory.
+    pub side: DeviceSide,
+    /// Whether they are only if those of a neighbour are; else the node copies within its calls.
+    pub is_optional: bool,
 }
 
 /// A planned model node, erased over its backend.
@@ -124,7 +143,62 @@ impl InferPlan {
         let bytes = bytes.fold(0usize, |sum, item| sum.saturating_add(item.saturating_mul(batch.max)));
         let mut ports = ports.note(format!("backend {}", B::NAME)).memory(bytes);
         ports.stateful = prepared.is_stateful();
-        InferPlan { ports, make: Box::new(Make::<B> { prepared, resets: ResetRules::default() }), batch }
+        let make = Make::<B> { prepared, resets: ResetRules::default(), residence: None };
+        InferPlan { ports, make: Box::new(make), batch }
+    }
+
+    /// Keeps the messages of its inputs, of its outputs, or of both in the memory of a device; calls are made by
+    /// [`Session::enqueue`](crate::node::backend::Session::enqueue), up to `calls` of them at the same time. The model has no state, and
+    /// its tensors have fixed shapes.
+    #[must_use]
+    pub fn on_device(mut self, device: DynArc<dyn Device>, side: DeviceSide, calls: usize) -> Self {
+        let calls = calls.max(1);
+        let residence = Residence { inputs: side != DeviceSide::Outputs, outputs: side != DeviceSide::Inputs, calls };
+        let memory = Memory::Device(device.number());
+        let mut bytes = 0usize;
+        let mut reside = |spec: &mut Option<PortSpec>| {
+            if let Some(spec) = spec {
+                spec.memory = memory;
+                bytes = bytes.saturating_add(spec.max_bytes().unwrap_or(0).saturating_mul(self.batch.max));
+            }
+        };
+        for input in self.ports.inputs.iter_mut().filter(|_| residence.inputs) {
+            reside(&mut input.spec);
+            // Calls hold the tensors that they read until they have finished.
+            input.holds = input.holds.saturating_add(calls.saturating_mul(self.batch.max));
+        }
+        for output in self.ports.outputs.iter_mut().filter(|_| residence.outputs) {
+            reside(&mut output.spec);
+        }
+        // Nothing is assembled in host memory on that side.
+        self.ports.memory = self.ports.memory.saturating_sub(bytes);
+        self.ports.device = Some(device);
+        *self.make.residence() = Some(residence);
+        self
+    }
+
+    /// Lets all ports carry the messages of a spec, with its layout and content.
+    #[must_use]
+    pub fn carries(mut self, spec: &PortSpec) -> Self {
+        let specs = self.ports.inputs.iter_mut().map(|input| &mut input.spec);
+        for own in specs.chain(self.ports.outputs.iter_mut().map(|output| &mut output.spec)).flatten() {
+            (own.layout, own.content) = (spec.layout, spec.content);
+        }
+        self
+    }
+
+    /// Sets how long a call takes on the host; by default that of a model.
+    #[must_use]
+    pub fn cost(mut self, cost: Cost) -> Self {
+        self.ports = self.ports.cost(cost);
+        self
+    }
+
+    /// Declares memory that its session allocates ([`Ports::memory`]).
+    #[must_use]
+    pub fn memory(mut self, bytes: usize) -> Self {
+        self.ports = self.ports.memory(bytes);
+        self
     }
 
     /// Sets what happens to a stream's state when a message is missing: its sequence number does not follow the last
@@ -178,6 +252,27 @@ impl InferPlan {
     }
 }
 
+/// Which ports of a node have their messages on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceSide {
+    /// The inputs: the node copies to host memory.
+    Inputs,
+    /// The outputs: the node copies from host memory.
+    Outputs,
+    /// All.
+    Both,
+}
+
+/// Where the tensors of a node's calls are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Residence {
+    /// Whether inputs, and whether outputs are on the device.
+    pub(crate) inputs: bool,
+    pub(crate) outputs: bool,
+    /// The most calls at the same time.
+    pub(crate) calls: usize,
+}
+
 impl std::fmt::Debug for InferPlan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("InferPlan").field("ports", &self.ports).field("batch", &self.batch).finish_non_exhaustive()
@@ -187,11 +282,13 @@ impl std::fmt::Debug for InferPlan {
 struct Make<B: Backend> {
     prepared: Arc<B::Prepared>,
     resets: ResetRules,
+    residence: Option<Residence>,
 }
 
 /// Builds the monomorphic stage of one backend.
 pub(crate) trait MakeInfer: Send {
     fn resets(&mut self) -> &mut ResetRules;
+    fn residence(&mut self) -> &mut Option<Residence>;
     fn make(
         self: Box<Self>,
         batch: Batch,
@@ -205,6 +302,10 @@ pub(crate) trait MakeInfer: Send {
 impl<B: Backend> MakeInfer for Make<B> {
     fn resets(&mut self) -> &mut ResetRules {
         &mut self.resets
+    }
+
+    fn residence(&mut self) -> &mut Option<Residence> {
+        &mut self.residence
     }
 
     fn make(

@@ -69,6 +69,8 @@ pub(crate) struct Counts {
     pub(crate) taken: Counter,
     pub(crate) done: Counter,
     pub(crate) failed: Counter,
+    /// Messages that a call took, and that have no result because the call that wrote an input on a device has failed.
+    pub(crate) lost: Counter,
     /// Calls begun and not finished: 1 while a call runs, plus the messages a batch holds.
     pub(crate) held: Counter,
     pub(crate) turns: Counter,

@@ -14,10 +14,11 @@
 //! watched. Loom cannot see pointer provenance and use after free; Miri checks these (`.ci/miri`).
 
 use crate::host::clock::Time;
-use crate::host::sync::{AtomicBool, AtomicU32, Mutex, OrderedCell, Ordering, alloc_zeroed, dealloc};
+use crate::host::sync::{AtomicBool, AtomicU32, DynArc, Mutex, OrderedCell, Ordering, alloc_zeroed, dealloc};
+use crate::message::device::{Device, DeviceMemory, DevicePool, DeviceTensor};
 use crate::message::origins::{NO_ORIGIN, Origin, Origins};
 use crate::message::payload::Header;
-use crate::message::tensor::{DType, Dim, MAX_RANK, PortSpec, Shape, Tensor, TensorError, TensorMut};
+use crate::message::tensor::{DType, Dim, MAX_RANK, Memory, PortSpec, Shape, Tensor, TensorError, TensorMut};
 use std::alloc::Layout;
 use std::fmt;
 use std::io::Write;
@@ -167,6 +168,10 @@ type Lens = [u32; MAX_DYNAMIC];
 pub(crate) struct Inner {
     name: String,
     pub(crate) dtype: DType,
+    /// The type of the elements, if they lie in host memory: one comparison tells both.
+    pub(crate) host_dtype: Option<DType>,
+    /// Where the elements lie otherwise. Then slots have no bytes here.
+    device: Option<DynArc<dyn DeviceMemory>>,
     /// Maximum length of every dim.
     pub(crate) dims: Vec<usize>,
     /// The dims that have a run-time length.
@@ -252,6 +257,23 @@ impl Inner {
         }
     }
 
+    /// Where a row's elements lie on a device; `None` if they lie in host memory.
+    ///
+    /// # Safety
+    /// As [`Inner::lens`].
+    pub(crate) unsafe fn on_device(&self, row: NonNull<Row>) -> Option<DeviceTensor<'_>> {
+        let memory = self.device.as_ref()?;
+        // SAFETY: both pointers are into the table (caller).
+        let at = unsafe { row.offset_from(self.table.cast()) } as usize;
+        let rows = self.rows as usize;
+        Some(DeviceTensor { memory, slot: at / rows, row: at % rows })
+    }
+
+    /// Whether the elements lie on a device.
+    pub(crate) fn is_on_device(&self) -> bool {
+        self.device.is_some()
+    }
+
     /// # Safety
     /// As [`Inner::lens`], and the lengths are not written during the call.
     pub(crate) unsafe fn shape(&self, row: NonNull<Row>) -> Shape {
@@ -273,7 +295,7 @@ impl Inner {
         unsafe { (*self.lens(row).writing())[index] = length };
     }
 
-    /// Bytes of a row's elements.
+    /// Bytes of a row's elements in host memory.
     ///
     /// # Safety
     /// As [`Inner::shape`].
@@ -292,6 +314,9 @@ impl Inner {
     /// As [`Inner::shape`].
     #[inline(never)]
     unsafe fn row_len_now(&self, row: NonNull<Row>) -> usize {
+        if self.is_on_device() {
+            return 0;
+        }
         // SAFETY: the caller's promise.
         unsafe { self.shape(row) }.elements() * self.dtype.size()
     }
@@ -455,12 +480,37 @@ impl Pool {
         rows: usize,
         sources: &[u16],
     ) -> Result<Pool, String> {
+        Pool::with_memory(name, spec, slots, rows, sources, None)
+    }
+
+    /// As [`Pool::with_origins`], with the elements on a device.
+    pub(crate) fn on_device(
+        name: &str,
+        spec: &PortSpec,
+        slots: usize,
+        rows: usize,
+        sources: &[u16],
+        device: &dyn Device,
+    ) -> Result<Pool, String> {
+        let memory = device.allocate(&DevicePool { name, spec, slots, rows })?;
+        Pool::with_memory(name, spec, slots, rows, sources, Some(memory))
+    }
+
+    fn with_memory(
+        name: &str,
+        spec: &PortSpec,
+        slots: usize,
+        rows: usize,
+        sources: &[u16],
+        device: Option<DynArc<dyn DeviceMemory>>,
+    ) -> Result<Pool, String> {
         if !is_representable(spec) {
             return Err(format!(
                 "{spec} cannot be pooled: from 0 to {MAX_RANK} dims fit, {MAX_DYNAMIC} of them with a run-time length, below 2³²"
             ));
         }
         let slot_bytes = slot_bytes(spec, rows).ok_or_else(|| format!("{spec} × {rows} has no bounded size"))?;
+        let slot_bytes = if device.is_some() { 0 } else { slot_bytes };
         let dynamic: Vec<usize> = (0..spec.shape.len()).filter(|d| matches!(spec.shape[*d], Dim::AtMost(_))).collect();
         let total = slot_bytes.checked_mul(slots).filter(|b| *b <= isize::MAX as usize - ALIGN);
         let total = total.ok_or_else(|| format!("{slots} slots of {slot_bytes} bytes do not fit"))?;
@@ -493,13 +543,15 @@ impl Pool {
         let pool = NonNull::from(Box::leak(Box::new(Inner {
             name: name.to_string(),
             dtype: spec.dtype,
+            host_dtype: device.is_none().then_some(spec.dtype),
             dims: spec.shape.iter().map(|d| d.max().unwrap_or(0)).collect(),
             lens: lens.into(),
             dynamic,
             slots,
             rows: rows as u32,
-            row_bytes: spec.max_bytes().unwrap_or(0),
+            row_bytes: if device.is_some() { 0 } else { spec.max_bytes().unwrap_or(0) },
             slot_bytes,
+            device,
             sources: sources.into(),
             origins: origins.into(),
             table: NonNull::from(&mut []),
@@ -742,13 +794,16 @@ fn is_representable(spec: &PortSpec) -> bool {
     spec.shape.len() <= MAX_RANK && bounds.clone().count() <= MAX_DYNAMIC && bounds.max() <= Some(u32::MAX as usize)
 }
 
-/// Bytes of a whole pool, as printed in the plan; `None` if it cannot be made.
+/// Bytes of a whole pool in host memory, as printed in the plan; `None` if it cannot be made.
 pub(crate) fn pool_bytes(spec: &PortSpec, slots: usize, rows: usize, origins: usize) -> Option<usize> {
     if !is_representable(spec) {
         return None;
     }
     let meta = slots.checked_mul(rows)?.checked_mul(size_of::<Row>() + origins * size_of::<u64>())?;
-    slot_bytes(spec, rows)?.checked_mul(slots)?.max(ALIGN).checked_add(meta)
+    let data = slot_bytes(spec, rows)?.checked_mul(slots)?.max(ALIGN);
+    // On a device, a pool has only its rows here.
+    let data = if matches!(spec.memory, Memory::Device(_)) { ALIGN } else { data };
+    data.checked_add(meta)
 }
 
 #[cfg(all(test, not(loom)))]

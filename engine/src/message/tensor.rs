@@ -4,6 +4,7 @@
 mod parse;
 
 use crate::host::clock::Time;
+use crate::message::device::DeviceTensor;
 use crate::message::origins::{Origin, Origins, fresh};
 use crate::message::payload::{Header, Message, SealedPayload};
 use crate::message::pool::{Inner, MAX_DYNAMIC, Pool, Row};
@@ -362,6 +363,9 @@ pub enum TensorError {
         /// Its length.
         length: usize,
     },
+    /// Its elements are in the memory of a device, where the host cannot read or write them.
+    #[error("the tensor is in the memory of a device; a `to_host` node copies it to host memory")]
+    OnDevice,
     /// Every slot of the pool is in use.
     #[error("all {slots} slots of pool `{pool}` are in use")]
     PoolEmpty {
@@ -409,14 +413,20 @@ impl Tensor {
     /// Returns the elements, dense and row-major.
     ///
     /// # Errors
-    /// [`TensorError::DType`] if the tensor has another element type.
+    /// [`TensorError::DType`] if the tensor has another element type, [`TensorError::OnDevice`] if its elements are not in host memory.
     #[inline]
     pub fn as_slice<T: Element>(&self) -> Result<&[T], TensorError> {
-        check_dtype::<T>(self.dtype())?;
+        check_dtype::<T>(self.inner())?;
         Ok(bytemuck::cast_slice(self.bytes()))
     }
 
-    /// Returns the bytes of the elements.
+    /// Returns where the elements lie on a device; `None` if they are in host memory.
+    pub fn on_device(&self) -> Option<DeviceTensor<'_>> {
+        // SAFETY: this handle is a counted reference.
+        unsafe { self.inner().on_device(self.row) }
+    }
+
+    /// Returns the bytes of the elements; none if they are on a device.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: this handle is a counted reference, and a slot is written only while it has a single `TensorMut`.
@@ -470,6 +480,10 @@ impl Tensor {
         }
         for (dim, length) in self.shape().iter().enumerate() {
             copy.set_len(dim, *length).ok()?;
+        }
+        // The elements of a tensor on a device are not copied here.
+        if copy.bytes_mut().len() != self.bytes().len() || self.inner().is_on_device() {
+            return None;
         }
         copy.bytes_mut().copy_from_slice(self.bytes());
         Some(copy)
@@ -567,7 +581,7 @@ impl SealedPayload for Tensor {
         message.body.is_unique() && pool.is_some_and(|pool| pool.is_home_of(message.body.inner()))
     }
     fn bytes(message: &Message<Self>) -> usize {
-        message.body.bytes().len()
+        message.body.shape().elements() * message.body.dtype().size()
     }
 }
 
@@ -605,7 +619,7 @@ impl TensorMut {
     /// Returns the elements, dense and row-major.
     ///
     /// # Errors
-    /// [`TensorError::DType`] if the tensor has another element type.
+    /// As [`Tensor::as_slice`].
     pub fn as_slice<T: Element>(&self) -> Result<&[T], TensorError> {
         self.0.as_slice()
     }
@@ -613,10 +627,10 @@ impl TensorMut {
     /// Returns the elements for writing.
     ///
     /// # Errors
-    /// [`TensorError::DType`] if the tensor has another element type.
+    /// As [`Tensor::as_slice`].
     #[inline]
     pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T], TensorError> {
-        check_dtype::<T>(self.dtype())?;
+        check_dtype::<T>(self.0.inner())?;
         Ok(bytemuck::cast_slice_mut(self.bytes_mut()))
     }
 
@@ -685,8 +699,14 @@ impl From<TensorMut> for Message<Tensor> {
 }
 
 #[inline]
-fn check_dtype<T: Element>(actual: DType) -> Result<(), TensorError> {
-    if T::DTYPE == actual { Ok(()) } else { Err(TensorError::DType { actual, asked: T::DTYPE }) }
+fn check_dtype<T: Element>(inner: &Inner) -> Result<(), TensorError> {
+    if Some(T::DTYPE) == inner.host_dtype { Ok(()) } else { Err(misuse(inner, T::DTYPE)) }
+}
+
+/// Why a tensor cannot be read as elements of a type.
+#[cold]
+fn misuse(inner: &Inner, asked: DType) -> TensorError {
+    if inner.is_on_device() { TensorError::OnDevice } else { TensorError::DType { actual: inner.dtype, asked } }
 }
 
 const _: () = assert!(size_of::<Tensor>() == 16 && size_of::<Header>() == 48 && MAX_DYNAMIC <= MAX_RANK);

@@ -7,7 +7,8 @@
 use crate::host::sync::Arc;
 use crate::host::wait::Bell;
 use crate::message::MAX_PORTS;
-use crate::message::tensor::{DType, Dim, MAX_RANK, Memory};
+use crate::message::device::DeviceTensor;
+use crate::message::tensor::{DType, Dim, MAX_RANK, Memory, Tensor};
 use crate::node::metrics::Metrics;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -276,6 +277,21 @@ pub struct BatchMut<'a> {
     pub bytes: &'a mut [u8],
 }
 
+/// A call with tensors on a device.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceCall<'a> {
+    /// How many items it has.
+    pub batch: usize,
+    /// The inputs, if they are in host memory.
+    pub host_inputs: &'a [BatchRef<'a>],
+    /// The inputs, if they are on the device: for each input the tensors of all items, one input after the other.
+    /// The inputs, if they are on the device ([`Tensor::on_device`]): for each input the tensors of all items, one input after the other.
+    pub inputs: &'a [Tensor],
+    /// The outputs, if they are on the device: for each output the first row of the slot whose next rows are those of the items; `None`
+    /// for an output that nothing takes.
+    pub outputs: &'a [Option<DeviceTensor<'a>>],
+}
+
 /// A model as run by one thread.
 pub trait Session: 'static {
     /// The state of one stream of a stateful model; `()` for stateless ones.
@@ -348,6 +364,35 @@ pub trait Session: 'static {
     fn collect(&mut self, ticket: Ticket, outputs: &mut [BatchMut<'_>]) -> Result<(), BackendError> {
         let _ = (ticket, outputs);
         Err(BackendError::Unsupported("calls that finish later".into()))
+    }
+
+    /// Starts a call with tensors on a device. Inputs in host memory may be overwritten when this returns; those on the device are kept
+    /// until [`Session::finish`] or [`Session::collect`], so that no slot is written while a call reads it.
+    ///
+    /// Outputs on the device are sent on at once: whoever takes them starts calls that follow this one on the device. Outputs in host
+    /// memory are written by [`Session::collect`].
+    ///
+    /// # Errors
+    /// If the call cannot be started. [`BackendError::InputLost`] if the call that wrote an input has failed.
+    fn enqueue(&mut self, call: &DeviceCall<'_>) -> Result<Ticket, BackendError> {
+        let _ = call;
+        Err(BackendError::Unsupported("calls with tensors on a device".into()))
+    }
+
+    /// Blocks until a call has finished, for graphs without threads of their own.
+    fn wait(&mut self, ticket: &Ticket) {
+        while !self.poll(ticket) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Ends a call whose outputs are on the device, after [`Session::poll`] returned true.
+    ///
+    /// # Errors
+    /// If the call failed. [`BackendError::InputLost`] if one did that wrote an input.
+    fn finish(&mut self, ticket: Ticket) -> Result<(), BackendError> {
+        let _ = ticket;
+        Err(BackendError::Unsupported("calls with tensors on a device".into()))
     }
 
     /// Resets all state: the input was silent for too long.
@@ -462,6 +507,12 @@ pub enum BackendError {
     /// A call failed.
     #[error("inference failed: {0}")]
     Call(String),
+    /// A call failed because its device was lost. The next call of the node, if its `on_error` allows one, opens it again.
+    #[error("the device was lost: {0}")]
+    DeviceLost(String),
+    /// A call has no result because the call that wrote one of its inputs failed. That call is reported, this one is not.
+    #[error("the call that wrote an input has failed")]
+    InputLost,
     /// The model's results differ from the recorded ones.
     #[error("output `{output}` differs from what was recorded: {difference}")]
     Verify {

@@ -12,13 +12,14 @@ use crate::node::extensions::Extensions;
 pub struct Connected {
     pub(crate) inputs: Vec<(String, Option<PortSpec>)>,
     pub(crate) outputs: Vec<String>,
+    pub(crate) on_device: bool,
 }
 
 impl Connected {
     /// Creates the connections of a node to be planned without a graph: the spec connected to each input, in order,
     /// where known.
     pub fn of(inputs: impl IntoIterator<Item = (String, Option<PortSpec>)>) -> Self {
-        Connected { inputs: inputs.into_iter().collect(), outputs: Vec::new() }
+        Connected { inputs: inputs.into_iter().collect(), ..Connected::default() }
     }
 
     /// Returns the spec connected to an input; `None` if nothing is connected, or if it is not known yet (a cycle, a
@@ -35,6 +36,18 @@ impl Connected {
     /// Returns the connected inputs, in the order of the graph file.
     pub fn inputs(&self) -> impl Iterator<Item = (&str, Option<&PortSpec>)> {
         self.inputs.iter().map(|(name, spec)| (name.as_str(), spec.as_ref()))
+    }
+
+    /// Returns whether the node keeps its messages on the device that its kind named for its config
+    /// ([`Infer::device`](crate::infer::Infer::device)).
+    pub fn is_on_device(&self) -> bool {
+        self.on_device
+    }
+
+    /// Returns these connections for a node that keeps its messages on a device.
+    #[must_use]
+    pub fn on_device(self) -> Self {
+        Connected { on_device: true, ..self }
     }
 
     /// Returns the connected outputs.

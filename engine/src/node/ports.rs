@@ -1,6 +1,8 @@
 //! The properties a node declares while planning: its ports, cost, settings and resource claims.
 
 use crate::base::unit::{Rate, Span};
+use crate::host::sync::DynArc;
+use crate::message::device::Device;
 use crate::message::tensor::PortSpec;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -99,6 +101,8 @@ pub struct Ports {
     pub(crate) left_out: Vec<(String, String)>,
     pub(crate) public: bool,
     pub(crate) settings: Vec<Setting>,
+    /// The device of the ports whose messages are not in host memory.
+    pub(crate) device: Option<DynArc<dyn Device>>,
 }
 
 /// A number that can be changed while the graph runs, with `Running::set`.

@@ -4,6 +4,7 @@ use super::connection::largest;
 use super::effort::Effort;
 use super::lineage::follow;
 use super::path::rules;
+use super::transfer::Transfers;
 use super::{EdgePlan, NodePlan, Options, OutputPlan, Plan};
 use crate::base::error::{At, Place, PlanErrors, Problem, Problems, suggest};
 use crate::base::policy::{ClockOffset, JoinPolicy, JoinSpec, OnError, Pick, Schedule, WhenFull};
@@ -14,7 +15,7 @@ use crate::file::spec::{NodeSpec, Spec};
 use crate::host::files::MemoryFiles;
 use crate::host::folders::Folders;
 use crate::message::MAX_PORTS;
-use crate::message::tensor::{DType, Dim, PortSpec};
+use crate::message::tensor::{DType, Dim, Memory, PortSpec};
 use crate::node::intake::JoinRule;
 use crate::node::planning::{Connected, Planning};
 use crate::node::ports::{Claim, Cost};
@@ -32,6 +33,8 @@ pub(super) struct Planner<'a> {
     pub(super) effort: Effort,
     /// The files in memory that nodes opened, and whether only models did.
     pub(super) opened: BTreeMap<String, bool>,
+    /// The nodes whose messages are on a device, and the copies that were inserted for them.
+    pub(super) transfers: Transfers,
 }
 
 /// The producer of an input: its position in the order, if it exists, and its node and port, if already known.
@@ -252,7 +255,14 @@ impl Planner<'_> {
         if let Some(order) = sorted(&graph(&|_| true)) {
             return order;
         }
-        let blocking = graph(&|link| !lossy(link));
+        // Only lossy edges that close a cycle may lead back: the type of other messages is known when their consumer is planned.
+        let mut cycle_of = vec![0; spec.nodes.len()];
+        let cycles = petgraph::algo::kosaraju_scc(&graph(&|_| true));
+        cycles
+            .iter()
+            .enumerate()
+            .for_each(|(cycle, nodes)| nodes.iter().for_each(|node| cycle_of[node.index()] = cycle));
+        let blocking = graph(&|link| !lossy(link) || cycle_of[link.from] != cycle_of[link.to]);
         if let Some(order) = sorted(&blocking) {
             return order;
         }
@@ -282,7 +292,8 @@ impl Planner<'_> {
         // The nodes of whose outputs nothing may be known because of a problem that is reported.
         let mut in_doubt: Vec<bool> = Vec::new();
         for (at, node) in order.iter().map(|i| &spec.nodes[*i]).enumerate() {
-            let mut given = Connected::default();
+            let on_device = self.transfers.is_resident(&node.name);
+            let mut given = Connected { on_device, ..Connected::default() };
             // The inputs of which nothing is known because of a problem that is reported.
             let mut unknown = Vec::new();
             // The producer's port of each input, as far as known: a producer that comes later closes a cycle.
@@ -318,6 +329,7 @@ impl Planner<'_> {
                 worker: 0,
                 why: Placement::First,
                 outputs: Vec::new(),
+                inserted: self.transfers.inserted.get(&node.name).cloned(),
                 notes: Vec::new(),
                 notices: Vec::new(),
                 endless: false,
@@ -559,6 +571,7 @@ impl Planner<'_> {
                 spec: o.spec.clone(),
                 slots: 0,
                 bytes: 0,
+                device_bytes: 0,
                 emits: o.emits.max(1),
                 rows: o.rows.max(1),
                 stays: true,
@@ -636,7 +649,10 @@ impl Planner<'_> {
             wrong("`pick: interpolate` needs an `anchor`", "write `anchor:` with the input that sets the moments");
             return;
         }
-        let is_number = |spec: &PortSpec| matches!(spec.dtype, DType::F32 | DType::F64) && spec.fixed_shape().is_some();
+        let is_number = |spec: &PortSpec| {
+            let is_float = matches!(spec.dtype, DType::F32 | DType::F64);
+            is_float && spec.fixed_shape().is_some() && spec.memory == Memory::Host
+        };
         let is_known = |port: &String| {
             let mut inputs = std::iter::zip(&node.inputs, unknown);
             !inputs.any(|(input, unknown)| *unknown && input.port.as_ref() == Some(port))

@@ -3,7 +3,7 @@
 
 use crate::base::document::Tree;
 use crate::base::error::{Place, PlanErrors, Problem, Problems, nearest, suggest};
-use crate::exec::infer::{Batch, Infer, InferPlan};
+use crate::exec::infer::{Batch, DeviceUse, Infer, InferPlan};
 use crate::exec::planned::{PlannedNode, StageParts};
 use crate::exec::stage::{SinkStage, SourceStage, Stage, TransformStage, Trouble, build_node, guarded};
 use crate::exec::worker::Cx;
@@ -62,6 +62,7 @@ pub struct Kind {
     schema: fn() -> Schema,
     read: fn(&Tree, &mut Problems),
     plan: PlanFn,
+    device: fn(&Tree) -> Option<DeviceUse>,
 }
 
 impl std::fmt::Debug for Kind {
@@ -86,6 +87,11 @@ impl Kind {
     pub fn about(&self) -> String {
         let schema = self.schema();
         schema.get("description").and_then(|d| d.as_str()).unwrap_or_default().to_string()
+    }
+
+    /// Returns the device on which nodes of a config keep their messages. Problems of the config are reported by others.
+    pub(crate) fn device(&self, config: &Tree) -> Option<DeviceUse> {
+        quietly("config", || Ok((self.device)(config))).unwrap_or(None)
     }
 
     /// Reads a config and reports its problems.
@@ -178,6 +184,7 @@ impl Registry {
             plan: |config, given, cx, problems| {
                 plan_node::<N>(config, given, cx, problems, |p| Box::new(SourceNode(p)))
             },
+            device: |_| None,
         })
     }
 
@@ -192,6 +199,7 @@ impl Registry {
             plan: |config, given, cx, problems| {
                 plan_node::<N>(config, given, cx, problems, |p| Box::new(TransformNode(p)))
             },
+            device: |_| None,
         })
     }
 
@@ -204,6 +212,7 @@ impl Registry {
             schema: schema_of::<N::Config>,
             read: read::<N::Config>,
             plan: |config, given, cx, problems| plan_node::<N>(config, given, cx, problems, |p| Box::new(SinkNode(p))),
+            device: |_| None,
         })
     }
 
@@ -231,6 +240,7 @@ impl Registry {
                 let config = config.read_config::<K::Config>(problems)?;
                 Some(K::plan(config, given, cx).map(|plan| Box::new(plan) as Box<dyn PlannedNode>))
             },
+            device: |config| K::device(&config.read_config::<K::Config>(&mut Problems::default())?),
         })
     }
 
@@ -247,6 +257,7 @@ impl Registry {
                 let config = config.read_config::<InletConfig>(problems)?;
                 Some(InletPlan::<T>::new(&config).map(|plan| Box::new(plan) as Box<dyn PlannedNode>))
             },
+            device: |_| None,
         })
     }
 
@@ -263,6 +274,7 @@ impl Registry {
                 let config = config.read_config::<OutletConfig>(problems)?;
                 Some(OutletPlan::<T>::new(&config).map(|plan| Box::new(plan) as Box<dyn PlannedNode>))
             },
+            device: |_| None,
         })
     }
 

@@ -9,8 +9,9 @@ use crate::base::unit::show_bytes;
 use crate::edge::BURST;
 use crate::file::spec::NodeSpec;
 use crate::ledger::{Run, histogram_bytes};
+use crate::message::device::DevicePool;
 use crate::message::pool::pool_bytes;
-use crate::message::tensor::{Dim, PortSpec};
+use crate::message::tensor::{Dim, Memory, PortSpec};
 use crate::plan::registry::Role;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -281,6 +282,7 @@ impl Planner<'_> {
         spec: &PortSpec,
         specs: &[&NodeSpec],
     ) {
+        self.set_device_pool(nodes, at, port, slots, spec, specs);
         let out = &mut nodes[at].outputs[port];
         let dynamic = spec.shape.iter().filter(|d| matches!(d, Dim::AtMost(_))).count();
         match pool_bytes(spec, slots, out.rows, out.origins.len()) {
@@ -297,6 +299,30 @@ impl Planner<'_> {
                 let message =
                     format!("{slots} slots of {spec} for `{}/{}` cannot be allocated", specs[at].name, out.name);
                 self.problem("E0135", &place, message, "bound every dimension, use at most 6, and make them smaller");
+            }
+        }
+    }
+
+    /// Sets the bytes that a pool takes on a device, if its messages lie there.
+    fn set_device_pool(
+        &mut self,
+        nodes: &mut [NodePlan],
+        at: usize,
+        port: usize,
+        slots: usize,
+        spec: &PortSpec,
+        specs: &[&NodeSpec],
+    ) {
+        let node = &nodes[at];
+        let device = node.planned.as_ref().and_then(|planned| planned.ports().device.clone());
+        let Some(device) = device.filter(|_| matches!(spec.memory, Memory::Device(_))) else { return };
+        let name = format!("{}/{}", node.name, node.outputs[port].name);
+        match device.pool_bytes(&DevicePool { name: &name, spec, slots, rows: node.outputs[port].rows }) {
+            Ok(bytes) => nodes[at].outputs[port].device_bytes = bytes,
+            Err(why) => {
+                let message = format!("{slots} slots of {spec} for `{name}` cannot be allocated: {why}");
+                let help = "make them smaller, or lower the capacities of edges behind it";
+                self.problem("E0135", &specs[at].config.place.clone(), message, help);
             }
         }
     }
@@ -362,9 +388,11 @@ impl Planner<'_> {
             histograms,
             windows: histograms.saturating_mul(2),
             events: crate::exec::notice::queue_bytes(),
+            devices: nodes.iter().flat_map(|n| &n.outputs).fold(0usize, |sum, o| sum.saturating_add(o.device_bytes)),
             files: self.kept_files().owned(),
             limit,
         };
+        self.check_device_memory(nodes, &memory);
         if memory.total() > limit {
             let mut largest: Vec<(usize, String)> = nodes
                 .iter()
@@ -394,6 +422,37 @@ impl Planner<'_> {
             self.problem("E0136", &place, message, help);
         }
         memory
+    }
+}
+
+impl Planner<'_> {
+    /// Reports pools that take more of a device's memory than the graph may take, or than the device has.
+    fn check_device_memory(&mut self, nodes: &[NodePlan], memory: &PlannedMemory) {
+        if memory.devices == 0 {
+            return;
+        }
+        let devices = nodes.iter().filter_map(|node| node.planned.as_ref()?.ports().device.as_ref());
+        let theirs = devices.filter_map(|device| Some((device.memory_limit()?, device.name()))).min();
+        // The default limit is a part of the host's memory.
+        let written = self.spec.run.max_memory.map(|bytes| (bytes.0 as usize, "`run.max_memory`"));
+        let Some((limit, of)) = written.into_iter().chain(theirs).min() else { return };
+        if memory.devices <= limit {
+            return;
+        }
+        let largest =
+            nodes.iter().flat_map(|n| n.outputs.iter().map(|o| (o.device_bytes, format!("{}/{}", n.name, o.name))));
+        let (bytes, largest) = largest.max().unwrap_or_default();
+        let message = format!(
+            "the pools on devices take {}, and the limit is {} ({of}); the largest, of `{largest}`, takes {}",
+            show_bytes(memory.devices as u64),
+            show_bytes(limit as u64),
+            show_bytes(bytes as u64)
+        );
+        let place = match &self.spec.run.max_memory {
+            Some(_) => self.spec.run.max_memory_place.clone(),
+            None => Place { line: 0, ..self.spec.place.clone() },
+        };
+        self.problem("E0136", &place, message, "lower the capacities of edges on the device, or the batches");
     }
 }
 

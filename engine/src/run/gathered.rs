@@ -102,6 +102,7 @@ impl Running {
                     taken: counts.taken.get(),
                     done: counts.done.get(),
                     failed: counts.failed.get(),
+                    lost: counts.lost.get(),
                     held: counts.held.get(),
                     turns: counts.turns.get(),
                     pool_empty: counts.pool_empty.get(),

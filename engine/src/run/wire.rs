@@ -16,6 +16,7 @@ use crate::host::sync::{Arc, DynArc};
 use crate::host::wait::Bell;
 use crate::message::origins::Trace;
 use crate::message::pool::Pool;
+use crate::message::{Memory, PortSpec};
 use crate::node::emit::Begin;
 use crate::node::intake::{IntakeParts, JoinRule};
 use crate::node::planning::{Building, PlannedPorts};
@@ -158,9 +159,14 @@ impl Plan {
         let ports = self.planned_ports(node);
         let planned = self.take_planned(node).ok_or_else(|| RunError::NoSuch("a plan is wired once".into()))?;
         let plan = &self.nodes()[node];
-        let pool = |name: &str, spec: &crate::message::PortSpec, out: &OutputPlan| {
-            Pool::with_origins(name, spec, out.slots, out.rows, &out.origins)
-                .map_err(|why| RunError::Refused(format!("pool of `{name}`: {why}")))
+        let pool = |name: &str, spec: &PortSpec, out: &OutputPlan| {
+            let made = match (spec.memory, &planned.ports().device) {
+                (Memory::Device(_), Some(device)) => {
+                    Pool::on_device(name, spec, out.slots, out.rows, &out.origins, &**device)
+                }
+                _ => Pool::with_origins(name, spec, out.slots, out.rows, &out.origins),
+            };
+            made.map_err(|why| RunError::Refused(format!("pool of `{name}`: {why}")))
         };
         let mut blends = Vec::new();
         for (at, (edge, (slots, _))) in plan.in_edges.iter().zip(&plan.blends).enumerate() {

@@ -43,7 +43,9 @@ pub fn show_why(plan: &Plan) -> String {
             (true, Some(cpu)) => format!("on a helper thread on CPU {cpu}"),
             (_, None) => "on a helper thread that is not pinned".into(),
         };
-        paragraph(&mut text, &format!("{}: ", one_line(&node.name)), &format!("{on}: {}", why(plan, node)));
+        let inserted = node.inserted.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
+        let why = format!("{on}: {}{inserted}", why(plan, node));
+        paragraph(&mut text, &format!("{}: ", one_line(&node.name)), &why);
     }
     let mut edges = Reasons::default();
     for edge in plan.edges() {
@@ -121,6 +123,7 @@ pub fn plan_json(plan: &Plan) -> Value {
                 "carries": out.spec.as_ref().map(ToString::to_string),
                 "slots": out.slots,
                 "bytes": out.bytes,
+                "device_bytes": out.device_bytes,
             })
         });
         json!({
@@ -131,6 +134,7 @@ pub fn plan_json(plan: &Plan) -> Value {
             "thread": plan.workers()[node.worker].name,
             "why": why(plan, node),
             "on_error": node.on_error().name(),
+            "inserted": node.inserted,
             "outputs": outputs.collect::<Vec<_>>(),
             "notes": node.notes,
         })
@@ -164,6 +168,7 @@ pub fn plan_json(plan: &Plan) -> Value {
             "windows": memory.windows,
             "events": memory.events,
             "files": memory.files,
+            "devices": memory.devices,
         },
         "paths": paths.collect::<Vec<_>>(),
         "notes": plan.notes(),
@@ -231,8 +236,11 @@ fn pools(text: &mut String, plan: &Plan) {
                 format!("{}/{}", node.name, out.name),
                 out.spec.as_ref().map_or_else(String::new, ToString::to_string),
                 out.slots.to_string(),
-                show_bytes((out.bytes / out.slots) as u64),
-                show_bytes(out.bytes as u64),
+                show_bytes(((out.bytes + out.device_bytes) / out.slots) as u64),
+                match out.device_bytes {
+                    0 => show_bytes(out.bytes as u64),
+                    bytes => format!("{} on the device", show_bytes(bytes as u64)),
+                },
             ]);
         }
     }
@@ -259,6 +267,9 @@ fn memory(text: &mut String, plan: &Plan) {
     );
     text.push('\n');
     paragraph(text, "memory: ", &sum);
+    if memory.devices > 0 {
+        paragraph(text, "memory on devices: ", &bytes(memory.devices));
+    }
 }
 
 fn paths(text: &mut String, plan: &Plan) {
@@ -271,6 +282,7 @@ fn paths(text: &mut String, plan: &Plan) {
 /// Notes of the nodes (backends and why, copies), then those of the planner.
 fn notes(text: &mut String, plan: &Plan) {
     for node in plan.nodes() {
+        node.inserted.iter().for_each(|why| paragraph(text, &format!("{}: ", one_line(&node.name)), why));
         node.notes.iter().for_each(|note| paragraph(text, &format!("{}: ", one_line(&node.name)), note));
     }
     plan.notes().iter().for_each(|note| paragraph(text, "note: ", note));

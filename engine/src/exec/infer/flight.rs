@@ -4,6 +4,7 @@ use crate::exec::stage::Trouble;
 use crate::ledger::Run;
 use crate::message::origins::Origins;
 use crate::message::payload::Header;
+use crate::message::tensor::Tensor;
 use crate::node::backend::Ticket;
 
 /// A call in flight.
@@ -18,6 +19,10 @@ pub(super) struct Flight {
     pub(super) finished_at: u64,
     /// Why it could not start.
     pub(super) trouble: Option<Trouble>,
+    /// Whether it has no result because the call that wrote an input on a device has failed.
+    pub(super) is_input_lost: bool,
+    /// Its inputs on a device, input by input: no slot is written while the call reads it.
+    pub(super) kept: Vec<Tensor>,
     /// Whether it has been reported as overdue.
     pub(super) is_reported: bool,
     /// Headers of the messages that leave with this call.
@@ -29,8 +34,8 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    /// Creates an empty call with room for a batch.
-    pub(super) fn new(max: usize, traced: bool) -> Self {
+    /// Creates an empty call with room for a batch, and for the inputs that it keeps.
+    pub(super) fn new(max: usize, traced: bool, kept: usize) -> Self {
         let (headers, runs) = (Vec::with_capacity(max), Vec::with_capacity(max));
         let origins = Vec::with_capacity(if traced { max } else { 0 });
         Flight {
@@ -39,6 +44,8 @@ impl Flight {
             started: 0,
             finished_at: 0,
             trouble: None,
+            is_input_lost: false,
+            kept: Vec::with_capacity(kept),
             is_reported: false,
             headers,
             origins,

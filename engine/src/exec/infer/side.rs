@@ -3,8 +3,9 @@
 use super::flight::Flight;
 use super::stage::Held;
 use crate::message::MAX_PORTS;
+use crate::message::device::DeviceTensor;
 use crate::message::pool::Pool;
-use crate::message::tensor::{DType, Dim, PortSpec, Tensor};
+use crate::message::tensor::{DType, Dim, PortSpec, Tensor, TensorMut};
 use crate::node::Many;
 use crate::node::backend::{BackendError, BatchMut, BatchRef, TensorSpec};
 use crate::node::emit::Emit;
@@ -29,7 +30,8 @@ pub(super) struct BatchBuffer {
 }
 
 impl BatchBuffer {
-    pub(super) fn new(spec: &TensorSpec, max: usize) -> Result<Self, NodeError> {
+    /// Without a buffer if the messages are on a device.
+    pub(super) fn new(spec: &TensorSpec, max: usize, is_on_device: bool) -> Result<Self, NodeError> {
         let port = PortSpec::new(spec.dtype, spec.shape.iter().cloned());
         let shape: Option<Vec<usize>> = spec.shape.iter().map(Dim::max).collect();
         let (Some(shape), Some(item_bytes)) = (shape, port.max_bytes()) else {
@@ -42,7 +44,13 @@ impl BatchBuffer {
             return Err(NodeError::input(&*spec.name, why));
         }
         let bounds = shape.clone();
-        let words = item_bytes.saturating_mul(max).div_ceil(8);
+        if varies && is_on_device {
+            return Err(NodeError::input(
+                &*spec.name,
+                format!("the items of {port} differ in length; on a device they must not"),
+            ));
+        }
+        let words = if is_on_device { 0 } else { item_bytes.saturating_mul(max).div_ceil(8) };
         let mut buffer = Vec::new();
         if buffer.try_reserve_exact(words).is_err() {
             return Err(NodeError::input(&*spec.name, format!("the system has no memory for {max} of {port}")));
@@ -86,12 +94,7 @@ pub(super) fn emit_rows(
     flight: &Flight,
     write: impl FnOnce(&mut [BatchMut<'_>]) -> Result<(), BackendError>,
 ) -> Result<(), NodeError> {
-    let mut slots = ArrayVec::<_, MAX_PORTS>::new();
-    for port in emit.ports.iter_mut() {
-        // An unconnected output is written to its own buffer and discarded.
-        let slot = if port.is_connected() { port.pool().map(|pool| pool.take()).transpose()? } else { None };
-        slots.push(slot);
-    }
+    let mut slots = take_slots(emit)?;
     let mut outs = ArrayVec::<BatchMut<'_>, MAX_PORTS>::new();
     for (side, slot) in outputs.iter_mut().zip(&mut slots) {
         let bytes = match slot {
@@ -108,10 +111,42 @@ pub(super) fn emit_rows(
         let Some(slot) = slot else { continue };
         side.shape.iter().enumerate().try_for_each(|(dim, length)| slot.set_len(dim, *length))?;
     }
+    send_rows(emit, slots, flight);
+    Ok(())
+}
+
+/// As [`emit_rows`], with outputs on a device.
+pub(super) fn emit_device_rows(
+    emit: &mut Emit<Many<Tensor>>,
+    flight: &Flight,
+    write: impl FnOnce(&[Option<DeviceTensor<'_>>]) -> Result<(), NodeError>,
+) -> Result<(), NodeError> {
+    let slots = take_slots(emit)?;
+    let outs: ArrayVec<_, MAX_PORTS> =
+        slots.iter().map(|slot| slot.as_ref().and_then(|slot| slot.0.on_device())).collect();
+    write(&outs)?;
+    drop(outs);
+    send_rows(emit, slots, flight);
+    Ok(())
+}
+
+type Slots = ArrayVec<Option<TensorMut>, MAX_PORTS>;
+
+/// Takes a slot for each port. An unconnected output has none: what is written there is discarded.
+fn take_slots(emit: &mut Emit<Many<Tensor>>) -> Result<Slots, NodeError> {
+    let mut slots = Slots::new();
+    for port in emit.ports.iter_mut() {
+        let slot = if port.is_connected() { port.pool().map(|pool| pool.take()).transpose()? } else { None };
+        slots.push(slot);
+    }
+    Ok(slots)
+}
+
+/// Emits the rows of the messages that leave with a call.
+fn send_rows(emit: &mut Emit<Many<Tensor>>, slots: Slots, flight: &Flight) {
     for (port, slot) in emit.ports.iter_mut().zip(slots) {
         for row in slot.into_iter().flat_map(|slot| Pool::rows(slot, flight.headers.iter().copied(), &flight.origins)) {
             port.send(row);
         }
     }
-    Ok(())
 }

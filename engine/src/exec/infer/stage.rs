@@ -1,13 +1,14 @@
 //! The stage that runs a model, for every backend.
 
 mod call;
+mod device;
 
 use crate::base::unit::Span;
 use crate::edge::{EdgeState, Reason};
 use crate::exec::infer::flight::Flight;
 use crate::exec::infer::side::BatchBuffer;
 use crate::exec::infer::streams::Streams;
-use crate::exec::infer::{Batch, Make};
+use crate::exec::infer::{Batch, Make, Residence};
 use crate::exec::stage::{
     Common, Ended, Life, Peak, Stage, Standing, Trouble, Turn, blocked, filter_burst, guarded, note_skew, refuse,
 };
@@ -17,7 +18,9 @@ use crate::ledger::Run;
 use crate::ledger::{Hist, Term};
 use crate::message::origins::Origins;
 use crate::message::tensor::Tensor;
-use crate::node::backend::{Backend, BackendError, BackendStatus, Prepared, Session, SessionMetadata, Signature};
+use crate::node::backend::{
+    Backend, BackendError, BackendStatus, Prepared, Session, SessionMetadata, Signature, TensorSpec,
+};
 use crate::node::emit::Emit;
 use crate::node::error::{NodeError, NodeErrorKind};
 use crate::node::intake::{Burst, Intake, ZipMany};
@@ -41,9 +44,15 @@ fn session_of<B: Backend>(session: &mut Option<SessionOf<B>>) -> Result<&mut Ses
 }
 
 /// Creates a session for this thread. Also returns whether it wakes the worker when a call has finished.
-fn begin<B: Backend>(prepared: &B::Prepared, max: usize, cx: &Cx) -> Result<(SessionOf<B>, bool), BackendError> {
+fn begin<B: Backend>(
+    prepared: &B::Prepared,
+    max: usize,
+    is_on_device: bool,
+    cx: &Cx,
+) -> Result<(SessionOf<B>, bool), BackendError> {
     let mut session = prepared.session(max)?;
-    let wakes = !cx.shared.is_turned_here() && session.begin(&cx.helpers())?;
+    // A program that drives the graph itself gets no threads; those of a device are its own.
+    let wakes = (is_on_device || !cx.shared.is_turned_here()) && session.begin(&cx.helpers())?;
     Ok((session, wakes))
 }
 
@@ -67,6 +76,10 @@ pub(super) struct InferStage<B: Backend> {
     /// Calls in flight, oldest first, and their maximum number.
     flights: VecDeque<Flight>,
     max_in_flight: usize,
+    /// Whether calls finish later.
+    is_async: bool,
+    /// Where the tensors of calls are, if not in host memory.
+    residence: Option<Residence>,
     /// The most that were in flight at once.
     peak: usize,
     /// Whether the session wakes this worker when a call has finished.
@@ -93,7 +106,7 @@ pub(super) struct InferStage<B: Backend> {
 
 impl<B: Backend> InferStage<B> {
     pub(super) fn new(
-        Make { prepared, resets }: Make<B>,
+        Make { prepared, resets, residence }: Make<B>,
         batch: Batch,
         mut common: Common,
         intake: ZipMany<Tensor>,
@@ -105,21 +118,29 @@ impl<B: Backend> InferStage<B> {
         common.blocked = Some(cx.histogram(common.node, Term::Blocked, 2));
         common.compute = cx.histogram(common.node, Term::Compute, 3);
         common.note_joins(cx);
-        let (session, wakes) = begin::<B>(&prepared, batch.max, cx)?;
+        let (session, wakes) = begin::<B>(&prepared, batch.max, residence.is_some(), cx)?;
         // Calls of a stateful stream depend on each other, so only one may be in flight. A program that drives the
         // graph itself, perhaps on its own clock, gets no threads.
         let one_by_one = prepared.is_stateful() || cx.shared.is_turned_here();
-        let max_in_flight = if one_by_one { 1 } else { session.in_flight().max(1) };
+        let max_in_flight = match residence {
+            Some(residence) => residence.calls,
+            None if one_by_one => 1,
+            None => session.in_flight().max(1),
+        };
+        let is_async = max_in_flight > 1 || residence.is_some();
         cx.shared.backend(common.node, |status| {
             let SessionMetadata { device, threads, memory, .. } = session.metadata();
             *status =
                 BackendStatus { backend: B::NAME, device, threads, memory, ready: true, ..BackendStatus::default() };
         });
         let signature: &Signature = prepared.signature();
-        let sides = |specs: &[crate::node::backend::TensorSpec]| -> Result<Vec<BatchBuffer>, NodeError> {
-            specs.iter().map(|s| BatchBuffer::new(s, batch.max)).collect()
+        let sides = |specs: &[TensorSpec], on_device: bool| -> Result<Vec<BatchBuffer>, NodeError> {
+            specs.iter().map(|s| BatchBuffer::new(s, batch.max, on_device)).collect()
         };
-        let spare = std::iter::repeat_with(|| Flight::new(batch.max, common.traced)).take(max_in_flight).collect();
+        let (in_device, out_device) = residence.map_or((false, false), |at| (at.inputs, at.outputs));
+        let kept = if in_device { batch.max * signature.inputs.len() } else { 0 };
+        let spare =
+            std::iter::repeat_with(|| Flight::new(batch.max, common.traced, kept)).take(max_in_flight).collect();
         let origins = VecDeque::with_capacity(if common.traced { batch.max } else { 0 });
         let mut burst = intake.burst();
         burst.items.reserve(batch.max);
@@ -127,8 +148,8 @@ impl<B: Backend> InferStage<B> {
         Ok(InferStage {
             called: 0,
             sizes: cx.histogram(common.node, Term::Batch, 2),
-            inputs: sides(&signature.inputs)?,
-            outputs: sides(&signature.outputs)?,
+            inputs: sides(&signature.inputs, in_device)?,
+            outputs: sides(&signature.outputs, out_device)?,
             common,
             intake,
             burst,
@@ -140,6 +161,8 @@ impl<B: Backend> InferStage<B> {
             streams: prepared.is_stateful().then(|| Streams::new(cx.source_count(), resets)),
             flights: VecDeque::with_capacity(max_in_flight),
             max_in_flight,
+            is_async,
+            residence,
             peak: 0,
             wakes,
             reset_pending: false,
@@ -315,6 +338,8 @@ impl<B: Backend> InferStage<B> {
             return;
         }
         cx.shared.backend(self.common.node, |status| status.ready = false);
+        // What they give on a device is on its way already.
+        self.finish_enqueued_calls();
         self.drop_session(cx);
         // Calls in flight are lost with the session.
         let lost: u64 = self.flights.iter().map(Flight::leaving).sum();
@@ -344,7 +369,7 @@ impl<B: Backend> InferStage<B> {
         self.common.counts.turns.add(1);
         cx.enter(self.common.node);
         let built = guarded("build", || {
-            let (mut session, wakes) = begin::<B>(&self.prepared, self.max, cx)?;
+            let (mut session, wakes) = begin::<B>(&self.prepared, self.max, self.residence.is_some(), cx)?;
             session.resume(&self.figures);
             self.forget();
             Ok((session, wakes))
@@ -402,6 +427,10 @@ impl<B: Backend> Stage for InferStage<B> {
         self.common.counts.turns.add(1);
         cx.enter(self.common.node);
         if self.has_finished(cx) {
+            if self.sends_at_once() {
+                self.finish_first(cx);
+                return Turn::Worked;
+            }
             if self.emit.ports.room(1, &mut || cx.read()) == 0 {
                 return blocked(&mut self.emit.ports, &self.common.counts);
             }
@@ -423,7 +452,7 @@ impl<B: Backend> Stage for InferStage<B> {
         if let Some(until) = waits_until {
             return if gathered { Turn::Worked } else { self.idle_until(until, cx) };
         }
-        if self.max_in_flight == 1 && self.emit.ports.room(1, &mut || cx.read()) == 0 {
+        if (!self.is_async || self.sends_at_once()) && self.emit.ports.room(1, &mut || cx.read()) == 0 {
             return blocked(&mut self.emit.ports, &self.common.counts);
         }
         self.run_batch(cx, ending);
@@ -467,7 +496,10 @@ impl<B: Backend> Stage for InferStage<B> {
             metrics.set("batches", counts.batches.get() as f64);
             metrics.set("mean_batch", self.called as f64 / counts.batches.get() as f64);
         }
-        if self.max_in_flight > 1 {
+        if self.residence.is_some() {
+            metrics.lost("device_lost", counts.lost.get());
+        }
+        if self.is_async {
             metrics.set("most_in_flight", self.peak as f64);
         }
         Ended { node: self.common.node, metrics, left: self.intake.left() }

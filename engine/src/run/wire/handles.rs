@@ -11,7 +11,7 @@ use crate::handle::{Inlet, InletPlan, Outlet, TAP_HOLDS, Tap, Tapped};
 use crate::host::sync::Arc;
 use crate::message::payload::Payload;
 use crate::message::pool::{Pool, pool_bytes};
-use crate::message::tensor::PortSpec;
+use crate::message::tensor::{Memory, PortSpec};
 use crate::node::PortType;
 use crate::node::ports::Ports;
 use crate::plan::Plan;
@@ -73,6 +73,10 @@ impl Wired {
         let out = &plan.outputs[output];
         let name = format!("{}/{}", plan.name, out.name);
         let (emits, worker) = (out.emits, plan.worker);
+        if out.spec.as_ref().is_some_and(|spec| spec.memory != Memory::Host) {
+            let why = "its messages are in the memory of a device; tap the `to_host` node behind it";
+            return Err(RunError::Refused(format!("a tap on `{name}`: {why}")));
+        }
         let parts =
             parts_of(&mut self.workers, node).ok_or_else(|| RunError::NoSuch(format!("no node of `{name}`")))?;
         same_payload::<T>(&name, parts.planned.output_types().get(output).copied())?;

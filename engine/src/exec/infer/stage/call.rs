@@ -6,7 +6,7 @@ use crate::exec::infer::side::{batches, emit_rows};
 use crate::exec::stage::{Trouble, guarded};
 use crate::exec::worker::Cx;
 use crate::host::clock::Time;
-use crate::node::backend::{Backend, Session};
+use crate::node::backend::{Backend, BackendError, Session};
 use crate::node::error::{NodeError, NodeErrorKind};
 use crate::node::intake::{Intake, ZipMany};
 use crate::node::port::PortSet;
@@ -33,9 +33,14 @@ impl<B: Backend> InferStage<B> {
     }
 
     /// Emits the results of a finished call.
-    pub(super) fn collect(&mut self, flight: &Flight) -> Result<(), NodeError> {
+    pub(super) fn collect(&mut self, flight: &mut Flight) -> Result<(), NodeError> {
         let session = session_of::<B>(&mut self.session)?;
-        emit_rows(&mut self.emit, &mut self.outputs, flight, |outs| session.collect(flight.ticket, outs))
+        let mut is_input_lost = false;
+        let collected = emit_rows(&mut self.emit, &mut self.outputs, flight, |outs| {
+            session.collect(flight.ticket, outs).inspect_err(|error| is_input_lost = *error == BackendError::InputLost)
+        });
+        flight.is_input_lost = is_input_lost;
+        collected
     }
 
     /// Starts a call with the held messages, and finishes it if calls are synchronous.
@@ -45,8 +50,9 @@ impl<B: Backend> InferStage<B> {
         let started = cx.mark();
         self.emit.now = Time(started);
         // There is one for each call that may be in flight.
-        let mut flight = self.spare.pop().unwrap_or_else(|| Flight::new(self.max, self.common.traced));
+        let mut flight = self.spare.pop().unwrap_or_else(|| Flight::new(self.max, self.common.traced, 0));
         (flight.n, flight.started, flight.finished_at, flight.is_reported) = (n, started, 0, false);
+        flight.is_input_lost = false;
         flight.headers.clear();
         flight.runs.clear();
         flight.origins.clear();
@@ -57,7 +63,7 @@ impl<B: Backend> InferStage<B> {
         }
         // A synchronous call checks for room before it begins: a refused call has changed no state and cost nothing.
         if self.common.refuses
-            && self.max_in_flight == 1
+            && (!self.is_async || self.sends_at_once())
             && let Some(edge) = self.refusing(&flight)
         {
             return self.refuse_call(flight, edge, cx);
@@ -70,7 +76,7 @@ impl<B: Backend> InferStage<B> {
             Ok(())
         });
         let outcome = lent.and_then(|()| self.begin_call(&mut flight));
-        let ended = if self.max_in_flight == 1 { cx.read() } else { 0 };
+        let ended = if self.is_async { 0 } else { cx.read() };
         let settled = guarded("infer", || {
             let (lanes, is_done) = (&mut self.lanes, outcome.is_ok());
             self.streams.iter_mut().for_each(|streams| streams.settle(flight.headers.iter(), lanes, is_done));
@@ -82,8 +88,11 @@ impl<B: Backend> InferStage<B> {
         cx.record(self.sizes, n as u64, 1, 1);
         self.common.counts.batches.add(1);
         self.called += n as u64;
-        if self.max_in_flight == 1 {
+        if !self.is_async {
             return self.finish_call(flight, outcome, ended, cx);
+        }
+        if self.sends_at_once() {
+            return self.send_enqueued(flight, outcome, cx);
         }
         cx.stale();
         // A call that could not start fails in order, after those that began before it.
@@ -107,7 +116,7 @@ impl<B: Backend> InferStage<B> {
         self.origins.drain(..(leave as usize).min(self.origins.len()));
         self.common.counts.held.sub(leave);
         self.common.counts.failed.add(leave);
-        self.spare.push(flight);
+        self.put_back(flight);
         self.fail(cx, Trouble::error("emit", &NodeErrorKind::EdgeFull { edge }.into()));
     }
 
@@ -117,7 +126,11 @@ impl<B: Backend> InferStage<B> {
             if let Some(fault) = &mut self.common.fault {
                 fault.apply()?;
             }
-            if self.max_in_flight > 1 { self.submit(flight) } else { self.call(flight) }
+            match self.residence {
+                Some(_) => self.enqueue(flight),
+                None if self.is_async => self.submit(flight),
+                None => self.call(flight),
+            }
         })
     }
 
@@ -142,7 +155,7 @@ impl<B: Backend> InferStage<B> {
         self.emit.now = Time(cx.mark());
         let outcome = match flight.trouble.take() {
             Some(trouble) => Err(trouble),
-            None => guarded("infer", || self.collect(&flight)),
+            None => guarded("infer", || self.collect(&mut flight)),
         };
         let finished_at = flight.finished_at;
         self.finish_call(flight, outcome, finished_at, cx);
@@ -153,7 +166,7 @@ impl<B: Backend> InferStage<B> {
     pub(super) fn finish_call(&mut self, flight: Flight, outcome: Result<(), Trouble>, ended: u64, cx: &mut Cx) {
         let (started, leave) = (flight.started, flight.leaving());
         // A synchronous call has not waited since it ended.
-        let end = if self.max_in_flight == 1 { ended } else { cx.read() };
+        let end = if self.is_async { cx.read() } else { ended };
         let (compute, rest) = (ended - started, end - ended);
         cx.record(self.common.compute, compute, flight.n as u32, 1);
         self.common.check_budget(compute);
@@ -173,18 +186,38 @@ impl<B: Backend> InferStage<B> {
         }
         // A synchronous call has checked for room before.
         let outcome = outcome.and_then(|()| {
-            let admitted = if self.common.refuses && self.max_in_flight > 1 { self.emit.ports.admit() } else { Ok(()) };
+            let admitted = if self.common.refuses && self.is_async { self.emit.ports.admit() } else { Ok(()) };
             admitted.map_err(|full| Trouble::error("emit", &full))
         });
         self.common.counts.held.sub(leave);
-        let ok = outcome.is_ok();
-        // Rows were staged in message order; their ledgers differ, so each row is a portion of its own.
-        for (run, since) in flight.runs.iter().filter(|_| ok) {
+        if outcome.is_ok() {
+            self.account(&flight, rest, cx);
+        }
+        let is_input_lost = flight.is_input_lost;
+        self.count_ended(outcome.is_ok(), is_input_lost, leave);
+        self.put_back(flight);
+        let outcome = match outcome {
+            Ok(()) => self.emit.ports.publish(end, compute).map_err(|e| Trouble::error("emit", &e)),
+            Err(trouble) => {
+                self.emit.ports.rollback();
+                Err(trouble)
+            }
+        };
+        self.emit.ports.ring();
+        if let Err(trouble) = outcome {
+            self.fail_call(cx, trouble, is_input_lost);
+        }
+    }
+
+    /// Gives the messages that leave with a call their ledgers, each a portion of its own because they differ: rows were staged in message
+    /// order. `rest` is the time they waited for room, ns.
+    pub(super) fn account(&mut self, flight: &Flight, rest: u64, cx: &mut Cx) {
+        for (run, since) in &flight.runs {
             let weight = if run.is_recorded() { run.weight } else { 0 };
             let mut accounted = 0;
             if weight > 0 {
                 let waited = cx.record_wait(&self.common, run, *since);
-                let hold = started - since;
+                let hold = flight.started - since;
                 if let Some(hist) = self.common.hold {
                     cx.record(hist, hold, 1, weight);
                 }
@@ -195,19 +228,28 @@ impl<B: Backend> InferStage<B> {
             }
             self.emit.ports.portion_of(1, accounted, weight);
         }
-        let done = if ok { leave } else { 0 };
-        self.common.counts.done.add(done);
-        self.common.counts.failed.add(leave - done);
+    }
+
+    /// Counts the messages of a call that has ended.
+    pub(super) fn count_ended(&mut self, is_done: bool, is_input_lost: bool, messages: u64) {
+        let counts = &self.common.counts;
+        match (is_done, is_input_lost) {
+            (true, _) => counts.done.add(messages),
+            (false, true) => counts.lost.add(messages),
+            (false, false) => counts.failed.add(messages),
+        }
+    }
+
+    /// Keeps a finished flight for reuse. The tensors that it kept may be written again.
+    pub(super) fn put_back(&mut self, mut flight: Flight) {
+        flight.kept.clear();
         self.spare.push(flight);
-        let outcome = match outcome {
-            Ok(()) => self.emit.ports.publish(end, compute).map_err(|e| Trouble::error("emit", &e)),
-            Err(trouble) => {
-                self.emit.ports.rollback();
-                Err(trouble)
-            }
-        };
-        self.emit.ports.ring();
-        if let Err(trouble) = outcome {
+    }
+
+    /// Applies the node's policy to a failed call, unless the call that wrote an input has failed, which is reported already.
+    #[cold]
+    pub(super) fn fail_call(&mut self, cx: &mut Cx, trouble: Trouble, is_input_lost: bool) {
+        if !is_input_lost {
             self.fail(cx, trouble);
         }
     }

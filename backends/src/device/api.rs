@@ -1,0 +1,96 @@
+//! The calls of an API for devices that everything else here is built on.
+
+use limen::backend::{BackendError, Helpers};
+use std::fmt;
+
+/// What went wrong on a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The device is lost, with everything in its memory.
+    Lost(String),
+    /// One call failed.
+    Call(String),
+}
+
+impl From<Fault> for BackendError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Lost(why) => BackendError::DeviceLost(why),
+            Fault::Call(why) => BackendError::Call(why),
+        }
+    }
+}
+
+/// How far the work before an event is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum EventState {
+    Pending,
+    Done,
+    Failed(Fault),
+}
+
+/// An open device. Work on one stream is done in order, work on different streams in any order that follows the events.
+pub(crate) trait Api: fmt::Debug + Send + Sync + Sized + 'static {
+    /// The name of the device in YAML.
+    const NAME: &'static str;
+    /// Rows of a slot begin at multiples of this many bytes.
+    const ROW_ALIGN: usize;
+    /// How many calls of a node may be under way.
+    const CALLS: usize;
+    /// The memory of a slot.
+    type Buffer: fmt::Debug + Send + Sync + 'static;
+    /// Memory of the host that the device writes.
+    type Staging: 'static;
+    type Stream: 'static;
+    type Event: Clone + Send + 'static;
+
+    fn buffer(&self, bytes: usize) -> Result<Self::Buffer, Fault>;
+    fn staging(&self, bytes: usize) -> Result<Self::Staging, Fault>;
+    fn stream(&self) -> Result<Self::Stream, Fault>;
+
+    /// Lets later work of a stream follow an event, on the device.
+    fn follow(&self, stream: &mut Self::Stream, event: &Self::Event);
+
+    /// Copies bytes, which may change when this returns.
+    fn upload(&self, stream: &mut Self::Stream, from: &[u8], to: &Self::Buffer, at: usize) -> Result<(), Fault>;
+
+    /// Copies to host memory, as many bytes as the staging memory has.
+    fn download(
+        &self,
+        stream: &mut Self::Stream,
+        from: &Self::Buffer,
+        at: usize,
+        to: &mut Self::Staging,
+    ) -> Result<(), Fault>;
+
+    /// Starts the work of a stream, and gives an event behind it.
+    fn record(&self, stream: &mut Self::Stream) -> Result<Self::Event, Fault>;
+
+    /// Returns how far the work is. Never blocks.
+    fn state(&self, event: &Self::Event) -> EventState;
+
+    /// Waits until the work has ended; a device whose work does not end is lost.
+    fn wait(&self, event: &Self::Event) -> EventState;
+
+    /// Wakes a worker when the work has ended. Returns whether that is possible.
+    fn notify(&self, event: &Self::Event, helpers: &Helpers) -> bool {
+        let _ = (event, helpers);
+        false
+    }
+
+    /// Whether workers can be woken.
+    fn notifies(&self) -> bool {
+        false
+    }
+
+    /// Passes on what was copied to host memory, once its work has ended.
+    fn read(&self, from: &mut Self::Staging, into: &mut [u8]) -> Result<(), Fault>;
+
+    fn is_lost(&self) -> bool;
+
+    /// Returns why a tensor of so many bytes cannot be in the device's memory.
+    fn refuses(bytes: usize) -> Option<String> {
+        let _ = bytes;
+        None
+    }
+}

@@ -1,0 +1,227 @@
+//! Calls on a device, from when they are enqueued until the host has seen how they ended.
+
+use super::api::{Api, EventState, Fault};
+use super::memory::PoolMemory;
+use super::shared::SharedDevice;
+use limen::Tensor;
+use limen::backend::{BackendError, Helpers, Ticket};
+use limen::message::DeviceTensor;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A call, shared by its session and the slots that it wrote.
+pub(super) struct Call<A: Api>(Mutex<CallState<A>>);
+
+struct CallState<A: Api> {
+    /// What it waits for; `None` once its outcome is known.
+    work: Option<(Arc<A>, A::Event)>,
+    /// The calls that wrote its inputs; none once its outcome is known.
+    inputs: Vec<Arc<Call<A>>>,
+    outcome: Option<Outcome>,
+}
+
+/// How a call ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Outcome {
+    Done,
+    Failed(Fault),
+    /// A call that wrote an input has failed, or has no result either.
+    InputLost,
+}
+
+impl<A: Api> Call<A> {
+    fn new() -> Self {
+        Call(Mutex::new(CallState { work: None, inputs: Vec::new(), outcome: None }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, CallState<A>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns how it ended, if it has. Calls form no cycles, so locking those of its inputs meanwhile cannot deadlock.
+    fn outcome(&self) -> Option<Outcome> {
+        let mut state = self.state();
+        if state.outcome.is_some() {
+            return state.outcome.clone();
+        }
+        let (api, event) = state.work.as_ref()?;
+        let own = match api.state(event) {
+            EventState::Pending => return None,
+            EventState::Done => Outcome::Done,
+            EventState::Failed(fault) => Outcome::Failed(fault),
+        };
+        let mut found = own;
+        for input in &state.inputs {
+            // On the device it has ended before this one.
+            if input.outcome()? != Outcome::Done {
+                found = Outcome::InputLost;
+            }
+        }
+        (state.work, state.outcome) = (None, Some(found.clone()));
+        state.inputs.clear();
+        Some(found)
+    }
+
+    /// Waits until it has ended.
+    fn wait(&self) -> Outcome {
+        loop {
+            if let Some(outcome) = self.outcome() {
+                return outcome;
+            }
+            let work = self.state().work.clone();
+            match work {
+                Some((api, event)) => _ = api.wait(&event),
+                None => return Outcome::Failed(Fault::Call("it was never started".into())),
+            }
+        }
+    }
+
+    /// Returns the event behind it, unless it has ended.
+    fn event(&self) -> Option<A::Event> {
+        self.state().work.as_ref().map(|(_, event)| event.clone())
+    }
+}
+
+/// The calls of a session.
+pub(crate) struct Calls<A: Api> {
+    device: Arc<SharedDevice<A>>,
+    stream: Option<(u32, Arc<A>, A::Stream)>,
+    /// Oldest first.
+    under_way: VecDeque<(Ticket, Arc<Call<A>>)>,
+    /// Calls that have ended. Slots may still refer to them.
+    ended: Vec<Arc<Call<A>>>,
+    next: u64,
+    helpers: Option<Helpers>,
+    /// How often the host waits for the end of a call.
+    pub(crate) waits: u64,
+}
+
+impl<A: Api> fmt::Debug for Calls<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Calls").field("under_way", &self.under_way.len()).finish_non_exhaustive()
+    }
+}
+
+/// What a call is enqueued with.
+pub(crate) struct Enqueue<'a, A: Api> {
+    pub(crate) api: &'a Arc<A>,
+    pub(crate) stream: &'a mut A::Stream,
+    /// What was made for another generation has to be made again.
+    pub(crate) generation: u32,
+}
+
+impl<A: Api> Calls<A> {
+    pub(crate) fn new(device: Arc<SharedDevice<A>>) -> Self {
+        let (under_way, ended) = (VecDeque::new(), Vec::new());
+        Calls { device, stream: None, under_way, ended, next: 0, helpers: None, waits: 0 }
+    }
+
+    /// Takes what wakes the worker. Returns whether it is woken, or looks again soon: a call whose result stays on the device is not
+    /// waited for.
+    pub(crate) fn begin(&mut self, helpers: &Helpers) -> Result<bool, BackendError> {
+        self.helpers = Some(helpers.clone());
+        Ok(self.device.api()?.1.notifies())
+    }
+
+    /// Enqueues the work of a call. `is_awaited`: the host needs its result.
+    ///
+    /// # Errors
+    /// [`BackendError::InputLost`] if an input is lost; what `work` or the device fails with.
+    pub(crate) fn enqueue(
+        &mut self,
+        inputs: &[Tensor],
+        outputs: &[Option<DeviceTensor<'_>>],
+        is_awaited: bool,
+        work: impl FnOnce(&mut Enqueue<'_, A>) -> Result<(), BackendError>,
+    ) -> Result<Ticket, BackendError> {
+        let (generation, api) = self.device.api()?;
+        let is_current = self.stream.as_ref().is_some_and(|(of, ..)| *of == generation);
+        if !is_current {
+            self.stream = Some((generation, api.clone(), api.stream()?));
+        }
+        let call = self.free_call();
+        let (_, api, stream) = self.stream.as_mut().ok_or(BackendError::InputLost)?;
+        let mut writers = std::mem::take(&mut call.state().inputs);
+        for tensor in inputs {
+            let tensor = tensor.on_device().ok_or_else(|| BackendError::Call("an input is in host memory".into()))?;
+            let (_, slot, _) = PoolMemory::<A>::of(&tensor)?;
+            let writer = slot.writer.clone().filter(|_| slot.generation == generation);
+            let writer = writer.ok_or(BackendError::InputLost)?;
+            match writer.outcome() {
+                Some(Outcome::Done) => {}
+                Some(_) => return Err(BackendError::InputLost),
+                None => {
+                    writer.event().iter().for_each(|event| api.follow(stream, event));
+                    writers.push(writer);
+                }
+            }
+        }
+        for tensor in outputs.iter().flatten() {
+            let (memory, mut slot, _) = PoolMemory::<A>::of(tensor)?;
+            if slot.generation != generation {
+                memory.renew(&mut slot, generation, api)?;
+            }
+            // Nobody reads the slot any more, but what was written last may not have ended, on another stream of a session before this.
+            let before = slot.writer.as_ref().and_then(|writer| writer.event());
+            before.iter().for_each(|event| api.follow(stream, event));
+        }
+        work(&mut Enqueue { api, stream, generation })?;
+        let event = api.record(stream)?;
+        if is_awaited {
+            self.waits += 1;
+            self.helpers.iter().for_each(|helpers| _ = api.notify(&event, helpers));
+        }
+        *call.state() = CallState { work: Some((api.clone(), event)), inputs: writers, outcome: None };
+        for tensor in outputs.iter().flatten() {
+            PoolMemory::<A>::of(tensor)?.1.writer = Some(call.clone());
+        }
+        self.next += 1;
+        let ticket = Ticket(self.next);
+        self.under_way.push_back((ticket, call));
+        Ok(ticket)
+    }
+
+    /// Returns the open device.
+    pub(crate) fn api(&self) -> Result<Arc<A>, BackendError> {
+        Ok(self.device.api()?.1)
+    }
+
+    /// Returns a call that nothing refers to.
+    fn free_call(&mut self) -> Arc<Call<A>> {
+        let free = self.ended.iter().position(|call| Arc::strong_count(call) == 1);
+        free.map(|at| self.ended.swap_remove(at)).unwrap_or_else(|| Arc::new(Call::new()))
+    }
+
+    fn call(&self, ticket: &Ticket) -> Option<&Arc<Call<A>>> {
+        self.under_way.iter().find(|(of, _)| of == ticket).map(|(_, call)| call)
+    }
+
+    /// Whether a call has ended.
+    pub(crate) fn poll(&mut self, ticket: &Ticket) -> bool {
+        self.call(ticket).is_none_or(|call| call.outcome().is_some())
+    }
+
+    /// Waits until a call has ended.
+    pub(crate) fn wait(&mut self, ticket: &Ticket) {
+        self.call(ticket).iter().for_each(|call| _ = call.wait());
+    }
+
+    /// Ends a call.
+    ///
+    /// # Errors
+    /// Why it has no result.
+    pub(crate) fn finish(&mut self, ticket: Ticket) -> Result<(), BackendError> {
+        let at = self.under_way.iter().position(|(of, _)| *of == ticket);
+        let (_, call) = at
+            .and_then(|at| self.under_way.remove(at))
+            .ok_or_else(|| BackendError::Call("this call was not enqueued".into()))?;
+        let outcome = call.wait();
+        self.ended.push(call);
+        match outcome {
+            Outcome::Done => Ok(()),
+            Outcome::Failed(fault) => Err(fault.into()),
+            Outcome::InputLost => Err(BackendError::InputLost),
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Copies between host memory and a device: the kinds `to_device` and `to_host`, which planning inserts where they are missing.
+
+use super::api::Api;
+use super::call::Calls;
+use super::memory::buffer_of;
+use super::shared::SharedDevice;
+use limen::backend::{
+    Backend, BackendError, BatchMut, BatchRef, Capabilities, DeviceCall, Helpers, Ops, Prepared, Session,
+    SessionMetadata, Signature, TensorSpec, Ticket,
+};
+use limen::infer::{Batch, DeviceSide, DeviceUse, Infer, InferPlan};
+use limen::message::{Device, PortSpec};
+use limen::node::{Connected, Cost, Metrics, PlanErrors, Planning};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// A device that messages can be copied to and from.
+pub trait CopyDevice: Device {
+    /// Plans a node that copies messages of a spec to the device.
+    fn to_device(self: Arc<Self>, spec: &PortSpec) -> InferPlan;
+
+    /// Plans a node that copies them to host memory.
+    fn to_host(self: Arc<Self>, spec: &PortSpec) -> InferPlan;
+}
+
+/// The devices of a program, beside those that this crate opens by itself, for the kinds of its registry
+/// ([`Registry::with_extension`](limen::Registry::with_extension)).
+#[derive(Debug, Default)]
+pub struct Devices(pub Vec<Arc<dyn CopyDevice>>);
+
+/// The config of `to_device` and `to_host`.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct CopyConfig {
+    /// The device.
+    pub device: String,
+}
+
+impl CopyConfig {
+    /// Returns the device of this name.
+    fn device(&self, cx: &Planning<'_>) -> Result<Arc<dyn CopyDevice>, PlanErrors> {
+        let own = cx.extensions.get::<Devices>().map(|devices| devices.0.as_slice()).unwrap_or_default();
+        if let Some(device) = own.iter().find(|device| device.name() == self.device) {
+            return Ok(device.clone());
+        }
+        let mut errors = PlanErrors::default();
+        let names: Vec<String> = own.iter().map(|device| format!("`{}`", device.name())).collect();
+        let known = if names.is_empty() { "it has none".into() } else { format!("it has {}", names.join(", ")) };
+        let message = format!("this program has no device `{}`: {known}", self.device);
+        errors.at("device", message).help("name a device of this program, or leave the node out");
+        Err(errors)
+    }
+}
+
+/// Plans a copy of the only input.
+fn plan(
+    config: &CopyConfig,
+    given: &Connected,
+    cx: &Planning<'_>,
+    copy: fn(Arc<dyn CopyDevice>, &PortSpec) -> InferPlan,
+) -> Result<InferPlan, PlanErrors> {
+    let device = config.device(cx)?;
+    let Some(spec) = given.single() else {
+        let mut errors = PlanErrors::default();
+        errors
+            .input("in", "the type of its messages is not known yet: they come from a later node of a cycle")
+            .help("close the cycle with a connection between nodes in host memory");
+        return Err(errors);
+    };
+    Ok(copy(device, spec))
+}
+
+/// Copies messages to the memory of a device. Planning inserts this node where it is needed.
+#[derive(Debug)]
+pub struct ToDeviceKind;
+
+impl Infer for ToDeviceKind {
+    type Config = CopyConfig;
+
+    fn plan(config: CopyConfig, given: &Connected, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
+        plan(&config, given, cx, |device, spec| device.to_device(spec))
+    }
+
+    fn device(config: &CopyConfig) -> Option<DeviceUse> {
+        Some(DeviceUse { device: config.device.clone(), side: DeviceSide::Outputs, is_optional: false })
+    }
+}
+
+/// Copies messages from the memory of a device to host memory. Planning inserts this node where it is needed.
+#[derive(Debug)]
+pub struct ToHostKind;
+
+impl Infer for ToHostKind {
+    type Config = CopyConfig;
+
+    fn plan(config: CopyConfig, given: &Connected, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
+        plan(&config, given, cx, |device, spec| device.to_host(spec))
+    }
+
+    fn device(config: &CopyConfig) -> Option<DeviceUse> {
+        Some(DeviceUse { device: config.device.clone(), side: DeviceSide::Inputs, is_optional: false })
+    }
+}
+
+impl<A: Api> CopyDevice for SharedDevice<A> {
+    fn to_device(self: Arc<Self>, spec: &PortSpec) -> InferPlan {
+        copy_plan::<A, ToDevice>(self, spec, DeviceSide::Outputs)
+    }
+
+    fn to_host(self: Arc<Self>, spec: &PortSpec) -> InferPlan {
+        copy_plan::<A, ToHost>(self, spec, DeviceSide::Inputs)
+    }
+}
+
+fn copy_plan<A: Api, D: Direction>(device: Arc<SharedDevice<A>>, spec: &PortSpec, side: DeviceSide) -> InferPlan
+where
+    Copy<A, D>: Backend<Prepared = PreparedCopy<A, D>>,
+{
+    let port = |name: &str| TensorSpec { name: name.into(), dtype: spec.dtype, shape: spec.shape.clone() };
+    let signature = Signature { inputs: vec![port("in")], outputs: vec![port("out")], max_batch: Some(1) };
+    let bytes = spec.max_bytes().unwrap_or(0);
+    let prepared = PreparedCopy { device: device.clone(), signature, bytes, direction: PhantomData::<fn() -> D> };
+    let plan = InferPlan::new::<Copy<A, D>>(Arc::new(prepared), Batch::default());
+    let staging = if side == DeviceSide::Inputs { bytes.saturating_mul(A::CALLS) } else { 0 };
+    plan.carries(spec).cost(Cost::Light).memory(staging).on_device(device, side, A::CALLS)
+}
+
+/// The direction of a copy.
+trait Direction: 'static {}
+
+/// To a device.
+#[derive(Debug)]
+struct ToDevice;
+impl Direction for ToDevice {}
+
+/// To host memory.
+#[derive(Debug)]
+struct ToHost;
+impl Direction for ToHost {}
+
+/// A copy as a backend: planning and stages are those of models.
+struct Copy<A, D>(PhantomData<fn() -> (A, D)>);
+
+struct PreparedCopy<A: Api, D> {
+    device: Arc<SharedDevice<A>>,
+    signature: Signature,
+    bytes: usize,
+    direction: PhantomData<fn() -> D>,
+}
+
+fn not_a_model() -> BackendError {
+    BackendError::Unsupported("a copy is no model".into())
+}
+
+macro_rules! backend {
+    ($direction:ident, $session:ident) => {
+        impl<A: Api> Backend for Copy<A, $direction> {
+            const NAME: &'static str = A::NAME;
+            type Model = ();
+            type Prepared = PreparedCopy<A, $direction>;
+
+            fn probe() -> Result<Capabilities, BackendError> {
+                Ok(Capabilities::cpu("", Vec::new(), Ops::Unlisted))
+            }
+
+            fn prepare((): ()) -> Result<Self::Prepared, BackendError> {
+                Err(not_a_model())
+            }
+        }
+
+        impl<A: Api> Prepared for PreparedCopy<A, $direction> {
+            type Session = $session<A>;
+
+            fn signature(&self) -> &Signature {
+                &self.signature
+            }
+
+            fn session(&self, _: usize) -> Result<$session<A>, BackendError> {
+                Ok($session::new(self))
+            }
+        }
+    };
+}
+backend!(ToDevice, Upload);
+backend!(ToHost, Download);
+
+/// Copies to a device.
+struct Upload<A: Api> {
+    calls: Calls<A>,
+}
+
+impl<A: Api> Upload<A> {
+    fn new(of: &PreparedCopy<A, ToDevice>) -> Self {
+        Upload { calls: Calls::new(of.device.clone()) }
+    }
+}
+
+impl<A: Api> Session for Upload<A> {
+    type Lane = ();
+
+    fn infer_batch(
+        &mut self,
+        _: usize,
+        _: &[BatchRef<'_>],
+        _: &mut [BatchMut<'_>],
+        _: &mut [()],
+    ) -> Result<(), BackendError> {
+        Err(not_a_model())
+    }
+
+    fn begin(&mut self, helpers: &Helpers) -> Result<bool, BackendError> {
+        self.calls.begin(helpers)
+    }
+
+    fn enqueue(&mut self, call: &DeviceCall<'_>) -> Result<Ticket, BackendError> {
+        self.calls.enqueue(&[], call.outputs, false, |to| {
+            for (input, output) in std::iter::zip(call.host_inputs, call.outputs) {
+                let Some(output) = output else { continue };
+                let (buffer, at) = buffer_of::<A>(output)?;
+                to.api.upload(to.stream, input.bytes, &buffer, at)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn poll(&mut self, ticket: &Ticket) -> bool {
+        self.calls.poll(ticket)
+    }
+
+    fn wait(&mut self, ticket: &Ticket) {
+        self.calls.wait(ticket);
+    }
+
+    fn finish(&mut self, ticket: Ticket) -> Result<(), BackendError> {
+        self.calls.finish(ticket)
+    }
+
+    fn metadata(&self) -> SessionMetadata {
+        SessionMetadata { device: A::NAME.into(), threads: 1, ..SessionMetadata::default() }
+    }
+}
+
+/// Copies to host memory.
+struct Download<A: Api> {
+    calls: Calls<A>,
+    bytes: usize,
+    /// Memory for copies, with its generation; in use for the ticket.
+    staging: Vec<(u32, Option<Ticket>, A::Staging)>,
+}
+
+impl<A: Api> Download<A> {
+    fn new(of: &PreparedCopy<A, ToHost>) -> Self {
+        Download { calls: Calls::new(of.device.clone()), bytes: of.bytes, staging: Vec::new() }
+    }
+}
+
+impl<A: Api> Session for Download<A> {
+    type Lane = ();
+
+    fn infer_batch(
+        &mut self,
+        _: usize,
+        _: &[BatchRef<'_>],
+        _: &mut [BatchMut<'_>],
+        _: &mut [()],
+    ) -> Result<(), BackendError> {
+        Err(not_a_model())
+    }
+
+    fn begin(&mut self, helpers: &Helpers) -> Result<bool, BackendError> {
+        self.calls.begin(helpers)
+    }
+
+    fn enqueue(&mut self, call: &DeviceCall<'_>) -> Result<Ticket, BackendError> {
+        let Download { calls, bytes, staging } = self;
+        let mut place = 0;
+        let ticket = calls.enqueue(call.inputs, &[], true, |from| {
+            staging.retain(|(generation, ..)| *generation == from.generation);
+            let free = staging.iter().position(|(_, used, _)| used.is_none());
+            place = match free {
+                Some(place) => place,
+                None => {
+                    staging.push((from.generation, None, from.api.staging(bytes.next_multiple_of(4).max(4))?));
+                    staging.len() - 1
+                }
+            };
+            let tensor = call.inputs.first().and_then(|tensor| tensor.on_device()).ok_or(BackendError::InputLost)?;
+            let (buffer, at) = buffer_of::<A>(&tensor)?;
+            Ok(from.api.download(from.stream, &buffer, at, &mut staging[place].2)?)
+        })?;
+        self.staging[place].1 = Some(ticket);
+        Ok(ticket)
+    }
+
+    fn poll(&mut self, ticket: &Ticket) -> bool {
+        self.calls.poll(ticket)
+    }
+
+    fn wait(&mut self, ticket: &Ticket) {
+        self.calls.wait(ticket);
+    }
+
+    fn collect(&mut self, ticket: Ticket, outputs: &mut [BatchMut<'_>]) -> Result<(), BackendError> {
+        let ended = self.calls.finish(ticket);
+        let staging = self.staging.iter_mut().find(|(_, used, _)| *used == Some(ticket));
+        let (_, used, staging) = staging.ok_or(BackendError::InputLost)?;
+        *used = None;
+        ended?;
+        let output = outputs.first_mut().ok_or_else(not_a_model)?;
+        let (api, bytes) = (self.calls.api()?, &mut *output.bytes);
+        Ok(api.read(staging, bytes)?)
+    }
+
+    fn figures(&self, metrics: &mut Metrics) {
+        metrics.set("host_waits", self.calls.waits as f64);
+    }
+
+    fn metadata(&self) -> SessionMetadata {
+        SessionMetadata { device: A::NAME.into(), threads: 1, copied_out: self.bytes, ..SessionMetadata::default() }
+    }
+}

@@ -1,0 +1,85 @@
+//! The memory of a pool on a device.
+
+use super::api::{Api, Fault};
+use super::call::Call;
+use limen::backend::BackendError;
+use limen::message::{DeviceMemory, DevicePool, DeviceTensor};
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The slots of a pool.
+pub(crate) struct PoolMemory<A: Api> {
+    name: String,
+    row_bytes: usize,
+    slot_bytes: usize,
+    slots: Box<[Mutex<Slot<A>>]>,
+}
+
+/// A slot: its memory, and the call that wrote it last.
+pub(super) struct Slot<A: Api> {
+    pub(super) generation: u32,
+    pub(super) buffer: Arc<A::Buffer>,
+    pub(super) writer: Option<Arc<Call<A>>>,
+}
+
+impl<A: Api> fmt::Debug for PoolMemory<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PoolMemory").field("name", &self.name).field("slots", &self.slots.len()).finish_non_exhaustive()
+    }
+}
+
+impl<A: Api> DeviceMemory for PoolMemory<A> {}
+
+/// Returns the bytes of a row and of a slot.
+pub(super) fn slot_layout<A: Api>(pool: &DevicePool<'_>) -> Result<(usize, usize), String> {
+    let spec = pool.spec;
+    if spec.fixed_shape().is_none() {
+        return Err(format!("{spec} has no fixed shape, which tensors on a device must have"));
+    }
+    let bytes = spec.max_bytes().ok_or_else(|| format!("the size of {spec} overflows"))?;
+    // A buffer is never empty, and copies take whole words.
+    let whole = bytes.max(4).checked_next_multiple_of(4);
+    let row = if pool.rows > 1 { whole.and_then(|bytes| bytes.checked_next_multiple_of(A::ROW_ALIGN)) } else { whole };
+    let row = row.ok_or_else(|| format!("the size of {spec} overflows"))?;
+    let slot = row.checked_mul(pool.rows).ok_or_else(|| format!("the size of {spec} overflows"))?;
+    match A::refuses(slot) {
+        Some(why) => Err(why),
+        None => Ok((row, slot)),
+    }
+}
+
+impl<A: Api> PoolMemory<A> {
+    pub(super) fn new(generation: u32, api: &A, pool: &DevicePool<'_>) -> Result<Self, String> {
+        let (row_bytes, slot_bytes) = slot_layout::<A>(pool)?;
+        let slot = || {
+            let buffer = api.buffer(slot_bytes).map_err(|fault| BackendError::from(fault).to_string())?;
+            Ok(Mutex::new(Slot { generation, buffer: Arc::new(buffer), writer: None }))
+        };
+        let slots = std::iter::repeat_with(slot).take(pool.slots).collect::<Result<_, String>>()?;
+        Ok(PoolMemory { name: pool.name.into(), row_bytes, slot_bytes, slots })
+    }
+
+    /// Returns the memory of a tensor, its slot, and where the tensor begins in the slot.
+    pub(super) fn of<'a>(
+        tensor: &DeviceTensor<'a>,
+    ) -> Result<(&'a Self, MutexGuard<'a, Slot<A>>, usize), BackendError> {
+        let memory: &dyn Any = &**tensor.memory;
+        let found = memory.downcast_ref::<Self>().and_then(|memory| Some((memory, memory.slots.get(tensor.slot)?)));
+        let (memory, slot) =
+            found.ok_or_else(|| BackendError::Call(format!("a tensor is not in the memory of `{}`", A::NAME)))?;
+        Ok((memory, slot.lock().unwrap_or_else(PoisonError::into_inner), tensor.row * memory.row_bytes))
+    }
+
+    /// Gives a slot memory of another generation.
+    pub(super) fn renew(&self, slot: &mut Slot<A>, generation: u32, api: &A) -> Result<(), Fault> {
+        *slot = Slot { generation, buffer: Arc::new(api.buffer(self.slot_bytes)?), writer: None };
+        Ok(())
+    }
+}
+
+/// Returns the buffer of a tensor, and where the tensor begins in it.
+pub(crate) fn buffer_of<A: Api>(tensor: &DeviceTensor<'_>) -> Result<(Arc<A::Buffer>, usize), BackendError> {
+    let (_, slot, at) = PoolMemory::<A>::of(tensor)?;
+    Ok((slot.buffer.clone(), at))
+}

@@ -1,0 +1,129 @@
+//! Calls with tensors on a device.
+//!
+//! Outputs on the device are sent on when a call has been enqueued, before it has ended on the device: the next node's calls follow it
+//! there. The call is counted when it has ended.
+
+use super::{InferStage, session_of};
+use crate::exec::infer::flight::Flight;
+use crate::exec::infer::side::{batches, emit_device_rows};
+use crate::exec::stage::{Trouble, guarded};
+use crate::exec::worker::Cx;
+use crate::message::device::DeviceTensor;
+use crate::node::backend::{Backend, BackendError, DeviceCall, Session};
+use crate::node::error::NodeError;
+use crate::node::port::PortSet;
+use arrayvec::ArrayVec;
+
+impl<B: Backend> InferStage<B> {
+    /// Whether the outputs are sent on when a call begins.
+    pub(super) fn sends_at_once(&self) -> bool {
+        self.residence.is_some_and(|residence| residence.outputs)
+    }
+
+    /// Starts a call with tensors on a device. Outputs there are emitted.
+    pub(super) fn enqueue(&mut self, flight: &mut Flight) -> Result<(), NodeError> {
+        let sends_at_once = self.sends_at_once();
+        let InferStage { inputs, held, emit, session, residence, .. } = self;
+        let is_on_device = residence.is_some_and(|residence| residence.inputs);
+        flight.kept.clear();
+        for input in (0..inputs.len()).filter(|_| is_on_device) {
+            flight.kept.extend(held.iter().take(flight.n).map(|held| held.set[input].body.share()));
+        }
+        let host_inputs = if is_on_device { ArrayVec::new() } else { batches(inputs, held, flight.n) };
+        let session = session_of::<B>(session)?;
+        let (mut is_input_lost, mut ticket) = (false, flight.ticket);
+        let mut start = |outputs: &[Option<DeviceTensor<'_>>]| -> Result<(), NodeError> {
+            let call = DeviceCall { batch: flight.n, host_inputs: &host_inputs, inputs: &flight.kept, outputs };
+            ticket = session.enqueue(&call).inspect_err(|error| is_input_lost = *error == BackendError::InputLost)?;
+            Ok(())
+        };
+        let started = if sends_at_once { emit_device_rows(emit, flight, start) } else { start(&[]) };
+        (flight.is_input_lost, flight.ticket) = (is_input_lost, ticket);
+        started
+    }
+
+    /// Publishes what an enqueued call emitted, or ends one that could not start.
+    pub(super) fn send_enqueued(&mut self, flight: Flight, outcome: Result<(), Trouble>, cx: &mut Cx) {
+        let (is_input_lost, leave, started) = (flight.is_input_lost, flight.leaving(), flight.started);
+        let end = cx.read();
+        cx.record(self.common.compute, end - started, flight.n as u32, 1);
+        let outcome = match outcome {
+            Ok(()) => {
+                self.account(&flight, 0, cx);
+                self.flights.push_back(flight);
+                self.peak = self.peak.max(self.flights.len());
+                self.emit.ports.publish(end, end - started).map_err(|error| Trouble::error("emit", &error))
+            }
+            Err(trouble) => {
+                self.common.counts.held.sub(leave);
+                self.count_ended(false, is_input_lost, leave);
+                self.put_back(flight);
+                self.emit.ports.rollback();
+                Err(trouble)
+            }
+        };
+        self.emit.ports.ring();
+        if let Err(trouble) = outcome {
+            self.fail_call(cx, trouble, is_input_lost);
+        }
+    }
+
+    /// Ends the oldest enqueued call, which has finished on the device.
+    pub(super) fn finish_first(&mut self, cx: &mut Cx) {
+        let Some(flight) = self.flights.pop_front() else { return };
+        let InferStage { session, .. } = self;
+        let mut is_input_lost = false;
+        let outcome = guarded("infer", || {
+            Ok(session_of::<B>(session)?
+                .finish(flight.ticket)
+                .inspect_err(|error| is_input_lost = *error == BackendError::InputLost)?)
+        });
+        let (leave, took) = (flight.leaving(), flight.finished_at.saturating_sub(flight.started));
+        self.common.check_budget(took);
+        if let Some(calls) = self.calls.get_mut(flight.n) {
+            calls.add(took);
+        }
+        if let Err(trouble) = &outcome {
+            cx.shared.backend(self.common.node, |status| {
+                status.failed += 1;
+                status.last_error = Some(trouble.text().to_string());
+            });
+        }
+        self.common.counts.held.sub(leave);
+        self.count_ended(outcome.is_ok(), is_input_lost, leave);
+        self.put_back(flight);
+        if let Err(trouble) = outcome {
+            self.fail_call(cx, trouble, is_input_lost);
+        }
+    }
+
+    /// Waits for the calls of a node that has failed, because they read tensors of others, and counts them. Those whose outputs are in
+    /// host memory are lost with the session.
+    #[cold]
+    pub(super) fn finish_enqueued_calls(&mut self) {
+        if self.residence.is_none() {
+            return;
+        }
+        let sends_at_once = self.sends_at_once();
+        while let Some(flight) = self.flights.pop_front() {
+            let InferStage { session, .. } = self;
+            let mut is_input_lost = flight.is_input_lost;
+            let outcome = guarded("infer", || {
+                let session = session_of::<B>(session)?;
+                if flight.trouble.is_none() {
+                    session.wait(&flight.ticket);
+                }
+                if !sends_at_once {
+                    return Err(NodeError::other("its session is gone"));
+                }
+                Ok(session
+                    .finish(flight.ticket)
+                    .inspect_err(|error| is_input_lost = *error == BackendError::InputLost)?)
+            });
+            let leave = flight.leaving();
+            self.common.counts.held.sub(leave);
+            self.count_ended(outcome.is_ok(), is_input_lost, leave);
+            self.put_back(flight);
+        }
+    }
+}
