@@ -15,5 +15,13 @@ mod memory;
 mod mock;
 mod shared;
 
-pub use copy::{CopyConfig, CopyDevice, Devices, ToDeviceKind, ToHostKind};
+#[cfg(feature = "wgpu")]
+pub(crate) use api::{Api, EventState, Fault};
+#[cfg(feature = "wgpu")]
+pub(crate) use call::Calls;
+pub use copy::{CopyDevice, Devices};
+#[cfg(feature = "wgpu")]
+pub(crate) use memory::buffer_of;
 pub use mock::{MockDevice, MockFaults, MockStepConfig, MockStepKind};
+#[cfg(feature = "wgpu")]
+pub(crate) use shared::SharedDevice;

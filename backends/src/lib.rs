@@ -58,7 +58,9 @@ pub use base::{BEYOND_TOLERANCE, BackendOptions};
 pub use cache::Compiled;
 pub use device::{CopyDevice, Devices};
 pub use inspect::{Binding, Inspection, Stored, inspect};
-pub use kind::{Activation, InferKind, LayerConfig, LayersNode, MlpConfig, PlannedLayers};
+pub use kind::{
+    Activation, CopyConfig, InferKind, LayerConfig, LayersNode, MlpConfig, PlannedLayers, ToDeviceKind, ToHostKind,
+};
 pub use onnx::OnnxModel;
 pub use plan::{
     Choice, Config, ConstantConfig, Dispatch, Guard, Load, MaxConfig, Require, RequireMemory, ShadowConfig,
@@ -72,8 +74,8 @@ pub use weights::{Encoding, Quantize, Quantized, Slice, WeightConfig, WeightTran
 pub fn register(registry: limen::Registry) -> limen::Registry {
     registry
         .infer::<InferKind>("infer")
-        .infer::<device::ToDeviceKind>("to_device")
-        .infer::<device::ToHostKind>("to_host")
+        .infer::<ToDeviceKind>("to_device")
+        .infer::<ToHostKind>("to_host")
         .transform::<LayersNode<LayerConfig>>("linear")
         .transform::<LayersNode<MlpConfig>>("mlp")
 }

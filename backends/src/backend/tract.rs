@@ -62,6 +62,12 @@ impl Given {
         Given { shape: input.shape(batch), constant: input.constant.clone(), elem: input.elem }
     }
 
+    /// Its shape.
+    #[cfg(feature = "wgpu")]
+    pub(crate) fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
     /// The same input, with another shape.
     #[cfg(feature = "wgpu")]
     pub(crate) fn with_shape(&self, shape: &[usize]) -> Given {

@@ -6,17 +6,21 @@
 mod adapter;
 mod device;
 mod loaded;
+mod resident;
 mod shader;
 mod wgsl;
 
 pub use self::adapter::{GpuAdapter, gpu_adapters};
 use self::device::Device;
-use self::loaded::Loaded;
+use self::loaded::{Loaded, Rebound};
+use self::resident::WgpuApi;
+pub(crate) use self::resident::shared_device;
 use super::tract::{Given, TractRuntime};
 use crate::base::{BackendOptions, elements};
+use crate::device::{Calls, SharedDevice, buffer_of};
 use crate::lowering::{Program, Scalar, lower};
-use crate::onnx::{Artifact, Call, Deviation, Elem, Onnx, Runner, Runtime, Take};
-use limen::backend::{BackendError, BatchRef, Capabilities, SessionMetadata};
+use crate::onnx::{Artifact, Call, Deviation, DeviceCalls, Elem, Onnx, Runner, Runtime, Take};
+use limen::backend::{BackendError, BatchRef, Capabilities, DeviceCall, Helpers, SessionMetadata, Ticket};
 use limen::message::{DType, Element};
 use std::sync::Arc;
 use tract_onnx::prelude::DatumType;
@@ -29,12 +33,12 @@ pub struct WgpuRuntime(Arc<Model>);
 
 struct Model {
     tract: TractRuntime,
-    device: Arc<Device>,
+    device: Arc<SharedDevice<WgpuApi>>,
 }
 
 impl std::fmt::Debug for WgpuRuntime {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("WgpuRuntime").field(&self.0.device.info.name).finish()
+        f.debug_tuple("WgpuRuntime").field(&self.0.device).finish()
     }
 }
 
@@ -78,7 +82,8 @@ impl Runtime for WgpuRuntime {
     }
 
     fn load(artifact: Artifact, options: &BackendOptions) -> Result<Self, BackendError> {
-        let device = Device::open(options.allow_software)?;
+        let device = shared_device(options.allow_software);
+        device.api()?;
         Ok(WgpuRuntime(Arc::new(Model { tract: TractRuntime::load(artifact, options)?, device })))
     }
 
@@ -96,6 +101,8 @@ impl Runtime for WgpuRuntime {
         let varies = call.inputs.iter().any(|input| input.varies.contains(&true));
         let elems = call.inputs.iter().map(|input| input.elem).collect();
         let mut runner = WgpuRunner {
+            device: None,
+            calls: Calls::new(self.0.device.clone()),
             model: self.0.clone(),
             given: call.inputs.iter().map(|input| Given::of(input, 1)).collect(),
             plans: Vec::new(),
@@ -105,6 +112,8 @@ impl Runtime for WgpuRuntime {
             wide: vec![Vec::new(); call.inputs.len()],
             narrow: Vec::new(),
         };
+        let (generation, api) = self.0.device.api()?;
+        runner.reside(generation, &api.device);
         for batch in &call.batches {
             runner.prepare(call.inputs.iter().map(|input| input.shape(*batch)).collect())?;
         }
@@ -120,11 +129,16 @@ struct Prepared {
     /// The types of the model's outputs.
     outputs: Vec<DatumType>,
     loaded: Loaded,
+    /// The bindings of calls with tensors on the device, by their buffers: inputs, then outputs.
+    rebound: Vec<(Vec<Option<Arc<wgpu::Buffer>>>, Rebound)>,
 }
 
 /// A model on one thread, with programs for some shapes.
 pub struct WgpuRunner {
     model: Arc<Model>,
+    /// The device that `plans` were made for, and its generation.
+    device: Option<(u32, Arc<Device>)>,
+    calls: Calls<WgpuApi>,
     /// Its inputs, with the values of constant ones.
     given: Vec<Given>,
     /// The most recently used last.
@@ -148,6 +162,14 @@ impl std::fmt::Debug for WgpuRunner {
 }
 
 impl WgpuRunner {
+    /// Forgets what was made for another device than this.
+    fn reside(&mut self, generation: u32, device: &Arc<Device>) {
+        if self.device.as_ref().is_none_or(|(of, _)| *of != generation) {
+            self.plans.clear();
+            self.device = Some((generation, device.clone()));
+        }
+    }
+
     /// Lowers the model for calls of a shape and makes the first call, in which drivers generate code.
     fn prepare(&mut self, shapes: Vec<Vec<usize>>) -> Result<(), BackendError> {
         let given = std::iter::zip(&self.given, &shapes);
@@ -157,7 +179,8 @@ impl WgpuRunner {
         let outlets = model.output_outlets().map_err(BackendError::call)?.iter();
         let outputs = outlets.map(|outlet| Ok(model.outlet_fact(*outlet).map_err(BackendError::call)?.datum_type));
         let outputs = outputs.collect::<Result<_, BackendError>>()?;
-        let loaded = Loaded::new(&self.model.device, &program, self.model.device.width)?;
+        let (_, device) = self.device.as_ref().ok_or_else(|| BackendError::Call("no device is open".into()))?;
+        let loaded = Loaded::new(device, &program, device.width)?;
         let zeros: Vec<Vec<u8>> =
             program.inputs.iter().map(|array| vec![0; program.arrays[*array].words() * 4]).collect();
         let zeros: Vec<&[u8]> = zeros.iter().map(Vec::as_slice).collect();
@@ -165,7 +188,7 @@ impl WgpuRunner {
         while self.plans.len() >= self.kept {
             self.plans.remove(0);
         }
-        self.plans.push(Prepared { shapes, program, outputs, loaded });
+        self.plans.push(Prepared { shapes, program, outputs, loaded, rebound: Vec::new() });
         Ok(())
     }
 
@@ -188,6 +211,13 @@ impl WgpuRunner {
 
 impl Runner for WgpuRunner {
     fn run(&mut self, _: usize, inputs: &[BatchRef<'_>], take: &mut Take<'_>) -> Result<(), BackendError> {
+        // One that was lost is opened again.
+        let (generation, api) = self.model.device.api()?;
+        let is_new = self.device.as_ref().is_none_or(|(of, _)| *of != generation);
+        self.reside(generation, &api.device);
+        if is_new && self.plans.is_empty() {
+            self.prepare(inputs.iter().map(|input| input.shape.to_vec()).collect())?;
+        }
         let at = self.plan(inputs)?;
         let WgpuRunner { plans, elems, wide, narrow, .. } = self;
         let Prepared { program, outputs, loaded, .. } = &plans[at];
@@ -211,14 +241,109 @@ impl Runner for WgpuRunner {
         })
     }
 
+    fn on_device(&mut self) -> Option<&mut dyn DeviceCalls> {
+        Some(self)
+    }
+
     fn metadata(&self) -> SessionMetadata {
         let sum = |of: fn(&Loaded) -> u64| self.plans.iter().map(|plan| of(&plan.loaded)).sum();
         SessionMetadata {
-            device: self.model.device.info.name.clone(),
+            device: self.device.as_ref().map(|(_, device)| device.info.name.clone()).unwrap_or_default(),
             threads: 1,
             memory: sum(|loaded| loaded.memory),
             ..SessionMetadata::default()
         }
+    }
+}
+
+/// As many sets of bindings of calls on the device are kept: one for each pair of slots that its pools have.
+const MAX_REBOUND: usize = 1024;
+
+impl WgpuRunner {
+    /// Returns the shapes of a call with one item.
+    fn item_shapes(&self) -> Vec<Vec<usize>> {
+        self.given.iter().map(|given| given.shape().to_vec()).collect()
+    }
+
+    /// Returns the place of the program for one item, on this device.
+    fn item_plan(&mut self, generation: u32, device: &Arc<Device>) -> Result<usize, BackendError> {
+        self.reside(generation, device);
+        let shapes = self.item_shapes();
+        if let Some(at) = self.plans.iter().position(|plan| plan.shapes == shapes) {
+            return Ok(at);
+        }
+        self.prepare(shapes)?;
+        Ok(self.plans.len() - 1)
+    }
+}
+
+impl DeviceCalls for WgpuRunner {
+    fn begin(&mut self, helpers: &Helpers) -> Result<bool, BackendError> {
+        self.calls.begin(helpers)
+    }
+
+    fn enqueue(&mut self, call: &DeviceCall<'_>) -> Result<Ticket, BackendError> {
+        let mut buffers = Vec::with_capacity(call.inputs.len() + call.outputs.len());
+        // Apart while the rest is borrowed.
+        let none = Calls::new(self.model.device.clone());
+        let mut calls = std::mem::replace(&mut self.calls, none);
+        let enqueued = calls.enqueue(call.inputs, call.outputs, false, |on| {
+            let at = self.item_plan(on.generation, &on.api.device)?;
+            let plan = &mut self.plans[at];
+            for input in call.inputs {
+                let tensor = input.on_device().ok_or(BackendError::InputLost)?;
+                buffers.push(Some(buffer_of::<WgpuApi>(&tensor)?.0));
+            }
+            for output in call.outputs {
+                let buffer = output.as_ref().map(|tensor| buffer_of::<WgpuApi>(tensor)).transpose()?;
+                buffers.push(buffer.map(|(buffer, _)| buffer));
+            }
+            let rebound = plan.rebound(&buffers);
+            plan.loaded.encode(on.stream.encoder(&on.api.device), &plan.rebound[rebound].1);
+            if let Some((buffer, names)) = plan.loaded.faults() {
+                on.stream.report(&on.api.device, buffer, names);
+            }
+            Ok(())
+        });
+        self.calls = calls;
+        enqueued
+    }
+
+    fn poll(&mut self, ticket: &Ticket) -> bool {
+        self.calls.poll(ticket)
+    }
+
+    fn wait(&mut self, ticket: &Ticket) {
+        self.calls.wait(ticket);
+    }
+
+    fn finish(&mut self, ticket: Ticket) -> Result<(), BackendError> {
+        self.calls.finish(ticket)
+    }
+}
+
+impl Prepared {
+    /// Returns the place of the bindings of a call with these buffers, inputs first.
+    fn rebound(&mut self, buffers: &[Option<Arc<wgpu::Buffer>>]) -> usize {
+        let same = |known: &[Option<Arc<wgpu::Buffer>>]| {
+            std::iter::zip(known, buffers).all(|(known, buffer)| match (known, buffer) {
+                (Some(known), Some(buffer)) => Arc::ptr_eq(known, buffer),
+                (known, buffer) => known.is_none() && buffer.is_none(),
+            })
+        };
+        self.rebound.iter().position(|(known, _)| same(known)).unwrap_or_else(|| {
+            let arrays = self.program.inputs.iter().copied();
+            let arrays = arrays.chain(self.program.outputs.iter().map(|(array, _)| *array));
+            let replaced: Vec<(usize, &wgpu::Buffer)> = std::iter::zip(arrays, buffers)
+                .filter_map(|(array, buffer)| Some((array, &**buffer.as_ref()?)))
+                .collect();
+            let made = self.loaded.rebind(&replaced);
+            if self.rebound.len() >= MAX_REBOUND {
+                self.rebound.swap_remove(0);
+            }
+            self.rebound.push((buffers.to_vec(), made));
+            self.rebound.len() - 1
+        })
     }
 }
 
@@ -298,5 +423,7 @@ fn give(
     take(at, BatchRef { dtype: own, shape, bytes: narrow })
 }
 
+#[cfg(test)]
+mod chain_tests;
 #[cfg(test)]
 mod tests;

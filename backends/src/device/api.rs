@@ -1,6 +1,7 @@
 //! The calls of an API for devices that everything else here is built on.
 
 use limen::backend::{BackendError, Helpers};
+use limen::message::PortSpec;
 use std::fmt;
 
 /// What went wrong on a device.
@@ -48,6 +49,11 @@ pub(crate) trait Api: fmt::Debug + Send + Sync + Sized + 'static {
     fn staging(&self, bytes: usize) -> Result<Self::Staging, Fault>;
     fn stream(&self) -> Result<Self::Stream, Fault>;
 
+    /// Forgets the work of a stream that has not been started.
+    fn abandon(&self, stream: &mut Self::Stream) {
+        let _ = stream;
+    }
+
     /// Lets later work of a stream follow an event, on the device.
     fn follow(&self, stream: &mut Self::Stream, event: &Self::Event);
 
@@ -88,9 +94,9 @@ pub(crate) trait Api: fmt::Debug + Send + Sync + Sized + 'static {
 
     fn is_lost(&self) -> bool;
 
-    /// Returns why a tensor of so many bytes cannot be in the device's memory.
-    fn refuses(bytes: usize) -> Option<String> {
-        let _ = bytes;
+    /// Returns why such messages cannot be in the device's memory.
+    fn refuses(spec: &PortSpec) -> Option<String> {
+        let _ = spec;
         None
     }
 }

@@ -166,7 +166,7 @@ impl<A: Api> Calls<A> {
             let before = slot.writer.as_ref().and_then(|writer| writer.event());
             before.iter().for_each(|event| api.follow(stream, event));
         }
-        work(&mut Enqueue { api, stream, generation })?;
+        work(&mut Enqueue { api, stream, generation }).inspect_err(|_| api.abandon(stream))?;
         let event = api.record(stream)?;
         if is_awaited {
             self.waits += 1;

@@ -1,4 +1,4 @@
-//! Copies between host memory and a device: the kinds `to_device` and `to_host`, which planning inserts where they are missing.
+//! Copies between host memory and a device, for the kinds `to_device` and `to_host`.
 
 use super::api::Api;
 use super::call::Calls;
@@ -8,11 +8,9 @@ use limen::backend::{
     Backend, BackendError, BatchMut, BatchRef, Capabilities, DeviceCall, Helpers, Ops, Prepared, Session,
     SessionMetadata, Signature, TensorSpec, Ticket,
 };
-use limen::infer::{Batch, DeviceSide, DeviceUse, Infer, InferPlan};
+use limen::infer::{Batch, DeviceSide, InferPlan};
 use limen::message::{Device, PortSpec};
-use limen::node::{Connected, Cost, Metrics, PlanErrors, Planning};
-use schemars::JsonSchema;
-use serde::Deserialize;
+use limen::node::{Cost, Metrics};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -29,79 +27,6 @@ pub trait CopyDevice: Device {
 /// ([`Registry::with_extension`](limen::Registry::with_extension)).
 #[derive(Debug, Default)]
 pub struct Devices(pub Vec<Arc<dyn CopyDevice>>);
-
-/// The config of `to_device` and `to_host`.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct CopyConfig {
-    /// The device.
-    pub device: String,
-}
-
-impl CopyConfig {
-    /// Returns the device of this name.
-    fn device(&self, cx: &Planning<'_>) -> Result<Arc<dyn CopyDevice>, PlanErrors> {
-        let own = cx.extensions.get::<Devices>().map(|devices| devices.0.as_slice()).unwrap_or_default();
-        if let Some(device) = own.iter().find(|device| device.name() == self.device) {
-            return Ok(device.clone());
-        }
-        let mut errors = PlanErrors::default();
-        let names: Vec<String> = own.iter().map(|device| format!("`{}`", device.name())).collect();
-        let known = if names.is_empty() { "it has none".into() } else { format!("it has {}", names.join(", ")) };
-        let message = format!("this program has no device `{}`: {known}", self.device);
-        errors.at("device", message).help("name a device of this program, or leave the node out");
-        Err(errors)
-    }
-}
-
-/// Plans a copy of the only input.
-fn plan(
-    config: &CopyConfig,
-    given: &Connected,
-    cx: &Planning<'_>,
-    copy: fn(Arc<dyn CopyDevice>, &PortSpec) -> InferPlan,
-) -> Result<InferPlan, PlanErrors> {
-    let device = config.device(cx)?;
-    let Some(spec) = given.single() else {
-        let mut errors = PlanErrors::default();
-        errors
-            .input("in", "the type of its messages is not known yet: they come from a later node of a cycle")
-            .help("close the cycle with a connection between nodes in host memory");
-        return Err(errors);
-    };
-    Ok(copy(device, spec))
-}
-
-/// Copies messages to the memory of a device. Planning inserts this node where it is needed.
-#[derive(Debug)]
-pub struct ToDeviceKind;
-
-impl Infer for ToDeviceKind {
-    type Config = CopyConfig;
-
-    fn plan(config: CopyConfig, given: &Connected, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
-        plan(&config, given, cx, |device, spec| device.to_device(spec))
-    }
-
-    fn device(config: &CopyConfig) -> Option<DeviceUse> {
-        Some(DeviceUse { device: config.device.clone(), side: DeviceSide::Outputs, is_optional: false })
-    }
-}
-
-/// Copies messages from the memory of a device to host memory. Planning inserts this node where it is needed.
-#[derive(Debug)]
-pub struct ToHostKind;
-
-impl Infer for ToHostKind {
-    type Config = CopyConfig;
-
-    fn plan(config: CopyConfig, given: &Connected, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
-        plan(&config, given, cx, |device, spec| device.to_host(spec))
-    }
-
-    fn device(config: &CopyConfig) -> Option<DeviceUse> {
-        Some(DeviceUse { device: config.device.clone(), side: DeviceSide::Inputs, is_optional: false })
-    }
-}
 
 impl<A: Api> CopyDevice for SharedDevice<A> {
     fn to_device(self: Arc<Self>, spec: &PortSpec) -> InferPlan {

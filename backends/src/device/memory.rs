@@ -43,7 +43,7 @@ pub(super) fn slot_layout<A: Api>(pool: &DevicePool<'_>) -> Result<(usize, usize
     let row = if pool.rows > 1 { whole.and_then(|bytes| bytes.checked_next_multiple_of(A::ROW_ALIGN)) } else { whole };
     let row = row.ok_or_else(|| format!("the size of {spec} overflows"))?;
     let slot = row.checked_mul(pool.rows).ok_or_else(|| format!("the size of {spec} overflows"))?;
-    match A::refuses(slot) {
+    match A::refuses(spec) {
         Some(why) => Err(why),
         None => Ok((row, slot)),
     }

@@ -61,20 +61,12 @@ impl MockDevice {
         self.steps.load(Ordering::Relaxed)
     }
 
-    /// Adds the device and its kind of node, `mock_step`, to a registry.
+    /// Adds the device and its kind of node, `mock_step`, to a registry that has the kinds of this crate.
     pub fn register(self, registry: limen::Registry) -> limen::Registry {
         let devices = Devices(vec![self.shared.clone() as Arc<dyn CopyDevice>]);
-        registry
-            .infer::<super::ToDeviceKind>(TO_DEVICE)
-            .infer::<super::ToHostKind>(TO_HOST)
-            .infer::<MockStepKind>("mock_step")
-            .with_extension(devices)
-            .with_extension(self)
+        registry.infer::<MockStepKind>("mock_step").with_extension(devices).with_extension(self)
     }
 }
-
-const TO_DEVICE: &str = "to_device";
-const TO_HOST: &str = "to_host";
 
 /// The state of one generation.
 #[derive(Debug)]

@@ -2,12 +2,17 @@
 //!
 //! Planning finds every error of the node and reports them together.
 
+use super::copy::WGPU;
 use crate::backend::Mock;
-use crate::plan::{Choice, Config, check_node, infer_plan};
+#[cfg(feature = "wgpu")]
+use crate::base::BackendOptions;
+use crate::plan::{Choice, Config, Guard, Load, check_node, infer_plan};
 use crate::steps::Steps;
 use crate::trial;
 use limen::backend::{Backend, Prepared};
-use limen::infer::InferPlan;
+use limen::infer::{DeviceSide, DeviceUse, InferPlan};
+#[cfg(feature = "wgpu")]
+use limen::message::DType;
 use limen::node::{Connected, PlanErrors, Planning};
 
 /// The kind `infer`.
@@ -18,6 +23,9 @@ impl limen::infer::Infer for InferKind {
     type Config = Config;
 
     fn plan(config: Config, given: &Connected, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
+        let is_on_device = given.is_on_device();
+        // Until the model is planned, only types matter.
+        let given = &given.in_host_memory();
         let mut errors = PlanErrors::default();
         config.check(&mut errors);
         let recorded = config.recorded(cx, &mut errors);
@@ -34,7 +42,12 @@ impl limen::infer::Infer for InferKind {
                 _ => return Err(errors),
             },
             (_, None) => return Err(errors),
-            (_, Some(model)) => trial::planned(&config, model, given, cx, recorded),
+            (_, Some(model)) => {
+                trial::planned(&config, model, given, cx, recorded).and_then(|plan| match is_on_device {
+                    true => reside(plan, cx),
+                    false => Ok(plan),
+                })
+            }
         };
         match planned {
             Ok(plan) => errors.into_result(plan),
@@ -44,7 +57,46 @@ impl limen::infer::Infer for InferKind {
             }
         }
     }
+
+    fn device(config: &Config) -> Option<DeviceUse> {
+        // Other calls gather their inputs, or need values on the host.
+        let is_plain = config.batch.max == 1
+            && config.state.is_empty()
+            && config.constants.is_empty()
+            && config.in_flight <= 1
+            && config.shadow.is_none()
+            && config.guard == Guard::None
+            && config.load == Load::Eager;
+        let is_there = cfg!(feature = "wgpu") && config.backend == Choice::Wgpu && is_plain;
+        is_there.then(|| DeviceUse { device: WGPU.into(), side: DeviceSide::Both, is_optional: true })
+    }
 }
+
+/// Keeps the messages of a model in the memory of the device that runs it.
+#[cfg(feature = "wgpu")]
+fn reside(plan: InferPlan, cx: &Planning<'_>) -> Result<InferPlan, PlanErrors> {
+    let mut errors = PlanErrors::default();
+    for (name, spec) in plan.outputs() {
+        // Bytes that a program computes are not packed as those that it reads.
+        if let Some(spec) = spec.filter(|spec| !matches!(spec.dtype, DType::F32 | DType::I32)) {
+            let message = format!("output `{name}` is {spec}; in the memory of a device it can be f32 or i32");
+            errors
+                .at("backend", message)
+                .help("take another backend for this node, or export the model with such an output");
+        }
+    }
+    let device = crate::backend::shared_device(BackendOptions::of(cx).allow_software);
+    errors.into_result(plan.on_device(device, DeviceSide::Both, ON_DEVICE))
+}
+
+#[cfg(not(feature = "wgpu"))]
+fn reside(plan: InferPlan, _: &Planning<'_>) -> Result<InferPlan, PlanErrors> {
+    Ok(plan)
+}
+
+/// The calls of a model that may be under way on a device.
+#[cfg(feature = "wgpu")]
+const ON_DEVICE: usize = 4;
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,7 @@ use super::deviation::Deviation;
 use super::elem::Elem;
 use crate::base::BackendOptions;
 use crate::cache::Compiled;
-use limen::backend::{BackendError, BatchRef, Capabilities, SessionMetadata};
+use limen::backend::{BackendError, BatchRef, Capabilities, DeviceCall, Helpers, SessionMetadata, Ticket};
 
 /// A runtime for ONNX models: the part that differs between rten, tract and ONNX Runtime. [`Onnx`](super::Onnx) makes a backend
 /// of it.
@@ -136,6 +136,21 @@ pub trait Runner: 'static {
 
     /// Returns what a call copies and where it runs.
     fn metadata(&self) -> SessionMetadata;
+
+    /// Returns what makes calls with tensors on the runtime's device, if it has one.
+    fn on_device(&mut self) -> Option<&mut dyn DeviceCalls> {
+        None
+    }
+}
+
+/// Calls with tensors on a device, as those of [`limen::backend::Session`]. A call has one item.
+#[allow(missing_docs, clippy::missing_errors_doc)]
+pub trait DeviceCalls {
+    fn begin(&mut self, helpers: &Helpers) -> Result<bool, BackendError>;
+    fn enqueue(&mut self, call: &DeviceCall<'_>) -> Result<Ticket, BackendError>;
+    fn poll(&mut self, ticket: &Ticket) -> bool;
+    fn wait(&mut self, ticket: &Ticket);
+    fn finish(&mut self, ticket: Ticket) -> Result<(), BackendError>;
 }
 
 /// Takes an output: its index and its batch.

@@ -2,10 +2,10 @@
 
 use super::lane::OnnxLane;
 use super::loaded::{Guarded, Loaded};
-use super::runtime::{Call, Runner, Runtime, batch_shape};
+use super::runtime::{Call, DeviceCalls, Runner, Runtime, batch_shape};
 use super::shadow::Shadow;
 use crate::base::Access;
-use limen::backend::{BackendError, BatchMut, BatchRef, Session, SessionMetadata};
+use limen::backend::{BackendError, BatchMut, BatchRef, DeviceCall, Helpers, Session, SessionMetadata, Ticket};
 use limen::message::DType;
 use limen::node::Metrics;
 use std::sync::Arc;
@@ -121,6 +121,40 @@ impl<R: Runtime> Session for OnnxSession<R> {
         })
     }
 
+    fn begin(&mut self, helpers: &Helpers) -> Result<bool, BackendError> {
+        // Only models on a device finish their calls later.
+        self.on_device().map_or(Ok(false), |calls| calls.begin(helpers))
+    }
+
+    fn enqueue(&mut self, call: &DeviceCall<'_>) -> Result<Ticket, BackendError> {
+        if call.batch != 1 || !self.next.is_empty() || self.inputs.iter().any(|input| input.is_constant) {
+            return Err(BackendError::Unsupported("batches, states and constants in calls on a device".into()));
+        }
+        let file = self.loaded.file.clone();
+        let calls = self.on_device().ok_or_else(|| BackendError::Unsupported("calls on a device".into()))?;
+        calls.enqueue(call).map_err(|error| match error {
+            BackendError::Call(why) => BackendError::Call(format!("`{file}`: {why}")),
+            other => other,
+        })
+    }
+
+    fn poll(&mut self, ticket: &Ticket) -> bool {
+        self.on_device().is_none_or(|calls| calls.poll(ticket))
+    }
+
+    fn wait(&mut self, ticket: &Ticket) {
+        if let Some(calls) = self.on_device() {
+            calls.wait(ticket);
+        }
+    }
+
+    fn finish(&mut self, ticket: Ticket) -> Result<(), BackendError> {
+        match self.on_device() {
+            Some(calls) => calls.finish(ticket),
+            None => Err(BackendError::Unsupported("calls on a device".into())),
+        }
+    }
+
     fn figures(&self, metrics: &mut Metrics) {
         if let Some(first) = self.first_call {
             metrics.set("first_call_ms", first.as_secs_f64() * 1e3);
@@ -173,6 +207,11 @@ impl<R: Runtime> OnnxSession<R> {
     #[cfg(test)]
     pub(crate) fn first_call(&self) -> Option<Duration> {
         self.first_call
+    }
+
+    /// Returns what makes calls on a device, if the model runs on one.
+    fn on_device(&mut self) -> Option<&mut dyn DeviceCalls> {
+        self.runner.as_mut()?.runner.on_device()
     }
 
     fn call(

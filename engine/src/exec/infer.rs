@@ -177,6 +177,11 @@ impl InferPlan {
         self
     }
 
+    /// Returns name and spec of each output.
+    pub fn outputs(&self) -> impl Iterator<Item = (&str, Option<&PortSpec>)> {
+        self.ports.outputs.iter().map(|output| (output.name.as_str(), output.spec.as_ref()))
+    }
+
     /// Lets all ports carry the messages of a spec, with its layout and content.
     #[must_use]
     pub fn carries(mut self, spec: &PortSpec) -> Self {

@@ -4,7 +4,7 @@ use crate::base::policy::Trials;
 use crate::host::clock::{Clock, Time};
 use crate::host::descriptors::Descriptors;
 use crate::host::folders::Folders;
-use crate::message::tensor::PortSpec;
+use crate::message::tensor::{Memory, PortSpec};
 use crate::node::extensions::Extensions;
 
 /// The ports connected to a node, as far as known while planning.
@@ -42,6 +42,14 @@ impl Connected {
     /// ([`Infer::device`](crate::infer::Infer::device)).
     pub fn is_on_device(&self) -> bool {
         self.on_device
+    }
+
+    /// Returns these connections as if all messages were in host memory, for what depends only on their types.
+    #[must_use]
+    pub fn in_host_memory(&self) -> Self {
+        let mut there = self.clone();
+        there.inputs.iter_mut().filter_map(|(_, spec)| spec.as_mut()).for_each(|spec| spec.memory = Memory::Host);
+        there
     }
 
     /// Returns these connections for a node that keeps its messages on a device.

@@ -55,7 +55,7 @@ impl Device {
         let noted = faults.clone();
         device.set_device_lost_callback(move |reason, message| {
             noted.is_lost.store(true, Ordering::Release);
-            noted.note(format!("the device was lost ({reason:?}): {message}"));
+            noted.note(format!("{reason:?}: {message}"));
         });
         // A GPU is idle where few workgroups run; a processor runs few at once, and large tiles of them faster.
         let busy = if info.device_type == DeviceType::Cpu { 4 } else { 128 };
@@ -69,14 +69,25 @@ impl Device {
     pub(super) fn check(&self) -> Result<(), BackendError> {
         let mut first = self.faults.first.lock().unwrap_or_else(PoisonError::into_inner);
         // A lost device stays lost, also if another thread took the reason before it was known to be lost.
-        let fault = match self.faults.is_lost.load(Ordering::Acquire) {
-            true => Some(first.clone().unwrap_or_else(|| "the device was lost".into())),
-            false => first.take(),
-        };
-        match fault {
+        if self.is_lost() {
+            drop(first);
+            return Err(BackendError::DeviceLost(self.why_lost()));
+        }
+        match first.take() {
             Some(fault) => Err(BackendError::Call(format!("{}: {}", self.info.name, one_line(&fault)))),
             None => Ok(()),
         }
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.faults.is_lost.load(Ordering::Acquire)
+    }
+
+    /// Returns why it was lost.
+    pub(super) fn why_lost(&self) -> String {
+        let first = self.faults.first.lock().unwrap_or_else(PoisonError::into_inner);
+        let why = first.as_deref().map_or_else(|| "no reason is known".into(), one_line);
+        format!("{}: {why}", self.info.name)
     }
 
     /// Gives the device up: later calls fail, and the next model opens another one.

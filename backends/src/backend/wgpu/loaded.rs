@@ -1,52 +1,66 @@
 //! A program on a device: its buffers, pipelines and bindings are made once, and a call writes inputs, submits, and reads back.
 
 use super::device::Device;
+use super::resident::LONGEST_CALL;
 use super::shader::{Shader, Width, shader};
 use crate::lowering::{Program, Source};
 use limen::backend::BackendError;
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
-use wgpu::{BindGroup, Buffer, BufferUsages, ComputePipeline};
-
-/// A call that takes longer than this is given up, and the device with it.
-const LONGEST_CALL: Duration = Duration::from_secs(120);
+use wgpu::{BindGroup, BindGroupLayout, Buffer, BufferUsages, CommandEncoder, ComputePipeline};
 
 /// A program that is ready for calls.
 pub(super) struct Loaded {
     device: Arc<Device>,
     inputs: Vec<Buffer>,
-    dispatches: Vec<(ComputePipeline, BindGroup, [u32; 3])>,
+    dispatches: Vec<Dispatch>,
+    /// The buffer of each array.
+    arrays: Vec<Buffer>,
     /// The outputs, and where each begins in `readback`.
     outputs: Vec<(Buffer, u64)>,
     readback: Buffer,
     mapping: Arc<Mapping>,
     /// Where kernels that may fail write their number, and their names.
-    faults: Option<(Buffer, Vec<String>)>,
+    faults: Option<(Buffer, Arc<[String]>)>,
     /// Bytes on the device.
     pub(super) memory: u64,
 }
 
+/// A kernel that is ready to run.
+struct Dispatch {
+    pipeline: ComputePipeline,
+    layout: BindGroupLayout,
+    /// The arrays of its bindings, and whether the buffer of faults is bound behind them.
+    arrays: Vec<usize>,
+    exact: bool,
+    bindings: BindGroup,
+    groups: [u32; 3],
+}
+
+/// The bindings of a call whose inputs and outputs are in other buffers: by dispatch.
+pub(super) type Rebound = Vec<(usize, BindGroup)>;
+
 /// Whether the readback buffer of a call is mapped. The callback of a call runs on whichever thread polls the device, so another
 /// thread's poll may take it, and run it after the poll of the call itself has returned.
 #[derive(Debug, Default)]
-struct Mapping {
+pub(super) struct Mapping {
     result: Mutex<Option<bool>>,
     is_known: Condvar,
 }
 
 impl Mapping {
-    fn begin(&self) {
+    pub(super) fn begin(&self) {
         *self.result.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    fn end(&self, is_mapped: bool) {
+    pub(super) fn end(&self, is_mapped: bool) {
         *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(is_mapped);
         self.is_known.notify_all();
     }
 
     /// Waits until the callback has run, and returns whether the buffer is mapped; `None` after `longest`.
-    fn wait(&self, longest: Duration) -> Option<bool> {
+    pub(super) fn wait(&self, longest: Duration) -> Option<bool> {
         let result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.is_known.wait_timeout_while(result, longest, |result| result.is_none());
         *waited.unwrap_or_else(PoisonError::into_inner).0
@@ -145,17 +159,7 @@ impl Loaded {
             queue.write_buffer(buffer, 0, bytes);
         }
         let mut encoder = device.create_command_encoder(&Default::default());
-        if let Some((fault, _)) = &self.faults {
-            encoder.clear_buffer(fault, 0, None);
-        }
-        {
-            let mut pass = encoder.begin_compute_pass(&Default::default());
-            for (pipeline, bindings, groups) in &self.dispatches {
-                pass.set_pipeline(pipeline);
-                pass.set_bind_group(0, bindings, &[]);
-                pass.dispatch_workgroups(groups[0], groups[1], groups[2]);
-            }
-        }
+        self.encode(&mut encoder, &Vec::new());
         for (output, at) in &self.outputs {
             encoder.copy_buffer_to_buffer(output, 0, &self.readback, *at, output.size());
         }
@@ -164,6 +168,52 @@ impl Loaded {
         }
         queue.submit([encoder.finish()])
     }
+
+    /// Encodes the program, with other bindings for some dispatches.
+    pub(super) fn encode(&self, encoder: &mut CommandEncoder, rebound: &Rebound) {
+        if let Some((fault, _)) = &self.faults {
+            encoder.clear_buffer(fault, 0, None);
+        }
+        let mut others = rebound.iter().peekable();
+        let mut pass = encoder.begin_compute_pass(&Default::default());
+        for (at, Dispatch { pipeline, bindings, groups, .. }) in self.dispatches.iter().enumerate() {
+            let other = others.next_if(|(dispatch, _)| *dispatch == at);
+            pass.set_pipeline(pipeline);
+            pass.set_bind_group(0, other.map_or(bindings, |(_, other)| other), &[]);
+            pass.dispatch_workgroups(groups[0], groups[1], groups[2]);
+        }
+    }
+
+    /// Binds other buffers to some arrays.
+    pub(super) fn rebind(&self, buffers: &[(usize, &Buffer)]) -> Rebound {
+        let buffer = |array: usize| {
+            let other = buffers.iter().find(|(other, _)| *other == array);
+            other.map_or(&self.arrays[array], |(_, buffer)| *buffer)
+        };
+        let is_other =
+            |dispatch: &Dispatch| dispatch.arrays.iter().any(|at| buffers.iter().any(|(other, _)| other == at));
+        let rebound = self.dispatches.iter().enumerate().filter(|(_, dispatch)| is_other(dispatch));
+        let bind = |(at, dispatch): (usize, &Dispatch)| {
+            let fault = self.faults.as_ref().map(|(fault, _)| fault).filter(|_| dispatch.exact);
+            let bound = dispatch.arrays.iter().map(|array| buffer(*array)).chain(fault);
+            (at, bind(&self.device.device, &dispatch.layout, bound))
+        };
+        rebound.map(bind).collect()
+    }
+
+    /// Where kernels that may fail write their number, and their names.
+    pub(super) fn faults(&self) -> Option<&(Buffer, Arc<[String]>)> {
+        self.faults.as_ref()
+    }
+}
+
+/// Binds buffers in their order.
+fn bind<'a>(api: &wgpu::Device, layout: &BindGroupLayout, buffers: impl Iterator<Item = &'a Buffer>) -> BindGroup {
+    let entries: Vec<_> = buffers
+        .enumerate()
+        .map(|(at, buffer)| wgpu::BindGroupEntry { binding: at as u32, resource: buffer.as_entire_binding() })
+        .collect();
+    api.create_bind_group(&wgpu::BindGroupDescriptor { label: None, layout, entries: &entries })
 }
 
 /// Compares the arrays with what the adapter can hold.
@@ -235,12 +285,15 @@ fn make(device: &Arc<Device>, program: &Program, shaders: &[Shader]) -> Loaded {
             })
         });
         let bound = shader.arrays.iter().map(|array| &arrays[*array]).chain(shader.exact.then_some(&fault));
-        let entries = bound
-            .enumerate()
-            .map(|(at, buffer)| wgpu::BindGroupEntry { binding: at as u32, resource: buffer.as_entire_binding() });
-        let entries: Vec<_> = entries.collect();
-        let group = wgpu::BindGroupDescriptor { label: None, layout: bindings, entries: &entries };
-        dispatches.push((pipeline.clone(), api.create_bind_group(&group), shader.groups));
+        let made = bind(api, bindings, bound);
+        dispatches.push(Dispatch {
+            pipeline: pipeline.clone(),
+            layout: bindings.clone(),
+            arrays: shader.arrays.clone(),
+            exact: shader.exact,
+            bindings: made,
+            groups: shader.groups,
+        });
     }
     let mut outputs = Vec::new();
     let mut end = 0;
@@ -256,7 +309,17 @@ fn make(device: &Arc<Device>, program: &Program, shaders: &[Shader]) -> Loaded {
     let readback = buffer((end / 4) as usize, BufferUsages::MAP_READ | BufferUsages::COPY_DST);
     memory += readback.size();
     let inputs = program.inputs.iter().map(|array| arrays[*array].clone()).collect();
-    Loaded { device: device.clone(), inputs, dispatches, outputs, readback, mapping: Arc::default(), faults, memory }
+    Loaded {
+        device: device.clone(),
+        inputs,
+        dispatches,
+        arrays,
+        outputs,
+        readback,
+        mapping: Arc::default(),
+        faults,
+        memory,
+    }
 }
 
 /// The layout of `count` buffers, of which the last one is written, and of the buffer of faults behind them.

@@ -1,0 +1,161 @@
+//! Graphs whose models stay on the device, on the adapter of this machine, which may compute on the CPU; without one they are skipped.
+
+use super::adapter::adapter;
+use super::resident::shared_device;
+use crate::base::BackendOptions;
+use crate::onnx::test_models::{floats, model_of_opset};
+use limen::message::Header;
+use limen::{Folders, Plan, Registry, Report, Spec, Tensor, Time, Wired};
+use rten_onnx::onnx::DataType as D;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+fn has_adapter() -> bool {
+    let found = adapter(true);
+    if let Err(error) = &found {
+        println!("skipped: {error}");
+    }
+    found.is_ok()
+}
+
+/// Models that multiply and add, in a folder.
+fn models(folder: &Path) {
+    for (name, by, plus) in [("double", 2.0, 0.0), ("add", 1.0, 0.5), ("triple", 3.0, 1.0)] {
+        let weights = [floats("by", &[], &[by]), floats("plus", &[], &[plus])];
+        let (x, y) = (("x", D::FLOAT, &["n", "5"][..]), ("y", D::FLOAT, &["n", "5"][..]));
+        let bytes = model_of_opset(18, &[x], &[y], &weights, &["m = Mul x by", "y = Add m plus"]);
+        std::fs::write(folder.join(format!("{name}.onnx")), bytes).unwrap();
+    }
+}
+
+fn wired(folder: &Path, nodes: &str) -> Wired {
+    let text = format!(
+        "version: 1\nnodes:\n  a: {{ kind: inlet, config: {{ spec: 'f32[5]', capacity: 8 }} }}\n{nodes}  \
+         z: {{ kind: outlet, config: {{ hold: 8 }}, from: c }}\n"
+    );
+    let options = BackendOptions { allow_software: true, ..BackendOptions::default() };
+    let registry =
+        Registry::new().with(crate::register_with(options)).inlet::<Tensor>("inlet").outlet::<Tensor>("outlet");
+    let mut spec = Spec::from_text(&text, "chain.yaml").unwrap();
+    spec.folders = Folders { graph: folder.to_path_buf(), ..Folders::default() };
+    Plan::new(spec, &registry).unwrap_or_else(|problems| panic!("{problems}")).wire().unwrap()
+}
+
+fn model(name: &str, from: &str, file: &str, keys: &str) -> String {
+    format!("  {name}: {{ kind: infer, config: {{ model: {file}.onnx, backend: wgpu }}, from: {from}{keys} }}\n")
+}
+
+/// Sends messages one after the other; `between` runs before each. Returns what arrived and the report.
+fn run(mut wired: Wired, n: u64, mut between: impl FnMut(u64)) -> (Vec<(u64, Vec<f32>)>, Report) {
+    let mut inlet = wired.inlet::<Tensor>("a").unwrap();
+    let mut outlet = wired.outlet::<Tensor>("z").unwrap();
+    let running = wired.start().unwrap();
+    let mut found = Vec::new();
+    for seq in 0..n {
+        between(seq);
+        let mut tensor = inlet.loan(&Header::new(seq, Time::ZERO)).unwrap();
+        let values = tensor.as_mut_slice::<f32>().unwrap();
+        values.iter_mut().zip(0..).for_each(|(value, at)| *value = (seq * 10 + at) as f32);
+        inlet.send_timeout(tensor, Duration::from_secs(10)).unwrap();
+        // One that is lost does not arrive.
+        if let Ok(message) = outlet.recv_timeout(Duration::from_millis(500)) {
+            found.push((message.header().seq, message.body.as_slice::<f32>().unwrap().to_vec()));
+        }
+    }
+    inlet.close();
+    while let Ok(message) = outlet.recv_timeout(Duration::from_secs(10)) {
+        found.push((message.header().seq, message.body.as_slice::<f32>().unwrap().to_vec()));
+    }
+    let report = running.wait();
+    assert_eq!(report.bugs, Vec::<String>::new());
+    (found, report)
+}
+
+/// What the chain gives.
+fn expected(seq: u64) -> Vec<f32> {
+    (0..5).map(|at| ((seq * 10 + at) as f32 * 2.0 + 0.5) * 3.0 + 1.0).collect()
+}
+
+fn chain(keys: &str) -> String {
+    model("x", "a", "double", keys) + &model("y", "x", "add", keys) + &model("c", "y", "triple", keys)
+}
+
+#[test]
+fn a_chain_of_models_stays_on_the_device_and_waits_once() {
+    if !has_adapter() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    models(folder.path());
+    let (found, report) = run(wired(folder.path(), &chain("")), 50, |_| ());
+    let names: Vec<&str> = report.nodes.iter().map(|node| node.name.as_str()).collect();
+    assert_eq!(names, ["a", "a_to_wgpu", "x", "y", "c", "c_to_host", "z"]);
+    assert_eq!(found, (0..50).map(|seq| (seq, expected(seq))).collect::<Vec<_>>());
+    assert_eq!(report.metric("c_to_host.host_waits"), Some(50.0));
+    assert!(["a_to_wgpu", "x", "y", "c"].iter().all(|name| report.metric(&format!("{name}.host_waits")).is_none()));
+}
+
+/// Several consumers, some on the host, and a model alone, which copies within its calls.
+#[test]
+fn messages_on_the_device_have_several_consumers() {
+    if !has_adapter() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    models(folder.path());
+    let alone = model("c", "a", "double", "");
+    let (found, report) = run(wired(folder.path(), &alone), 5, |_| ());
+    assert_eq!((report.nodes.len(), &found[4].1[..]), (3, &[80.0, 82.0, 84.0, 86.0, 88.0][..]));
+    let two = model("x", "a", "double", "")
+        + &model("y", "x", "add", "")
+        + &model("c", "x", "triple", "")
+        + "  w: { kind: outlet, config: { hold: 64 }, from: y }\n";
+    let mut wired = wired(folder.path(), &two);
+    let mut other = wired.outlet::<Tensor>("w").unwrap();
+    let (found, _) = run(wired, 20, |_| ());
+    assert_eq!(found.len(), 20);
+    for seq in 0..20u64 {
+        let message = other.try_recv().unwrap();
+        let values: Vec<f32> = (0..5).map(|at| (seq * 10 + at) as f32 * 2.0 + 0.5).collect();
+        assert_eq!((message.header().seq, message.body.as_slice::<f32>().unwrap()), (seq, &values[..]));
+    }
+}
+
+/// In a process of its own, because all tests share the device.
+#[test]
+fn a_destroyed_device_is_opened_again() {
+    let test = concat!(module_path!(), "::a_destroyed_device");
+    let test = test.split_once("::").unwrap().1;
+    let ran = Command::new(std::env::current_exe().unwrap()).args(["--exact", test, "--ignored"]).output().unwrap();
+    let out = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success() && out.contains("1 passed"), "{out}{}", String::from_utf8_lossy(&ran.stderr));
+}
+
+/// The device is destroyed while the graph runs: what was on it is lost and counted, and what follows is right.
+#[test]
+#[ignore = "started by the test above, in a process of its own"]
+fn a_destroyed_device() {
+    if !has_adapter() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    models(folder.path());
+    let destroy = |seq: u64| {
+        if seq == 10 {
+            shared_device(true).api().unwrap().1.device.device.destroy();
+        }
+    };
+    let (found, report) = run(wired(folder.path(), &chain(", on_error: skip")), 30, destroy);
+    assert!(found.len() < 30 && found.len() >= 25, "{}: {:?}", found.len(), report.failures);
+    assert!(found.iter().all(|(seq, values)| *values == expected(*seq)), "{found:?}");
+    assert_eq!(found.last().map(|(seq, _)| *seq), Some(29));
+    assert!(
+        report.failed_calls > 0 && report.failures.iter().all(|failure| failure.text.contains("the device was lost"))
+    );
+    // A model alone is loaded anew, too.
+    let alone = model("c", "a", "double", ", on_error: skip");
+    let (found, report) = run(wired(folder.path(), &alone), 30, destroy);
+    assert!((28..30).contains(&found.len()), "{}: {:?}", found.len(), report.failures);
+    assert_eq!(found.last().map(|(seq, _)| *seq), Some(29));
+}

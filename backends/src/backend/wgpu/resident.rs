@@ -1,0 +1,348 @@
+//! The API of wgpu for tensors that stay on the device. It has one queue, in whose order all work is done, so a call that is submitted
+//! later follows by itself.
+
+use super::device::{Device, one_line};
+use super::loaded::Mapping;
+use crate::device::{Api, EventState, Fault, SharedDevice};
+use limen::backend::Helpers;
+use limen::message::{DType, PortSpec};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+use wgpu::{Buffer, BufferUsages, CommandEncoder, PollType, SubmissionIndex};
+
+/// A call that takes longer than this is given up, and the device with it.
+pub(super) const LONGEST_CALL: Duration = Duration::from_secs(120);
+
+/// The number of the device among those of a process.
+const NUMBER: u8 = 0;
+
+/// Returns the device as the nodes of this process share it.
+pub(crate) fn shared_device(allow_software: bool) -> Arc<SharedDevice<WgpuApi>> {
+    static SHARED: [OnceLock<Arc<SharedDevice<WgpuApi>>>; 2] = [OnceLock::new(), OnceLock::new()];
+    let open = move || WgpuApi::open(allow_software).map_err(|error| error.to_string());
+    SHARED[usize::from(allow_software)].get_or_init(|| Arc::new(SharedDevice::new(NUMBER, open))).clone()
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One generation of the device.
+pub(crate) struct WgpuApi {
+    pub(super) device: Arc<Device>,
+    waiter: Arc<Waiter>,
+}
+
+impl fmt::Debug for WgpuApi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WgpuApi").field(&self.device.info.name).finish()
+    }
+}
+
+impl WgpuApi {
+    fn open(allow_software: bool) -> Result<Self, limen::backend::BackendError> {
+        let device = Device::open(allow_software)?;
+        let waiter = Arc::new(Waiter::of(device.clone()));
+        Ok(WgpuApi { device, waiter })
+    }
+
+    fn lost(&self) -> Option<Fault> {
+        self.device.is_lost().then(|| Fault::Lost(self.device.why_lost()))
+    }
+
+    fn fault(&self, why: String) -> Fault {
+        self.lost().unwrap_or(Fault::Call(format!("{}: {why}", self.device.info.name)))
+    }
+}
+
+impl Drop for WgpuApi {
+    fn drop(&mut self) {
+        self.waiter.close();
+    }
+}
+
+/// Work that has not been submitted.
+pub(crate) struct WgpuStream {
+    encoder: Option<CommandEncoder>,
+    /// What the host will read.
+    mapped: Vec<Arc<Readback>>,
+    /// Where kernels report integers that do not fit.
+    report: Option<FaultReport>,
+}
+
+impl WgpuStream {
+    /// Returns where to encode work.
+    pub(super) fn encoder(&mut self, device: &Device) -> &mut CommandEncoder {
+        self.encoder.get_or_insert_with(|| device.device.create_command_encoder(&Default::default()))
+    }
+
+    /// Has the call fail if the word at the beginning of a buffer is not zero: the number of a kernel, counted from 1.
+    pub(super) fn report(&mut self, device: &Device, from: &Buffer, names: &Arc<[String]>) {
+        let readback = Arc::new(Readback::new(device, from.size()));
+        self.encoder(device).copy_buffer_to_buffer(from, 0, &readback.buffer, 0, from.size());
+        self.mapped.push(readback.clone());
+        self.report = Some(FaultReport { readback, names: names.clone() });
+    }
+}
+
+#[derive(Clone)]
+struct FaultReport {
+    readback: Arc<Readback>,
+    names: Arc<[String]>,
+}
+
+impl FaultReport {
+    fn fault(&self) -> Option<Fault> {
+        let mut word = [0; 4];
+        if let Err(why) = self.readback.read(&mut word) {
+            return Some(Fault::Call(why));
+        }
+        let at = (u32::from_ne_bytes(word) as usize).checked_sub(1)?;
+        let name = self.names.get(at).map_or("an operator", String::as_str);
+        Some(Fault::Call(format!("{name}: a result does not fit 32 bits")))
+    }
+}
+
+/// Memory of the host that the device writes.
+pub(crate) struct Readback {
+    buffer: Buffer,
+    mapping: Arc<Mapping>,
+}
+
+impl Readback {
+    fn new(device: &Device, bytes: u64) -> Self {
+        let usage = BufferUsages::MAP_READ | BufferUsages::COPY_DST;
+        let of = wgpu::BufferDescriptor { label: None, size: bytes, usage, mapped_at_creation: false };
+        Readback { buffer: device.device.create_buffer(&of), mapping: Arc::default() }
+    }
+
+    fn map(&self) {
+        self.mapping.begin();
+        let mapping = self.mapping.clone();
+        self.buffer.slice(..).map_async(wgpu::MapMode::Read, move |result| mapping.end(result.is_ok()));
+    }
+
+    /// Reads the beginning of what was copied, and gives the memory back to the device.
+    fn read(&self, into: &mut [u8]) -> Result<(), String> {
+        if self.mapping.wait(LONGEST_CALL) != Some(true) {
+            return Err("the outputs could not be read".into());
+        }
+        let copied = self.buffer.slice(..).get_mapped_range().map(|view| into.copy_from_slice(&view[..into.len()]));
+        self.buffer.unmap();
+        copied.map_err(|error| one_line(&error.to_string()))
+    }
+}
+
+/// An event behind submitted work.
+#[derive(Clone)]
+pub(crate) struct WgpuEvent {
+    submission: SubmissionIndex,
+    cell: Arc<EventCell>,
+    report: Option<FaultReport>,
+}
+
+#[derive(Debug, Default)]
+struct EventCell {
+    state: Mutex<Option<EventState>>,
+    is_done: Mutex<bool>,
+    done: Condvar,
+}
+
+impl EventCell {
+    fn end(&self) {
+        *lock(&self.is_done) = true;
+        self.done.notify_all();
+    }
+
+    /// Waits until the callback of the work has run, on whichever thread polls.
+    fn wait(&self) -> bool {
+        let is_done = lock(&self.is_done);
+        let waited = self.done.wait_timeout_while(is_done, LONGEST_CALL, |done| !*done);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+impl Api for WgpuApi {
+    const NAME: &'static str = "wgpu";
+    const ROW_ALIGN: usize = 256;
+    const CALLS: usize = 4;
+    type Buffer = Buffer;
+    type Staging = Arc<Readback>;
+    type Stream = WgpuStream;
+    type Event = WgpuEvent;
+
+    fn buffer(&self, bytes: usize) -> Result<Buffer, Fault> {
+        let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
+        let of = wgpu::BufferDescriptor { label: None, size: bytes as u64, usage, mapped_at_creation: false };
+        let limits = &self.device.limits;
+        let most = limits.max_buffer_size.min(limits.max_storage_buffer_binding_size);
+        if of.size > most {
+            return Err(self.fault(format!("{bytes} bytes are more than the {most} of a tensor")));
+        }
+        self.device.scoped(|| self.device.device.create_buffer(&of)).map_err(|why| self.fault(why))
+    }
+
+    fn staging(&self, bytes: usize) -> Result<Arc<Readback>, Fault> {
+        let made = self.device.scoped(|| Arc::new(Readback::new(&self.device, bytes as u64)));
+        made.map_err(|why| self.fault(why))
+    }
+
+    fn stream(&self) -> Result<WgpuStream, Fault> {
+        Ok(WgpuStream { encoder: None, mapped: Vec::new(), report: None })
+    }
+
+    fn abandon(&self, stream: &mut WgpuStream) {
+        *stream = WgpuStream { encoder: None, mapped: Vec::new(), report: None };
+    }
+
+    fn follow(&self, _: &mut WgpuStream, _: &WgpuEvent) {
+        // Submitted work follows what was submitted before it.
+    }
+
+    fn upload(&self, _: &mut WgpuStream, from: &[u8], to: &Buffer, at: usize) -> Result<(), Fault> {
+        let (whole, rest) = from.split_at(from.len() - from.len() % 4);
+        let mut last = [0; 4];
+        last[..rest.len()].copy_from_slice(rest);
+        let write = || {
+            self.device.queue.write_buffer(to, at as u64, whole);
+            if !rest.is_empty() {
+                self.device.queue.write_buffer(to, (at + whole.len()) as u64, &last);
+            }
+        };
+        self.device.scoped(write).map_err(|why| self.fault(why))
+    }
+
+    fn download(&self, stream: &mut WgpuStream, from: &Buffer, at: usize, to: &mut Arc<Readback>) -> Result<(), Fault> {
+        let size = to.buffer.size();
+        stream.encoder(&self.device).copy_buffer_to_buffer(from, at as u64, &to.buffer, 0, size);
+        stream.mapped.push(to.clone());
+        Ok(())
+    }
+
+    fn record(&self, stream: &mut WgpuStream) -> Result<WgpuEvent, Fault> {
+        let WgpuStream { encoder, mapped, report } = stream;
+        let (encoder, report) = (encoder.take(), report.take());
+        let queue = &self.device.queue;
+        let submitted = self.device.scoped(|| {
+            let submission = queue.submit(encoder.map(CommandEncoder::finish));
+            mapped.iter().for_each(|readback| readback.map());
+            submission
+        });
+        mapped.clear();
+        let submission = submitted.map_err(|why| self.fault(why))?;
+        let cell = Arc::new(EventCell::default());
+        let ends = cell.clone();
+        queue.on_submitted_work_done(move || ends.end());
+        Ok(WgpuEvent { submission, cell, report })
+    }
+
+    fn state(&self, event: &WgpuEvent) -> EventState {
+        let mut known = lock(&event.cell.state);
+        if let Some(state) = &*known {
+            return state.clone();
+        }
+        if let Some(fault) = self.lost() {
+            return known.insert(EventState::Failed(fault)).clone();
+        }
+        if !*lock(&event.cell.is_done) {
+            let _ = self.device.device.poll(PollType::Poll);
+        }
+        if !*lock(&event.cell.is_done) {
+            return EventState::Pending;
+        }
+        let fault = self.lost().or_else(|| event.report.as_ref().and_then(FaultReport::fault));
+        known.insert(fault.map_or(EventState::Done, EventState::Failed)).clone()
+    }
+
+    fn wait(&self, event: &WgpuEvent) -> EventState {
+        let wait = PollType::Wait { submission_index: Some(event.submission.clone()), timeout: Some(LONGEST_CALL) };
+        let ended = match self.device.device.poll(wait) {
+            Ok(_) => event.cell.wait().then_some(()).ok_or("its end was not announced".to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(why) = ended {
+            self.device.lose(format!("a call did not end: {why}"));
+        }
+        self.state(event)
+    }
+
+    fn notify(&self, event: &WgpuEvent, helpers: &Helpers) -> bool {
+        self.waiter.add(event.submission.clone(), helpers)
+    }
+
+    fn notifies(&self) -> bool {
+        true
+    }
+
+    fn read(&self, from: &mut Arc<Readback>, into: &mut [u8]) -> Result<(), Fault> {
+        from.read(into).map_err(|why| self.fault(why))
+    }
+
+    fn is_lost(&self) -> bool {
+        self.device.is_lost()
+    }
+
+    fn refuses(spec: &PortSpec) -> Option<String> {
+        let fits = matches!(spec.dtype, DType::F32 | DType::I32 | DType::U8);
+        (!fits).then(|| format!("elements of type {}; there it has f32, i32 and u8", spec.dtype))
+    }
+}
+
+/// The thread that waits for a device: callbacks run only while something polls, and workers do not wait.
+struct Waiter {
+    device: Arc<Device>,
+    waits: Mutex<Waits>,
+    more: Condvar,
+}
+
+#[derive(Default)]
+struct Waits {
+    /// In the order of submission; no longer than the calls that the host waits for.
+    calls: VecDeque<(SubmissionIndex, Helpers)>,
+    has_thread: bool,
+    is_closed: bool,
+}
+
+impl Waiter {
+    fn of(device: Arc<Device>) -> Self {
+        Waiter { device, waits: Mutex::default(), more: Condvar::new() }
+    }
+
+    /// Wakes a worker behind a submission. False if there is no thread for that.
+    fn add(self: &Arc<Self>, submission: SubmissionIndex, helpers: &Helpers) -> bool {
+        let mut waits = lock(&self.waits);
+        if !waits.has_thread {
+            let waiter = self.clone();
+            if helpers.spawn("wgpu", move || waiter.run()).is_err() {
+                return false;
+            }
+            waits.has_thread = true;
+        }
+        waits.calls.push_back((submission, helpers.clone()));
+        self.more.notify_one();
+        true
+    }
+
+    fn run(&self) {
+        loop {
+            let mut waits = lock(&self.waits);
+            while waits.calls.is_empty() && !waits.is_closed {
+                waits = self.more.wait(waits).unwrap_or_else(PoisonError::into_inner);
+            }
+            let Some((submission, helpers)) = waits.calls.pop_front() else { return };
+            drop(waits);
+            let wait = PollType::Wait { submission_index: Some(submission), timeout: Some(LONGEST_CALL) };
+            if let Err(error) = self.device.device.poll(wait) {
+                self.device.lose(format!("a call did not end: {error}"));
+            }
+            helpers.wake();
+        }
+    }
+
+    fn close(&self) {
+        lock(&self.waits).is_closed = true;
+        self.more.notify_all();
+    }
+}

@@ -1,0 +1,92 @@
+//! The kinds `to_device` and `to_host`, which planning inserts where they are missing.
+
+#[cfg(feature = "wgpu")]
+use crate::base::BackendOptions;
+use crate::device::{CopyDevice, Devices};
+use limen::infer::{DeviceSide, DeviceUse, Infer, InferPlan};
+use limen::message::PortSpec;
+use limen::node::{Connected, PlanErrors, Planning};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::sync::Arc;
+
+/// The device that this crate opens by itself.
+pub(super) const WGPU: &str = "wgpu";
+
+/// The config of `to_device` and `to_host`.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct CopyConfig {
+    /// The device.
+    pub device: String,
+}
+
+impl CopyConfig {
+    /// Returns the device of this name.
+    fn device(&self, cx: &Planning<'_>) -> Result<Arc<dyn CopyDevice>, PlanErrors> {
+        let own = cx.extensions.get::<Devices>().map(|devices| devices.0.as_slice()).unwrap_or_default();
+        if let Some(device) = own.iter().find(|device| device.name() == self.device) {
+            return Ok(device.clone());
+        }
+        #[cfg(feature = "wgpu")]
+        if self.device == WGPU {
+            return Ok(crate::backend::shared_device(BackendOptions::of(cx).allow_software));
+        }
+        let mut errors = PlanErrors::default();
+        let names = own.iter().map(|device| device.name()).chain(cfg!(feature = "wgpu").then_some(WGPU));
+        let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
+        let known = if names.is_empty() { "it has none".into() } else { format!("it has {}", names.join(", ")) };
+        let message = format!("this program has no device `{}`: {known}", self.device);
+        errors.at("device", message).help("name a device of this program, or leave the node out");
+        Err(errors)
+    }
+}
+
+/// Plans a copy of the only input.
+fn plan(
+    config: &CopyConfig,
+    given: &Connected,
+    cx: &Planning<'_>,
+    copy: fn(Arc<dyn CopyDevice>, &PortSpec) -> InferPlan,
+) -> Result<InferPlan, PlanErrors> {
+    let device = config.device(cx)?;
+    let Some(spec) = given.single() else {
+        let mut errors = PlanErrors::default();
+        errors
+            .input("in", "the type of its messages is not known yet: they come from a later node of a cycle")
+            .help("close the cycle with a connection between nodes in host memory");
+        return Err(errors);
+    };
+    Ok(copy(device, spec))
+}
+
+/// Copies messages to the memory of a device. Planning inserts this node where it is needed.
+#[derive(Debug)]
+pub struct ToDeviceKind;
+
+impl Infer for ToDeviceKind {
+    type Config = CopyConfig;
+
+    fn plan(config: CopyConfig, given: &Connected, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
+        plan(&config, given, cx, |device, spec| device.to_device(spec))
+    }
+
+    fn device(config: &CopyConfig) -> Option<DeviceUse> {
+        Some(DeviceUse { device: config.device.clone(), side: DeviceSide::Outputs, is_optional: false })
+    }
+}
+
+/// Copies messages from the memory of a device to host memory. Planning inserts this node where it is needed.
+#[derive(Debug)]
+pub struct ToHostKind;
+
+impl Infer for ToHostKind {
+    type Config = CopyConfig;
+
+    fn plan(config: CopyConfig, given: &Connected, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
+        plan(&config, given, cx, |device, spec| device.to_host(spec))
+    }
+
+    fn device(config: &CopyConfig) -> Option<DeviceUse> {
+        Some(DeviceUse { device: config.device.clone(), side: DeviceSide::Inputs, is_optional: false })
+    }
+}
