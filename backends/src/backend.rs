@@ -26,8 +26,8 @@ pub(crate) use self::tract::Given;
 #[cfg(feature = "tract")]
 pub use self::tract::{Tract, TractRunner, TractRuntime};
 #[cfg(feature = "wgpu")]
-pub(crate) use self::wgpu::shared_device;
-#[cfg(feature = "wgpu")]
 pub use self::wgpu::{GpuAdapter, Wgpu, WgpuRunner, WgpuRuntime, gpu_adapters};
+#[cfg(feature = "wgpu")]
+pub(crate) use self::wgpu::{KernelModel, PreparedKernel, WgpuApi, WgpuKernel, shared_device};
 pub(crate) use in_flight::{InFlight, InFlightPrepared};
 pub use mock::{Mock, MockConfig, MockPrepared, MockSession};

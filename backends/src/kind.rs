@@ -2,10 +2,14 @@
 
 mod copy;
 mod infer;
+#[cfg(feature = "wgpu")]
+mod kernel;
 mod layer;
 mod layers;
 
 pub use copy::{CopyConfig, ToDeviceKind, ToHostKind};
 pub use infer::InferKind;
+#[cfg(feature = "wgpu")]
+pub use kernel::KernelKind;
 pub use layer::{Activation, LayerConfig};
 pub use layers::{LayersNode, MlpConfig, PlannedLayers};

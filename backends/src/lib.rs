@@ -34,6 +34,8 @@ mod base;
 mod cache;
 pub mod device;
 mod inspect;
+#[cfg(feature = "wgpu")]
+mod kernel;
 mod kind;
 #[cfg(feature = "wgpu")]
 mod lowering;
@@ -58,6 +60,10 @@ pub use base::{BEYOND_TOLERANCE, BackendOptions};
 pub use cache::Compiled;
 pub use device::{CopyDevice, Devices};
 pub use inspect::{Binding, Inspection, Stored, inspect};
+#[cfg(feature = "wgpu")]
+pub use kernel::{Expression, KernelConfig, KernelOutput};
+#[cfg(feature = "wgpu")]
+pub use kind::KernelKind;
 pub use kind::{
     Activation, CopyConfig, InferKind, LayerConfig, LayersNode, MlpConfig, PlannedLayers, ToDeviceKind, ToHostKind,
 };
@@ -72,6 +78,8 @@ pub use weights::{Encoding, Quantize, Quantized, Slice, WeightConfig, WeightTran
 
 /// Adds the kinds that run models: `Registry::new().with(limen_backends::register)`.
 pub fn register(registry: limen::Registry) -> limen::Registry {
+    #[cfg(feature = "wgpu")]
+    let registry = registry.infer::<KernelKind>("kernel");
     registry
         .infer::<InferKind>("infer")
         .infer::<ToDeviceKind>("to_device")

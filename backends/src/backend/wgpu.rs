@@ -5,6 +5,7 @@
 
 mod adapter;
 mod device;
+mod kernel;
 mod loaded;
 mod resident;
 mod shader;
@@ -12,9 +13,9 @@ mod wgsl;
 
 pub use self::adapter::{GpuAdapter, gpu_adapters};
 use self::device::Device;
+pub(crate) use self::kernel::{KernelModel, PreparedKernel, WgpuKernel};
 use self::loaded::{Loaded, Rebound};
-use self::resident::WgpuApi;
-pub(crate) use self::resident::shared_device;
+pub(crate) use self::resident::{WgpuApi, shared_device};
 use super::tract::{Given, TractRuntime};
 use crate::base::{BackendOptions, elements};
 use crate::device::{Calls, SharedDevice, buffer_of};

@@ -22,6 +22,8 @@ pub struct BackendOptions {
     /// Whether the backend `wgpu` may take an adapter that computes on the CPU, as Mesa's lavapipe does. That is slower than every
     /// other backend, and for tests.
     pub allow_software: bool,
+    /// Whether kernels of a graph may run (`kind: kernel`): programs for a device, which the graph must allow, too.
+    pub allow_kernels: bool,
     /// Whether an output that differs from that of `verify.against` by more than the tolerance is a note of the plan, which begins with
     /// [`BEYOND_TOLERANCE`], instead of an error: for a program that shows the whole comparison.
     pub report_differences: bool,
@@ -38,6 +40,7 @@ impl BackendOptions {
             calibrate: false,
             onnxruntime: None,
             allow_software: false,
+            allow_kernels: false,
             report_differences: false,
         };
         cx.extensions.get().unwrap_or(&DEFAULT)

@@ -66,6 +66,7 @@ impl Request {
             calibrate: matches!(&self.task, Task::Plan(node) if node.calibrate),
             onnxruntime: self.onnxruntime.as_ref().map(AnyPath::path),
             allow_software: self.allow_software,
+            allow_kernels: false,
             report_differences: self.report_differences,
         }
     }

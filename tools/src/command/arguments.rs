@@ -271,6 +271,11 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Execution")]
     pub allow_software: bool,
 
+    /// Let nodes of `kind: kernel` run: programs for a device that the graph brings along
+    #[arg(long, env = "LIMEN_ALLOW_KERNELS", value_parser = BoolishValueParser::new())]
+    #[arg(hide_env = true, help_heading = "Execution")]
+    pub allow_kernels: bool,
+
     /// Cache compiled models and the results of model trials in this folder, so that the next start skips both
     #[arg(long, env = "LIMEN_CACHE", value_name = "DIR")]
     #[arg(hide_env = true, help_heading = "Execution")]

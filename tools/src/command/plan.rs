@@ -49,7 +49,12 @@ pub fn show_why(plan: &Plan) -> String {
     }
     let mut edges = Reasons::default();
     for edge in plan.edges() {
-        let why = if edge.is_capacity_written() {
+        let from = edge.from_name.split_once('/').map_or(&*edge.from_name, |(node, _)| node);
+        let is_behind_copy =
+            plan.nodes().iter().any(|node| node.name == from && node.kind == "to_device" && node.inserted.is_some());
+        let why = if is_behind_copy {
+            "behind an inserted copy to a device nothing waits that could be dropped in front of it"
+        } else if edge.is_capacity_written() {
             "as the graph says"
         } else if edge.when_full() == WhenFull::Latest {
             "`latest` keeps one message"
@@ -236,7 +241,7 @@ fn pools(text: &mut String, plan: &Plan) {
                 format!("{}/{}", node.name, out.name),
                 out.spec.as_ref().map_or_else(String::new, ToString::to_string),
                 out.slots.to_string(),
-                show_bytes(((out.bytes + out.device_bytes) / out.slots) as u64),
+                show_bytes((if out.device_bytes > 0 { out.device_bytes } else { out.bytes } / out.slots) as u64),
                 match out.device_bytes {
                     0 => show_bytes(out.bytes as u64),
                     bytes => format!("{} on the device", show_bytes(bytes as u64)),

@@ -203,13 +203,14 @@ impl<'a> Run<'a> {
                 "limen-run: --onnxruntime {library} is ignored: this program was built without the backend `ort` (cargo feature `ort`)"
             ));
         }
-        let RunArguments { cache, onnxruntime, allow_software, .. } = self.arguments;
+        let RunArguments { cache, onnxruntime, allow_software, allow_kernels, .. } = self.arguments;
         let registered = backend_options(&registry);
         registry.with_extension(BackendOptions {
             cache: cache.clone().or(registered.cache),
             calibrate: calibrate || registered.calibrate,
             onnxruntime: onnxruntime.clone().or(registered.onnxruntime),
             allow_software: *allow_software || registered.allow_software,
+            allow_kernels: *allow_kernels || registered.allow_kernels,
             ..registered
         })
     }

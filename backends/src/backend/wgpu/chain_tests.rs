@@ -5,7 +5,7 @@ use super::resident::shared_device;
 use crate::base::BackendOptions;
 use crate::onnx::test_models::{floats, model_of_opset};
 use limen::message::Header;
-use limen::{Folders, Plan, Registry, Report, Spec, Tensor, Time, Wired};
+use limen::{Folders, Plan, Problems, Registry, Report, Spec, Tensor, Time, Wired};
 use rten_onnx::onnx::DataType as D;
 use std::path::Path;
 use std::process::Command;
@@ -30,16 +30,20 @@ fn models(folder: &Path) {
 }
 
 fn wired(folder: &Path, nodes: &str) -> Wired {
+    plan(folder, nodes, true).unwrap_or_else(|problems| panic!("{problems}")).wire().unwrap()
+}
+
+fn plan(folder: &Path, nodes: &str, allow_kernels: bool) -> Result<Plan, Problems> {
     let text = format!(
         "version: 1\nnodes:\n  a: {{ kind: inlet, config: {{ spec: 'f32[5]', capacity: 8 }} }}\n{nodes}  \
          z: {{ kind: outlet, config: {{ hold: 8 }}, from: c }}\n"
     );
-    let options = BackendOptions { allow_software: true, ..BackendOptions::default() };
+    let options = BackendOptions { allow_software: true, allow_kernels, ..BackendOptions::default() };
     let registry =
         Registry::new().with(crate::register_with(options)).inlet::<Tensor>("inlet").outlet::<Tensor>("outlet");
     let mut spec = Spec::from_text(&text, "chain.yaml").unwrap();
     spec.folders = Folders { graph: folder.to_path_buf(), ..Folders::default() };
-    Plan::new(spec, &registry).unwrap_or_else(|problems| panic!("{problems}")).wire().unwrap()
+    Plan::new(spec, &registry)
 }
 
 fn model(name: &str, from: &str, file: &str, keys: &str) -> String {
@@ -158,4 +162,117 @@ fn a_destroyed_device() {
     let (found, report) = run(wired(folder.path(), &alone), 30, destroy);
     assert!((28..30).contains(&found.len()), "{}: {:?}", found.len(), report.failures);
     assert_eq!(found.last().map(|(seq, _)| *seq), Some(29));
+}
+
+/// Reads `x`, adds a constant, and writes every second element of it; counts in `i32` beside it.
+const SHADER: &str = "override PLUS: f32;
+override LENGTH: u32;
+@group(0) @binding(2) var<storage, read> x: array<f32>;
+@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+@group(0) @binding(5) var<storage, read_write> places: array<i32>;
+@compute @workgroup_size(2) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    if (id.x >= LENGTH) { return; }
+    y[id.x] = x[2u * id.x] + PLUS;
+    places[id.x] = i32(2u * id.x);
+}
+";
+
+fn kernel(keys: &str, more: &str) -> String {
+    format!(
+        "  k:\n    kind: kernel\n    config:\n      source: k.wgsl\n      inputs: {{ x: [n] }}\n      \
+         outputs: {{ y: {{ dtype: f32, shape: ['ceil_div(n, 2)'] }}, places: {{ dtype: i32, shape: ['ceil_div(n, 2)'] }} }}\n      \
+         grid: ['ceil_div(n, 4)']\n      constants: {{ PLUS: 7, LENGTH: 'ceil_div(n, 2)' }}\n      {keys}\n{more}"
+    )
+}
+
+#[test]
+fn a_kernel_of_the_graph_stays_on_the_device() {
+    if !has_adapter() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    models(folder.path());
+    std::fs::write(folder.path().join("k.wgsl"), SHADER).unwrap();
+    // Between a model on the device and the host; one of its outputs is taken, the other is not.
+    let nodes = model("m", "a", "double", "")
+        + &kernel("allow_kernels: true", "    inputs: { x: m }\n")
+        + "  w: { kind: outlet, config: { hold: 64 }, from: k/places }\n  c: { kind: to_host, config: { device: wgpu }, from: k/y }\n";
+    let mut wired = wired(folder.path(), &nodes);
+    let mut places = wired.outlet::<Tensor>("w").unwrap();
+    let (found, report) = run(wired, 12, |_| ());
+    let expected: Vec<(u64, Vec<f32>)> =
+        (0..12).map(|seq| (seq, [0, 2, 4].map(|at| (seq * 10 + at) as f32 * 2.0 + 7.0).to_vec())).collect();
+    assert_eq!(found, expected);
+    assert_eq!(places.try_recv().unwrap().body.as_slice::<i32>().unwrap(), [0, 2, 4]);
+    assert_eq!(report.failed_calls, 0, "{:?}", report.failures);
+}
+
+#[test]
+fn a_kernel_that_does_not_fit_is_refused_with_every_reason() {
+    if !has_adapter() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let allowed = "allow_kernels: true";
+    let from = "    inputs: { x: a }\n  c: { kind: to_host, config: { device: wgpu }, from: k/y }\n";
+    let refused = |shader: &str, nodes: &str, is_allowed: bool, expected: &[&str]| {
+        std::fs::write(here.join("k.wgsl"), shader).unwrap();
+        let problems =
+            plan(here, nodes, is_allowed).err().unwrap_or_else(|| panic!("{expected:?} is planned")).to_string();
+        for part in expected {
+            assert!(problems.contains(part), "{part}: {problems}");
+        }
+    };
+    refused(SHADER, &kernel("", from), false, &["write `allow_kernels: true`", "start with `--allow-kernels`"]);
+    refused(SHADER, &kernel(allowed, from), false, &["which is not allowed to run"]);
+    let broken = SHADER.replace("+ PLUS;", "+ PLU;");
+    refused(&broken, &kernel(allowed, from), true, &["`k.wgsl`: line 8, column"]);
+    let others = SHADER.replace("var<storage, read> x", "var<storage, read> z").replace("x[2u", "z[2u");
+    refused(
+        &others,
+        &kernel(allowed, from),
+        true,
+        &["`z` (binding 2) is neither an input nor an output", "no variable `x`: there are"],
+    );
+    let written = SHADER
+        .replace("var<storage, read> x: array<f32>", "var<storage, read_write> x: array<u32>")
+        .replace("x[2u * id.x] +", "f32(x[2u * id.x]) +");
+    refused(
+        &written,
+        &kernel(allowed, from),
+        true,
+        &["declare it `var<storage, read>`", "is f32, and the shader's elements are u32"],
+    );
+    let long = SHADER.replace("x: array<f32>", "x: array<f32, 6>");
+    refused(&long, &kernel(allowed, from), true, &["has 20 bytes, and the shader's array takes 24"]);
+    refused(
+        SHADER,
+        &kernel(allowed, from).replace("LENGTH:", "LENGHT:"),
+        true,
+        &["no `override LENGHT`: there are `PLUS`, `LENGTH`", "`override LENGTH` of the shader has no value"],
+    );
+    refused(
+        SHADER,
+        &kernel(allowed, from).replace("x: [n]", "x: [n, m]"),
+        true,
+        &["with 1 dims, where the config names 2"],
+    );
+    refused(
+        SHADER,
+        &kernel(allowed, from).replace("grid: ['ceil_div(n, 4)']", "grid: ['d * 2']"),
+        true,
+        &["no dim is named `d`; there are `n`"],
+    );
+    refused(
+        SHADER,
+        &kernel(allowed, from).replace("grid: ['ceil_div(n, 4)']", "grid: ['n * 1000000']"),
+        true,
+        &["workgroups along a dim; the adapter runs at most"],
+    );
+    let huge = SHADER.replace("@workgroup_size(2)", "@workgroup_size(65536)");
+    refused(&huge, &kernel(allowed, from), true, &["`k.wgsl`: ", "Workgroup size is out of range"]);
+    std::fs::remove_file(here.join("k.wgsl")).unwrap();
+    let problems = plan(here, &kernel(allowed, from), true).unwrap_err().to_string();
+    assert!(problems.contains("`k.wgsl`: No such file"), "{problems}");
 }

@@ -1,0 +1,280 @@
+//! The kind `kernel`: runs a shader that the graph brings along.
+
+use super::copy::WGPU;
+use crate::backend::{KernelModel, WgpuKernel};
+use crate::base::{BackendOptions, refuse_remote};
+use crate::device::Api;
+use crate::kernel::{Interface, KernelConfig, Symbols, Variable};
+use crate::verify::{Case, Tolerance};
+use limen::backend::{Backend, Signature, TensorSpec};
+use limen::infer::{Batch, DeviceSide, DeviceUse, Infer, InferPlan};
+use limen::message::{DType, Dim, PortSpec};
+use limen::node::{Connected, Cost, PlanErrors, Planning};
+use std::sync::Arc;
+
+/// The kind `kernel`.
+#[derive(Debug)]
+pub struct KernelKind;
+
+/// A shader has at most this many bytes.
+const MAX_SOURCE: u64 = 1 << 20;
+
+impl Infer for KernelKind {
+    type Config = KernelConfig;
+
+    fn plan(config: KernelConfig, given: &Connected, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        let options = BackendOptions::of(cx);
+        for (is_allowed, how) in [
+            (config.allow_kernels, "write `allow_kernels: true`"),
+            (options.allow_kernels, "start with `--allow-kernels`"),
+        ] {
+            if !is_allowed {
+                let why = format!("`{}` is a program of the graph, which is not allowed to run", config.source);
+                errors.at("source", why).help(format!("{how}, if you trust the graph"));
+            }
+        }
+        if config.device != WGPU {
+            let message = format!("there is no device `{}` for kernels", config.device);
+            errors.at("device", message).help("write `wgpu`");
+        }
+        let source = source(&config.source, cx);
+        let source = source
+            .map_err(|why| _ = errors.at("source", why).help("name a file in WGSL below the graph's folder"))
+            .ok();
+        let interface = source.as_ref().and_then(|source| {
+            let found = Interface::of(source, config.entry.as_deref());
+            let wrong = |why| _ = errors.at("source", format!("`{}`: {why}", config.source)).help("correct the shader");
+            found.map_err(wrong).ok()
+        });
+        let is_missing = |port: &&String| connected(&config, given, port).is_none();
+        for port in config.inputs.keys().filter(is_missing) {
+            errors.input(port, format!("`{port}`: nothing is connected, or its type is not known")).help("connect it");
+        }
+        if config.inputs.keys().any(|port| is_missing(&port)) {
+            // Lengths would only follow from it.
+            return Err(errors);
+        }
+        let symbols = symbols(&config, given, &mut errors);
+        let signature = signature(&config, given, &symbols, &mut errors);
+        let groups = grid(&config, &symbols, &mut errors);
+        if let Some(interface) = &interface {
+            check_variables(&config, interface, &signature, &mut errors);
+        }
+        let constants = constants(&config, interface.as_ref(), &symbols, &mut errors);
+        errors.into_result(())?;
+        let (Some(source), Some(interface)) = (source, interface) else { return Err(PlanErrors::default()) };
+        let allow_software = options.allow_software;
+        let model = KernelModel { source: source.into(), interface, constants, groups, signature, allow_software };
+        let [x, y, z] = model.interface.workgroup;
+        let note = format!("{} workgroups of {x} x {y} x {z} threads", groups.map(|n| n.to_string()).join(" x "));
+        let mut errors = PlanErrors::default();
+        let prepared = WgpuKernel::prepare(model).map_err(|error| {
+            errors
+                .at("source", format!("`{}`: {error}", config.source))
+                .help("change the shader, or its grid and constants");
+            errors
+        })?;
+        let verified = config.verify.as_ref().map(|file| verify(&config, file, &prepared, cx)).transpose()?;
+        let device = prepared.device();
+        let plan = InferPlan::new::<WgpuKernel>(Arc::new(prepared), Batch::default()).cost(Cost::Medium).note(note);
+        let plan = verified.into_iter().fold(plan, InferPlan::note);
+        Ok(plan.on_device(device, DeviceSide::Both, <crate::backend::WgpuApi as Api>::CALLS))
+    }
+
+    fn device(config: &KernelConfig) -> Option<DeviceUse> {
+        Some(DeviceUse { device: config.device.clone(), side: DeviceSide::Both, is_optional: false })
+    }
+}
+
+/// Reads a shader.
+fn source(path: &str, cx: &Planning<'_>) -> Result<String, String> {
+    refuse_remote(path)?;
+    let mut file = cx.folders.open(path).map_err(|error| format!("`{path}`: {}", std::io::Error::from(error)))?;
+    let bytes = file.read_whole(MAX_SOURCE).map_err(|error| format!("`{path}`: {error}"))?;
+    String::from_utf8(bytes).map_err(|_| format!("`{path}` is no text in UTF-8"))
+}
+
+/// Returns what is connected to an input. The only one needs no name in the graph.
+fn connected<'a>(config: &KernelConfig, given: &'a Connected, port: &str) -> Option<&'a PortSpec> {
+    given.input(port).or_else(|| given.single().filter(|_| config.inputs.len() == 1))
+}
+
+/// Returns the lengths of the named dims.
+fn symbols(config: &KernelConfig, given: &Connected, errors: &mut PlanErrors) -> Symbols {
+    let mut symbols = Symbols::new();
+    for (port, dims) in &config.inputs {
+        let Some(spec) = connected(config, given, port) else { continue };
+        let Some(shape) = spec.fixed_shape() else {
+            errors
+                .input(port, format!("{spec} has no fixed shape, which a kernel needs"))
+                .help("put a `pad` node between");
+            continue;
+        };
+        if shape.len() != dims.len() {
+            let message = format!("gets {spec}, with {} dims, where the config names {}", shape.len(), dims.len());
+            errors.at(format!("inputs.{port}"), message).help("name each dim of the messages");
+            continue;
+        }
+        for (dim, length) in std::iter::zip(dims, shape) {
+            let length = length as i64;
+            let before = match dim.name() {
+                Some(name) => *symbols.entry(name.into()).or_insert(length),
+                None => dim.value(&Symbols::new()).unwrap_or(-1),
+            };
+            if before != length {
+                let message = format!("gets {spec}: dim `{dim}` is {length} there, and {before} elsewhere");
+                errors.at(format!("inputs.{port}"), message).help("give dims of different lengths different names");
+            }
+        }
+    }
+    symbols
+}
+
+/// Returns the tensors of the ports.
+fn signature(config: &KernelConfig, given: &Connected, symbols: &Symbols, errors: &mut PlanErrors) -> Signature {
+    let mut inputs = Vec::new();
+    for port in config.inputs.keys() {
+        let Some(spec) = connected(config, given, port) else { continue };
+        if !matches!(spec.dtype, DType::F32 | DType::I32 | DType::U8) {
+            let message = format!("gets elements of {}; on the device there are f32, i32 and u8", spec.dtype);
+            errors.input(port, message).help("put a `cast` node between");
+        }
+        inputs.push(TensorSpec { name: port.clone(), dtype: spec.dtype, shape: spec.shape.clone() });
+    }
+    let mut outputs = Vec::new();
+    for (port, output) in &config.outputs {
+        let shape: Result<Vec<Dim>, String> =
+            output.shape.iter().map(|dim| dim.length(symbols).map(Dim::Fixed)).collect();
+        if !matches!(output.dtype, DType::F32 | DType::I32) {
+            let message = format!("a kernel gives f32 or i32, not {}", output.dtype);
+            errors.at(format!("outputs.{port}.dtype"), message).help("write one of them, and put a `cast` node behind");
+        }
+        match shape {
+            Ok(shape) => outputs.push(TensorSpec { name: port.clone(), dtype: output.dtype, shape }),
+            Err(why) => {
+                _ = errors.at(format!("outputs.{port}.shape"), why).help("write lengths and the names of `inputs`")
+            }
+        }
+    }
+    Signature { inputs, outputs, max_batch: Some(1) }
+}
+
+/// Returns the workgroups along each dim.
+fn grid(config: &KernelConfig, symbols: &Symbols, errors: &mut PlanErrors) -> [u32; 3] {
+    let mut groups = [1; 3];
+    if config.grid.is_empty() || config.grid.len() > 3 {
+        errors
+            .at("grid", format!("has {} numbers", config.grid.len()))
+            .help("write workgroups along one to three dims");
+        return groups;
+    }
+    for (groups, written) in groups.iter_mut().zip(&config.grid) {
+        let found = written.length(symbols).and_then(|n| u32::try_from(n).map_err(|_| format!("`{written}` is {n}")));
+        match found {
+            Ok(n) => *groups = n,
+            Err(why) => _ = errors.at("grid", why).help("write lengths and the names of `inputs`"),
+        }
+    }
+    groups
+}
+
+/// Compares the shader's buffers with the ports.
+fn check_variables(config: &KernelConfig, interface: &Interface, signature: &Signature, errors: &mut PlanErrors) {
+    let names: Vec<String> = interface.variables.iter().map(|variable| format!("`{}`", variable.name)).collect();
+    let is_port = |name: &String| config.inputs.contains_key(name) || config.outputs.contains_key(name);
+    for Variable { name, binding, .. } in interface.variables.iter().filter(|variable| !is_port(&variable.name)) {
+        let message = format!("`{name}` (binding {binding}) is neither an input nor an output of the node");
+        errors.at("source", message).help("name it in `inputs` or `outputs`");
+    }
+    let sides = [("inputs", &signature.inputs, false), ("outputs", &signature.outputs, true)];
+    for (side, ports, is_written) in sides {
+        for port in ports {
+            let field = format!("{side}.{}", port.name);
+            let Some(variable) = interface.variables.iter().find(|variable| variable.name == port.name) else {
+                let message = format!("the shader has no variable `{}`: there are {}", port.name, names.join(", "));
+                errors.at(field, message).help("name a `var<storage, …>` of the shader");
+                continue;
+            };
+            if variable.is_written != is_written {
+                let access = if is_written { "read_write" } else { "read" };
+                errors
+                    .at(field.clone(), format!("`{}` has another access", port.name))
+                    .help(format!("declare it `var<storage, {access}>`"));
+            }
+            match variable.scalar {
+                Some(scalar) if scalar.holds(port.dtype) => {}
+                Some(scalar) => {
+                    let message = format!("is {}, and the shader's elements are {}", port.dtype, scalar.name());
+                    errors
+                        .at(field.clone(), message)
+                        .help("`f32` and `i32` are those of WGSL; `u8` is packed, four in a `u32`");
+                }
+                None => {
+                    _ = errors
+                        .at(field.clone(), "its elements are no numbers of 32 bits")
+                        .help("declare an `array<f32>`")
+                }
+            }
+            let bytes = PortSpec::new(port.dtype, port.shape.iter().cloned()).max_bytes().unwrap_or(0);
+            if bytes.next_multiple_of(4).max(4) < variable.least {
+                let message = format!("has {bytes} bytes, and the shader's array takes {}", variable.least);
+                errors.at(field, message).help("declare an array without a length");
+            }
+        }
+    }
+}
+
+/// Returns the values of the shader's constants.
+fn constants(
+    config: &KernelConfig,
+    interface: Option<&Interface>,
+    symbols: &Symbols,
+    errors: &mut PlanErrors,
+) -> Vec<(String, f64)> {
+    let mut values = Vec::new();
+    for (name, written) in &config.constants {
+        match written.value(symbols) {
+            Ok(value) => values.push((name.clone(), value as f64)),
+            Err(why) => _ = errors.at(format!("constants.{name}"), why).help("write a number or the names of `inputs`"),
+        }
+    }
+    let Some(interface) = interface else { return values };
+    for name in config.constants.keys().filter(|name| !interface.constants.iter().any(|(known, _)| known == *name)) {
+        let known: Vec<String> = interface.constants.iter().map(|(name, _)| format!("`{name}`")).collect();
+        let known = if known.is_empty() { "it has none".into() } else { format!("there are {}", known.join(", ")) };
+        let message = format!("the shader has no `override {name}`: {known}");
+        errors.at(format!("constants.{name}"), message).help("leave it out");
+    }
+    for (name, _) in
+        interface.constants.iter().filter(|(name, has_value)| !has_value && !config.constants.contains_key(name))
+    {
+        let message = format!("`override {name}` of the shader has no value");
+        errors.at("source", message).help(format!("write `constants: {{ {name}: … }}`"));
+    }
+    values
+}
+
+/// Runs the recorded case.
+fn verify(
+    config: &KernelConfig,
+    file: &str,
+    prepared: &crate::backend::PreparedKernel,
+    cx: &Planning<'_>,
+) -> Result<String, PlanErrors> {
+    let mut errors = PlanErrors::default();
+    let tolerance = Tolerance { atol: config.atol, rtol: 0.0 };
+    let opened = cx.folders.open(file).map_err(|error| format!("`{file}`: {}", std::io::Error::from(error)));
+    let case = opened.and_then(|opened| Case::read_file(opened).map_err(|error| format!("`{file}`: {error}")));
+    let tried = case.and_then(|case| {
+        let tried = case.try_on(prepared, 1, tolerance);
+        tried.map_err(|wrong| wrong.iter().map(|error| format!("`{file}`: {error}")).collect::<Vec<_>>().join("; "))
+    });
+    match tried {
+        Ok(tried) => Ok(format!("verified with {file}: {tried}")),
+        Err(why) => {
+            errors.at("verify", why).help("record it again, or leave it out");
+            Err(errors)
+        }
+    }
+}
