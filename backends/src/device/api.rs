@@ -69,8 +69,9 @@ pub(crate) trait Api: fmt::Debug + Send + Sync + Sized + 'static {
         to: &mut Self::Staging,
     ) -> Result<(), Fault>;
 
-    /// Starts the work of a stream, and gives an event behind it.
-    fn record(&self, stream: &mut Self::Stream) -> Result<Self::Event, Fault>;
+    /// Gives an event behind the work of a stream. The work is started at once if the host waits for its end, else at the latest when the
+    /// event's state is asked for: work that is started together costs less.
+    fn record(&self, stream: &mut Self::Stream, is_awaited: bool) -> Result<Self::Event, Fault>;
 
     /// Returns how far the work is. Never blocks.
     fn state(&self, event: &Self::Event) -> EventState;

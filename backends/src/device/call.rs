@@ -167,7 +167,7 @@ impl<A: Api> Calls<A> {
             before.iter().for_each(|event| api.follow(stream, event));
         }
         work(&mut Enqueue { api, stream, generation }).inspect_err(|_| api.abandon(stream))?;
-        let event = api.record(stream)?;
+        let event = api.record(stream, is_awaited)?;
         if is_awaited {
             self.waits += 1;
             self.helpers.iter().for_each(|helpers| _ = api.notify(&event, helpers));

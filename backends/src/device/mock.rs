@@ -241,7 +241,7 @@ impl Api for MockApi {
         Ok(())
     }
 
-    fn record(&self, stream: &mut usize) -> Result<MockEvent, Fault> {
+    fn record(&self, stream: &mut usize, _: bool) -> Result<MockEvent, Fault> {
         let event = Arc::new(Mutex::new(EventState::Pending));
         self.add(*stream, Work::Record(event.clone()));
         Ok(event)

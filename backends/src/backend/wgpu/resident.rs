@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
-use wgpu::{Buffer, BufferUsages, CommandEncoder, PollType, SubmissionIndex};
+use wgpu::{Buffer, BufferUsages, CommandBuffer, CommandEncoder, PollType, SubmissionIndex};
 
 /// A call that takes longer than this is given up, and the device with it.
 pub(super) const LONGEST_CALL: Duration = Duration::from_secs(120);
@@ -33,6 +33,15 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct WgpuApi {
     pub(super) device: Arc<Device>,
     waiter: Arc<Waiter>,
+    pending: Mutex<Pending>,
+}
+
+/// Work that is to be submitted together, in the order of its calls.
+#[derive(Default)]
+struct Pending {
+    work: Vec<CommandBuffer>,
+    cells: Vec<Arc<EventCell>>,
+    mapped: Vec<Arc<Readback>>,
 }
 
 impl fmt::Debug for WgpuApi {
@@ -45,7 +54,33 @@ impl WgpuApi {
     fn open(allow_software: bool) -> Result<Self, limen::backend::BackendError> {
         let device = Device::open(allow_software)?;
         let waiter = Arc::new(Waiter::of(device.clone()));
-        Ok(WgpuApi { device, waiter })
+        Ok(WgpuApi { device, waiter, pending: Mutex::default() })
+    }
+
+    /// Submits what is pending. Others wait meanwhile: the order of submissions is that of calls.
+    fn submit(&self) {
+        let mut pending = lock(&self.pending);
+        let Pending { work, cells, mapped } = &mut *pending;
+        if cells.is_empty() {
+            return;
+        }
+        let queue = &self.device.queue;
+        let submitted = self.device.scoped(|| {
+            let submission = queue.submit(work.drain(..));
+            mapped.drain(..).for_each(|readback| readback.map());
+            submission
+        });
+        let cells = std::mem::take(cells);
+        match submitted {
+            Ok(submission) => {
+                cells.iter().for_each(|cell| _ = cell.submission.set(submission.clone()));
+                queue.on_submitted_work_done(move || cells.iter().for_each(|cell| cell.end()));
+            }
+            Err(why) => {
+                let fault = self.fault(why);
+                cells.iter().for_each(|cell| _ = lock(&cell.state).get_or_insert(EventState::Failed(fault.clone())));
+            }
+        }
     }
 
     fn lost(&self) -> Option<Fault> {
@@ -138,7 +173,6 @@ impl Readback {
 /// An event behind submitted work.
 #[derive(Clone)]
 pub(crate) struct WgpuEvent {
-    submission: SubmissionIndex,
     cell: Arc<EventCell>,
     report: Option<FaultReport>,
 }
@@ -146,6 +180,8 @@ pub(crate) struct WgpuEvent {
 #[derive(Debug, Default)]
 struct EventCell {
     state: Mutex<Option<EventState>>,
+    /// Set when its work has been submitted.
+    submission: OnceLock<SubmissionIndex>,
     is_done: Mutex<bool>,
     done: Condvar,
 }
@@ -221,24 +257,28 @@ impl Api for WgpuApi {
         Ok(())
     }
 
-    fn record(&self, stream: &mut WgpuStream) -> Result<WgpuEvent, Fault> {
+    fn record(&self, stream: &mut WgpuStream, is_awaited: bool) -> Result<WgpuEvent, Fault> {
         let WgpuStream { encoder, mapped, report } = stream;
-        let (encoder, report) = (encoder.take(), report.take());
-        let queue = &self.device.queue;
-        let submitted = self.device.scoped(|| {
-            let submission = queue.submit(encoder.map(CommandEncoder::finish));
-            mapped.iter().for_each(|readback| readback.map());
-            submission
-        });
-        mapped.clear();
-        let submission = submitted.map_err(|why| self.fault(why))?;
-        let cell = Arc::new(EventCell::default());
-        let ends = cell.clone();
-        queue.on_submitted_work_done(move || ends.end());
-        Ok(WgpuEvent { submission, cell, report })
+        let work = match encoder.take() {
+            Some(encoder) => Some(self.device.scoped(|| encoder.finish()).map_err(|why| self.fault(why))?),
+            None => None,
+        };
+        let event = WgpuEvent { cell: Arc::default(), report: report.take() };
+        let mut pending = lock(&self.pending);
+        pending.work.extend(work);
+        pending.mapped.append(mapped);
+        pending.cells.push(event.cell.clone());
+        drop(pending);
+        if is_awaited {
+            self.submit();
+        }
+        Ok(event)
     }
 
     fn state(&self, event: &WgpuEvent) -> EventState {
+        if event.cell.submission.get().is_none() {
+            self.submit();
+        }
         let mut known = lock(&event.cell.state);
         if let Some(state) = &*known {
             return state.clone();
@@ -257,19 +297,22 @@ impl Api for WgpuApi {
     }
 
     fn wait(&self, event: &WgpuEvent) -> EventState {
-        let wait = PollType::Wait { submission_index: Some(event.submission.clone()), timeout: Some(LONGEST_CALL) };
-        let ended = match self.device.device.poll(wait) {
-            Ok(_) => event.cell.wait().then_some(()).ok_or("its end was not announced".to_string()),
-            Err(error) => Err(error.to_string()),
-        };
-        if let Err(why) = ended {
-            self.device.lose(format!("a call did not end: {why}"));
+        self.submit();
+        if let Some(submission) = event.cell.submission.get() {
+            let wait = PollType::Wait { submission_index: Some(submission.clone()), timeout: Some(LONGEST_CALL) };
+            let ended = match self.device.device.poll(wait) {
+                Ok(_) => event.cell.wait().then_some(()).ok_or("its end was not announced".to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(why) = ended {
+                self.device.lose(format!("a call did not end: {why}"));
+            }
         }
         self.state(event)
     }
 
     fn notify(&self, event: &WgpuEvent, helpers: &Helpers) -> bool {
-        self.waiter.add(event.submission.clone(), helpers)
+        event.cell.submission.get().is_some_and(|submission| self.waiter.add(submission.clone(), helpers))
     }
 
     fn notifies(&self) -> bool {
