@@ -9,9 +9,9 @@
 
 use hdrhistogram::Histogram;
 use limen::message::Header;
-use limen::{Clock, Driven, Folders, Inlet, Outlet, Plan, Registry, Spec, Tensor, Time};
+use limen::{Clock, Driven, Folders, Inlet, Outlet, Plan, Registry, Spec, Tensor, Time, Turned};
 use limen_backends::{BackendOptions, register_with};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const LENGTH: usize = 4096;
 
@@ -25,6 +25,12 @@ const SHADER: &str = "override TIMES: u32;
     y[id.x] = sum;
 }";
 
+/// `x * 0.5 + 0.5` as ONNX, and by hand.
+const MODEL: &[u8] = b"\x08\x08:T\x0a\x0e\x0a\x01x\x0a\x01c\x12\x01m\x22\x03Mul\x0a\x0e\x0a\x01m\x0a\x01c\x12\x01y\x22\x03Add\x12\x01g*\x0b\x10\x01\x22\x04\x00\x00\x00?B\x01cZ\x10\x0a\x01x\x12\x0b\x0a\x09\x08\x01\x12\x05\x0a\x03\x08\x80 b\x10\x0a\x01y\x12\x0b\x0a\x09\x08\x01\x12\x05\x0a\x03\x08\x80 B\x04\x0a\x00\x10\x12";
+const HALVES: &str = "@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+@compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) { y[id.x] = x[id.x] * 0.5 + 0.5; }";
+
 struct Graph {
     driven: Driven,
     inlet: Inlet<Tensor>,
@@ -33,19 +39,29 @@ struct Graph {
 }
 
 impl Graph {
-    fn new(times: u32) -> Graph {
+    fn kernel(times: u32) -> Graph {
+        Graph::new(&format!(
+            "k:\n    kind: kernel\n    config: {{ source: k.wgsl, inputs: {{ x: [n] }}, outputs: {{ y: {{ dtype: f32, shape: [n] }} }}, grid: ['n / 64'], \
+             constants: {{ TIMES: {times} }}, allow_kernels: true }}"
+        ))
+    }
+
+    fn model() -> Graph {
+        Graph::new("k:\n    kind: infer\n    config: { model: 'mem:halves', backend: wgpu }")
+    }
+
+    fn new(node: &str) -> Graph {
         let folder = std::env::temp_dir().join(format!("limen-device-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         std::fs::write(folder.join("k.wgsl"), SHADER).expect("a shader");
         let text = format!(
-            "version: 1\nnodes:\n  a: {{ kind: inlet, config: {{ spec: 'f32[{LENGTH}]', capacity: 4 }} }}\n  k:\n    kind: kernel\n    \
-             config: {{ source: k.wgsl, inputs: {{ x: [n] }}, outputs: {{ y: {{ dtype: f32, shape: [n] }} }}, grid: ['n / 64'], \
-             constants: {{ TIMES: {times} }}, allow_kernels: true }}\n    from: a\n  z: {{ kind: outlet, config: {{ hold: 2 }}, from: k }}\n"
+            "version: 1\nnodes:\n  a: {{ kind: inlet, config: {{ spec: 'f32[{LENGTH}]', capacity: 4 }} }}\n  {node}\n    from: a\n  \
+             z: {{ kind: outlet, config: {{ hold: 2 }}, from: k }}\n"
         );
         let options = BackendOptions { allow_software: true, allow_kernels: true, ..BackendOptions::default() };
         let registry = Registry::new().with(register_with(options)).inlet::<Tensor>("inlet").outlet::<Tensor>("outlet");
-        let mut spec = Spec::from_text(&text, "device.yaml").expect("a graph");
-        spec.folders = Folders { graph: folder, ..Folders::default() };
+        let mut spec = Spec::from_text(&text, "device.yaml").expect("a graph").with_file("halves", MODEL);
+        spec.folders = Folders { graph: folder, ..spec.folders };
         let mut wired =
             Plan::new(spec, &registry).unwrap_or_else(|problems| panic!("{problems}")).wire().expect("pools");
         let (inlet, outlet) = (wired.inlet("a").expect("an inlet"), wired.outlet("z").expect("an outlet"));
@@ -58,7 +74,10 @@ impl Graph {
         self.seq += 1;
         assert!(self.inlet.try_send(tensor).is_ok());
         loop {
-            self.driven.turn();
+            // Sleeps where there is nothing to do, as the call by hand does: the cores may be those of the device.
+            if let Turned::Idle(_) = self.driven.turn() {
+                self.driven.wait(Duration::from_millis(100));
+            }
             if let Ok(message) = self.outlet.try_recv() {
                 return message.body.as_slice::<f32>().expect("numbers")[LENGTH - 1];
             }
@@ -78,21 +97,19 @@ struct Raw {
 }
 
 impl Raw {
-    fn new(times: u32) -> Raw {
+    fn new(shader: &str, times: Option<u32>) -> Raw {
         let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
         let adapter = block_on(instance.request_adapter(&wgpu::RequestAdapterOptions::default())).expect("an adapter");
         let (device, queue) = block_on(adapter.request_device(&wgpu::DeviceDescriptor::default())).expect("a device");
-        let source = wgpu::ShaderSource::Wgsl(SHADER.into());
+        let source = wgpu::ShaderSource::Wgsl(shader.into());
         let module = device.create_shader_module(wgpu::ShaderModuleDescriptor { label: None, source });
+        let constants: Vec<(&str, f64)> = times.map(|times| ("TIMES", f64::from(times))).into_iter().collect();
         let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
             label: None,
             layout: None,
             module: &module,
             entry_point: Some("main"),
-            compilation_options: wgpu::PipelineCompilationOptions {
-                constants: &[("TIMES", f64::from(times))],
-                ..Default::default()
-            },
+            compilation_options: wgpu::PipelineCompilationOptions { constants: &constants, ..Default::default() },
             cache: None,
         });
         let buffer = |usage: wgpu::BufferUsages| {
@@ -157,8 +174,15 @@ fn main() {
     println!(
         "| a call of | by hand, p50 / p99 / max µs | node, p50 / p99 / max µs | ratio of p50 | more at p50 |\n|---|---|---|---|---|"
     );
-    for (name, times, rounds) in [("a few µs of work", 1, rounds), ("some ms of work", 6000, rounds / 10)] {
-        let (mut graph, mut raw) = (Graph::new(times), Raw::new(times));
+    for (name, times, rounds) in [
+        ("a model alone, a few µs of work", None, rounds),
+        ("a kernel with its copies, a few µs of work", Some(1), rounds),
+        ("a kernel with its copies, some ms of work", Some(6000), rounds / 10),
+    ] {
+        let (mut graph, mut raw) = match times {
+            Some(times) => (Graph::kernel(times), Raw::new(SHADER, Some(times))),
+            None => (Graph::model(), Raw::new(HALVES, None)),
+        };
         let mut seen = [Histogram::<u64>::new(3).expect("digits"), Histogram::new(3).expect("digits")];
         for round in 0..rounds + rounds / 10 {
             let begun = Instant::now();
@@ -183,7 +207,7 @@ fn main() {
         let (ratio, more) = (by_node / by_hand, by_node - by_hand);
         println!("| {name} | {} | {} | {ratio:.3} | {more:.1} µs |", show(&seen[0]), show(&seen[1]));
     }
-    let mut graph = Graph::new(1);
+    let mut graph = Graph::kernel(1);
     (0..calls / 10).for_each(|_| _ = graph.call(&values));
     let before = resident_kib();
     (0..calls).for_each(|_| _ = graph.call(&values));
