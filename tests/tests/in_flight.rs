@@ -208,3 +208,26 @@ fn calls_before_a_failed_one_complete() {
     assert_eq!((figure(&report, "count"), figure(&report, "last")), (9.0, 8.0), "{:?}", report.failures);
     assert_eq!((report.exit_code(), &report.bugs[..]), (0, &[][..]));
 }
+
+/// Between messages that are 10 ms apart, a model that is kept warm every 3 ms makes three calls of its own, which are no messages.
+#[test]
+fn a_model_is_kept_warm_between_messages() {
+    let text = |keep_warm: &str| {
+        format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 20, period_ns: 10000000 }} }}\n  \
+             m: {{ kind: infer, config: {{ backend: mock, {keep_warm} mock: {{ inputs: {{ in: u64 }}, outputs: {{ out: u64 }} }} }}, from: a }}\n  \
+             c: {{ kind: collect, from: m }}\n"
+        )
+    };
+    let report = turn(&text("keep_warm: 3ms,"), 1);
+    let calls = figure(&report, "m.warm_calls");
+    assert!((19.0 * 3.0..=20.0 * 3.0).contains(&calls), "{calls}");
+    assert_eq!((figure(&report, "c.count"), figure(&report, "batches")), (20.0, 20.0));
+    let report = run(&text("keep_warm: 3ms,"));
+    assert!(figure(&report, "m.warm_calls") > 20.0 && report.bugs.is_empty(), "{report:?}");
+    assert!(figure(&turn(&text(""), 1), "m.warm_calls").is_nan());
+    for (key, why) in [("keep_warm: 0ms,", "after 0 s"), ("keep_warm: 3ms, in_flight: 2,", "one call at a time")] {
+        let problems = limen_tests::plan(&text(key)).unwrap_err().to_string();
+        assert!(problems.contains(why), "{problems}");
+    }
+}

@@ -166,6 +166,13 @@ impl Prepared for MockPrepared {
     }
 }
 
+/// Spins, not sleeps: a mock occupies its core as the model it stands for will.
+fn spend(started: Instant, time: Duration) {
+    while started.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
 /// A mock on one thread.
 #[derive(Debug)]
 pub struct MockSession {
@@ -175,6 +182,11 @@ pub struct MockSession {
 
 impl Session for MockSession {
     type Lane = ();
+
+    fn keep_warm(&mut self) -> Result<(), BackendError> {
+        spend(Instant::now(), self.config.latency.0);
+        Ok(())
+    }
 
     fn infer_batch(
         &mut self,
@@ -212,10 +224,7 @@ impl Session for MockSession {
         }
         let wait = config.per_item.0.saturating_mul(u32::try_from(batch).unwrap_or(u32::MAX));
         let wait = wait.saturating_add(config.latency.0);
-        // Spin, not sleep: a mock occupies its core as the model it stands for will.
-        while started.elapsed() < wait {
-            std::hint::spin_loop();
-        }
+        spend(started, wait);
         Ok(())
     }
 

@@ -475,6 +475,7 @@ impl<R: Runtime> Prepared for OnnxPrepared<R> {
             loaded: self.loaded.clone(),
             finite: self.finite,
             shadow,
+            zeros: Vec::new(),
         })
     }
 }

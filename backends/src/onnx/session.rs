@@ -96,6 +96,8 @@ pub struct OnnxSession<R: Runtime> {
     pub(super) loaded: Arc<Loaded<R>>,
     pub(super) finite: bool,
     pub(super) shadow: Option<Shadow>,
+    /// Zeros for each input, for calls that keep the model warm.
+    pub(super) zeros: Vec<Vec<u64>>,
 }
 
 impl<R: Runtime> std::fmt::Debug for OnnxSession<R> {
@@ -119,6 +121,37 @@ impl<R: Runtime> Session for OnnxSession<R> {
             BackendError::Call(why) => BackendError::Call(format!("`{}`: {why}", self.loaded.file)),
             other => other,
         })
+    }
+
+    fn keep_warm(&mut self) -> Result<(), BackendError> {
+        let OnnxSession { runner, inputs, buckets, zeros, .. } = self;
+        let Some(runner) = runner else { return Ok(()) };
+        let size = buckets.first().copied().unwrap_or(1);
+        if zeros.is_empty() {
+            zeros.extend(inputs.iter().map(|input| buffer(input.bytes(size))));
+        }
+        let mut whole = arrayvec::ArrayVec::<BatchRef<'_>, { 2 * limen::node::MAX_PORTS }>::new();
+        for (input, zeros) in std::iter::zip(inputs, zeros) {
+            if let Some(dim) = input.batch_dim {
+                input.shape[dim] = size;
+            }
+            if !input.bounds.is_empty() {
+                let item = usize::from(input.batch_dim.is_some());
+                input.shape[item..].copy_from_slice(&input.bounds);
+            }
+            let bytes = input.bytes(size);
+            let from = if input.is_constant { &input.buffer } else { &*zeros };
+            whole.push(BatchRef {
+                dtype: input.dtype,
+                shape: &input.shape,
+                bytes: &bytemuck::cast_slice(from)[..bytes],
+            });
+        }
+        // What the model makes of zeros does not matter, also if it is an error of the call.
+        match runner.run(size, &whole, &mut |_, _| Ok(())) {
+            Err(BackendError::Call(_)) => Ok(()),
+            other => other,
+        }
     }
 
     fn begin(&mut self, helpers: &Helpers) -> Result<bool, BackendError> {

@@ -10,6 +10,7 @@ use limen::files::FileError;
 use limen::infer::{Batch, OnEnd, OnSkip};
 use limen::message::{DType, Memory};
 use limen::node::{PlanErrors, Planning};
+use limen::unit::Span;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -90,6 +91,9 @@ pub struct Config {
     /// The state when a stream ends and another begins, such as when a file is repeated: `reset`, or `keep`.
     #[serde(default)]
     pub on_end: OnEnd,
+    /// Makes a call on zeros after so long without one: `50ms`. A device that saves power meanwhile, or caches that others fill, would make
+    /// the next call slower. The metric `warm_calls` counts them; a message that arrives during one waits for its end.
+    pub keep_warm: Option<Span>,
     /// Takes an `f64` input of the model as `f32`, which has 7 decimal digits instead of 15: a tree, for example, may take the other
     /// branch at a number close to a threshold. Without it such a model is refused.
     #[serde(default)]
@@ -443,6 +447,14 @@ impl Config {
     }
 
     fn check_batch(&self, errors: &mut PlanErrors) {
+        if self.keep_warm.is_some_and(|after| after.0.is_zero()) {
+            errors.at("keep_warm", "after 0 s it would do nothing else").help("write a time such as `50ms`");
+        }
+        if self.keep_warm.is_some() && (self.in_flight > 1 || self.load == Load::Lazy) {
+            errors
+                .at("keep_warm", "needs `load: eager` and one call at a time")
+                .help("leave it out, or `in_flight` and `load`");
+        }
         if self.batch.max == 0 {
             errors.at("batch.max", "a batch has at least one message");
         }

@@ -76,6 +76,7 @@ pub(crate) fn infer_plan<B: Backend>(
             .helpers(most)
             .note(format!("up to {most} calls at once, each on its own thread")),
     };
+    let plan = config.keep_warm.into_iter().fold(plan, InferPlan::keep_warm);
     Ok(match verified {
         Some(line) => plan.note(line),
         None => plan,

@@ -143,7 +143,7 @@ impl InferPlan {
         let bytes = bytes.fold(0usize, |sum, item| sum.saturating_add(item.saturating_mul(batch.max)));
         let mut ports = ports.note(format!("backend {}", B::NAME)).memory(bytes);
         ports.stateful = prepared.is_stateful();
-        let make = Make::<B> { prepared, resets: ResetRules::default(), residence: None };
+        let make = Make::<B> { prepared, resets: ResetRules::default(), residence: None, keep_warm: 0 };
         InferPlan { ports, make: Box::new(make), batch }
     }
 
@@ -189,6 +189,13 @@ impl InferPlan {
         for own in specs.chain(self.ports.outputs.iter_mut().map(|output| &mut output.spec)).flatten() {
             (own.layout, own.content) = (spec.layout, spec.content);
         }
+        self
+    }
+
+    /// Has its session make a call of its own after so long without one ([`Session::keep_warm`](crate::node::backend::Session::keep_warm)).
+    #[must_use]
+    pub fn keep_warm(mut self, after: Span) -> Self {
+        *self.make.keep_warm() = after.as_nanos();
         self
     }
 
@@ -288,12 +295,15 @@ struct Make<B: Backend> {
     prepared: Arc<B::Prepared>,
     resets: ResetRules,
     residence: Option<Residence>,
+    /// How long without a call, ns; 0 for never.
+    keep_warm: u64,
 }
 
 /// Builds the monomorphic stage of one backend.
 pub(crate) trait MakeInfer: Send {
     fn resets(&mut self) -> &mut ResetRules;
     fn residence(&mut self) -> &mut Option<Residence>;
+    fn keep_warm(&mut self) -> &mut u64;
     fn make(
         self: Box<Self>,
         batch: Batch,
@@ -311,6 +321,10 @@ impl<B: Backend> MakeInfer for Make<B> {
 
     fn residence(&mut self) -> &mut Option<Residence> {
         &mut self.residence
+    }
+
+    fn keep_warm(&mut self) -> &mut u64 {
+        &mut self.keep_warm
     }
 
     fn make(

@@ -395,6 +395,15 @@ pub trait Session: 'static {
         Err(BackendError::Unsupported("calls with tensors on a device".into()))
     }
 
+    /// Makes a call whose result nobody takes, because none was made for a while and the next one would be slow: devices save power, and
+    /// caches fill with other data. States stay as they are.
+    ///
+    /// # Errors
+    /// As [`Session::infer_batch`].
+    fn keep_warm(&mut self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
     /// Resets all state: the input was silent for too long.
     fn reset(&mut self) {}
 

@@ -59,6 +59,16 @@ fn begin<B: Backend>(
 /// Longest sleep while calls are in flight that will wake the worker, ns.
 const LOOK_NS: u64 = 1_000_000;
 
+/// Calls that keep a model warm.
+#[derive(Debug, Default)]
+struct Warmth {
+    /// How long without a call, ns; 0 for never.
+    after: u64,
+    /// When the last call ended; 0 before the first.
+    last: u64,
+    calls: u64,
+}
+
 pub(super) struct InferStage<B: Backend> {
     common: Common,
     intake: ZipMany<Tensor>,
@@ -99,6 +109,7 @@ pub(super) struct InferStage<B: Backend> {
     called: u64,
     /// Durations of calls, by number of messages.
     calls: Vec<Peak>,
+    warmth: Warmth,
     /// When the batch is to close, 0 while none waits; and how much later its call began.
     closes: u64,
     late: Peak,
@@ -106,7 +117,7 @@ pub(super) struct InferStage<B: Backend> {
 
 impl<B: Backend> InferStage<B> {
     pub(super) fn new(
-        Make { prepared, resets, residence }: Make<B>,
+        Make { prepared, resets, residence, keep_warm }: Make<B>,
         batch: Batch,
         mut common: Common,
         intake: ZipMany<Tensor>,
@@ -172,6 +183,7 @@ impl<B: Backend> InferStage<B> {
             within: batch.within.map_or(0, Span::as_nanos),
             calls: vec![Peak::default(); batch.max + 1],
             closes: 0,
+            warmth: Warmth { after: keep_warm, ..Warmth::default() },
             late: Peak::default(),
             stride: batch.stride.unwrap_or(batch.max).clamp(1, batch.max),
             prepared,
@@ -274,8 +286,32 @@ impl<B: Backend> InferStage<B> {
         }
     }
 
+    /// Makes a call that keeps the model warm, if none was made for long enough. Returns when the next may be due.
+    fn keep_warm(&mut self, cx: &mut Cx) -> u64 {
+        let Warmth { after, last, .. } = self.warmth;
+        if after == 0 || !self.flights.is_empty() || !self.held.is_empty() {
+            return u64::MAX;
+        }
+        let now = cx.read();
+        if last == 0 {
+            self.warmth.last = now;
+        } else if now >= last.saturating_add(after)
+            && let Some(session) = &mut self.session
+        {
+            let outcome = guarded("keep_warm", || Ok(session.keep_warm()?));
+            cx.stale();
+            self.warmth.last = cx.read();
+            self.warmth.calls += 1;
+            if let Err(trouble) = outcome {
+                self.fail(cx, trouble);
+            }
+        }
+        self.warmth.last.saturating_add(after)
+    }
+
     /// The outcome of a turn without work: idle until `wake`, unless a call finishes earlier.
     fn idle_until(&mut self, wake: u64, cx: &mut Cx) -> Turn {
+        let wake = wake.min(self.keep_warm(cx));
         let Some(first) = self.flights.front_mut() else { return Turn::Idle(wake) };
         let now = cx.mark();
         if !first.is_reported && now.saturating_sub(first.started) > cx.shared.watchdog() {
@@ -495,6 +531,9 @@ impl<B: Backend> Stage for InferStage<B> {
         if counts.batches.get() > 0 {
             metrics.set("batches", counts.batches.get() as f64);
             metrics.set("mean_batch", self.called as f64 / counts.batches.get() as f64);
+        }
+        if self.warmth.after > 0 {
+            metrics.set("warm_calls", self.warmth.calls as f64);
         }
         if self.residence.is_some() {
             metrics.lost("device_lost", counts.lost.get());

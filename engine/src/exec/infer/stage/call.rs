@@ -168,6 +168,7 @@ impl<B: Backend> InferStage<B> {
         // A synchronous call has not waited since it ended.
         let end = if self.is_async { cx.read() } else { ended };
         let (compute, rest) = (ended - started, end - ended);
+        self.warmth.last = end;
         cx.record(self.common.compute, compute, flight.n as u32, 1);
         self.common.check_budget(compute);
         self.common.check_watchdog(compute);

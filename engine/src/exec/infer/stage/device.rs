@@ -79,6 +79,7 @@ impl<B: Backend> InferStage<B> {
                 .inspect_err(|error| is_input_lost = *error == BackendError::InputLost)?)
         });
         let (leave, took) = (flight.leaving(), flight.finished_at.saturating_sub(flight.started));
+        self.warmth.last = flight.finished_at;
         self.common.check_budget(took);
         if let Some(calls) = self.calls.get_mut(flight.n) {
             calls.add(took);
