@@ -7,4 +7,4 @@ mod interface;
 pub use config::{KernelConfig, KernelOutput};
 pub use expression::Expression;
 pub(crate) use expression::Symbols;
-pub(crate) use interface::{Interface, Variable};
+pub(crate) use interface::{Constant, Interface, Variable};

@@ -146,9 +146,13 @@ impl<A: Api> Calls<A> {
         for tensor in inputs {
             let tensor = tensor.on_device().ok_or_else(|| BackendError::Call("an input is in host memory".into()))?;
             let (_, slot, _) = PoolMemory::<A>::of(&tensor)?;
-            let writer = slot.writer.clone().filter(|_| slot.generation == generation);
-            let writer = writer.ok_or(BackendError::InputLost)?;
+            let writer = slot.writer.clone().ok_or(BackendError::InputLost)?;
             match writer.outcome() {
+                // Its call is counted as done, so this one has to fail.
+                Some(Outcome::Done) if slot.generation != generation => {
+                    let why = format!("{}: a message was still in its memory", A::NAME);
+                    return Err(BackendError::DeviceLost(why));
+                }
                 Some(Outcome::Done) => {}
                 Some(_) => return Err(BackendError::InputLost),
                 None => {
@@ -167,7 +171,7 @@ impl<A: Api> Calls<A> {
             before.iter().for_each(|event| api.follow(stream, event));
         }
         work(&mut Enqueue { api, stream, generation }).inspect_err(|_| api.abandon(stream))?;
-        let event = api.record(stream, is_awaited)?;
+        let event = api.record(stream, is_awaited).inspect_err(|_| api.abandon(stream))?;
         if is_awaited {
             self.waits += 1;
             self.helpers.iter().for_each(|helpers| _ = api.notify(&event, helpers));
@@ -180,11 +184,6 @@ impl<A: Api> Calls<A> {
         let ticket = Ticket(self.next);
         self.under_way.push_back((ticket, call));
         Ok(ticket)
-    }
-
-    /// Returns the open device.
-    pub(crate) fn api(&self) -> Result<Arc<A>, BackendError> {
-        Ok(self.device.api()?.1)
     }
 
     /// Returns a call that nothing refers to.

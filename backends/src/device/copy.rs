@@ -170,8 +170,16 @@ impl<A: Api> Session for Upload<A> {
 struct Download<A: Api> {
     calls: Calls<A>,
     bytes: usize,
-    /// Memory for copies, with its generation; in use for the ticket.
-    staging: Vec<(u32, Option<Ticket>, A::Staging)>,
+    staging: Vec<Staging<A>>,
+}
+
+/// Host memory for a copy.
+struct Staging<A: Api> {
+    generation: u32,
+    api: Arc<A>,
+    memory: A::Staging,
+    /// The call that writes it.
+    used_by: Option<Ticket>,
 }
 
 impl<A: Api> Download<A> {
@@ -201,20 +209,23 @@ impl<A: Api> Session for Download<A> {
         let Download { calls, bytes, staging } = self;
         let mut place = 0;
         let ticket = calls.enqueue(call.inputs, &[], true, |from| {
-            staging.retain(|(generation, ..)| *generation == from.generation);
-            let free = staging.iter().position(|(_, used, _)| used.is_none());
-            place = match free {
+            // Those in use go with their call.
+            staging.retain(|staging| staging.generation == from.generation || staging.used_by.is_some());
+            let is_free = |staging: &Staging<A>| staging.generation == from.generation && staging.used_by.is_none();
+            place = match staging.iter().position(is_free) {
                 Some(place) => place,
                 None => {
-                    staging.push((from.generation, None, from.api.staging(bytes.next_multiple_of(4).max(4))?));
+                    let memory = from.api.staging(bytes.next_multiple_of(4).max(4))?;
+                    let (generation, api) = (from.generation, from.api.clone());
+                    staging.push(Staging { generation, api, memory, used_by: None });
                     staging.len() - 1
                 }
             };
             let tensor = call.inputs.first().and_then(|tensor| tensor.on_device()).ok_or(BackendError::InputLost)?;
             let (buffer, at) = buffer_of::<A>(&tensor)?;
-            Ok(from.api.download(from.stream, &buffer, at, &mut staging[place].2)?)
+            Ok(from.api.download(from.stream, &buffer, at, &mut staging[place].memory)?)
         })?;
-        self.staging[place].1 = Some(ticket);
+        self.staging[place].used_by = Some(ticket);
         Ok(ticket)
     }
 
@@ -228,13 +239,15 @@ impl<A: Api> Session for Download<A> {
 
     fn collect(&mut self, ticket: Ticket, outputs: &mut [BatchMut<'_>]) -> Result<(), BackendError> {
         let ended = self.calls.finish(ticket);
-        let staging = self.staging.iter_mut().find(|(_, used, _)| *used == Some(ticket));
-        let (_, used, staging) = staging.ok_or(BackendError::InputLost)?;
-        *used = None;
+        let at = self.staging.iter().position(|staging| staging.used_by == Some(ticket));
+        // Of a call that failed, the device may still have it, or may never write it.
+        let staging = at.map(|at| self.staging.swap_remove(at));
         ended?;
+        let mut staging = staging.ok_or_else(|| BackendError::Call("its host memory is gone".into()))?;
         let output = outputs.first_mut().ok_or_else(not_a_model)?;
-        let (api, bytes) = (self.calls.api()?, &mut *output.bytes);
-        Ok(api.read(staging, bytes)?)
+        staging.api.read(&mut staging.memory, output.bytes)?;
+        self.staging.push(Staging { used_by: None, ..staging });
+        Ok(())
     }
 
     fn figures(&self, metrics: &mut Metrics) {

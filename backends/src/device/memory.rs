@@ -31,11 +31,14 @@ impl<A: Api> fmt::Debug for PoolMemory<A> {
 
 impl<A: Api> DeviceMemory for PoolMemory<A> {}
 
+/// The way out for messages that cannot be on a device.
+const INSTEAD: &str = "`resident: false` at a model lets it copy within its calls";
+
 /// Returns the bytes of a row and of a slot.
 pub(super) fn slot_layout<A: Api>(pool: &DevicePool<'_>) -> Result<(usize, usize), String> {
     let spec = pool.spec;
     if spec.fixed_shape().is_none() {
-        return Err(format!("{spec} has no fixed shape, which tensors on a device must have"));
+        return Err(format!("{spec} has no fixed shape, which tensors on a device must have; {INSTEAD}"));
     }
     let bytes = spec.max_bytes().ok_or_else(|| format!("the size of {spec} overflows"))?;
     // A buffer is never empty, and copies take whole words.
@@ -44,7 +47,7 @@ pub(super) fn slot_layout<A: Api>(pool: &DevicePool<'_>) -> Result<(usize, usize
     let row = row.ok_or_else(|| format!("the size of {spec} overflows"))?;
     let slot = row.checked_mul(pool.rows).ok_or_else(|| format!("the size of {spec} overflows"))?;
     match A::refuses(spec) {
-        Some(why) => Err(why),
+        Some(why) => Err(format!("{why}; {INSTEAD}")),
         None => Ok((row, slot)),
     }
 }

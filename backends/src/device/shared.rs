@@ -50,18 +50,22 @@ impl<A: Api> SharedDevice<A> {
             return Ok((current.generation, api.clone()));
         }
         let name = A::NAME;
-        if current.api.take().is_some() || current.generation > 0 {
-            let now = Instant::now();
+        current.api = None;
+        let is_rebuilt = current.generation > 0;
+        let now = Instant::now();
+        if is_rebuilt {
             current.rebuilt.retain(|then| now.duration_since(*then) < WITHIN);
             if current.rebuilt.len() >= REBUILDS {
                 let seconds = WITHIN.as_secs();
                 let why = format!("`{name}` was lost again after it was rebuilt {REBUILDS} times in {seconds} s");
                 return Err(BackendError::Unavailable(why));
             }
-            current.rebuilt.push_back(now);
         }
         let api = (self.open)().map_err(|why| BackendError::Unavailable(format!("`{name}`: {why}")))?;
         current.generation += 1;
+        if is_rebuilt {
+            current.rebuilt.push_back(now);
+        }
         let api = current.api.insert(Arc::new(api)).clone();
         Ok((current.generation, api))
     }

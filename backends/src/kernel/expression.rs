@@ -34,8 +34,8 @@ enum Operator {
     Max,
 }
 
-/// Deeper expressions are refused.
-const MAX_DEPTH: usize = 64;
+/// Expressions with more numbers and names are refused.
+const MAX_PARTS: usize = 256;
 
 impl<'de> Deserialize<'de> for Expression {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -65,7 +65,7 @@ impl Expression {
     /// # Errors
     /// What is not understood.
     pub fn parse(text: &str) -> Result<Expression, String> {
-        let mut parser = Parser { rest: text.trim(), depth: 0 };
+        let mut parser = Parser { rest: text.trim(), parts: 0 };
         let node = parser.sum().map_err(|why| format!("`{text}`: {why}"))?;
         match parser.rest {
             "" => Ok(Expression { text: text.trim().into(), node }),
@@ -121,7 +121,7 @@ impl Node {
             Operator::Mul => a.checked_mul(b),
             Operator::Div | Operator::CeilDiv if b == 0 => return Err("a division by zero".into()),
             Operator::Div => a.checked_div(b),
-            Operator::CeilDiv => a.checked_add(b - 1).and_then(|sum| sum.checked_div(b)),
+            Operator::CeilDiv => b.checked_sub(1).and_then(|less| a.checked_add(less)?.checked_div(b)),
             Operator::Min => Some(a.min(b)),
             Operator::Max => Some(a.max(b)),
         };
@@ -131,7 +131,7 @@ impl Node {
 
 struct Parser<'a> {
     rest: &'a str,
-    depth: usize,
+    parts: usize,
 }
 
 impl<'a> Parser<'a> {
@@ -150,21 +150,15 @@ impl<'a> Parser<'a> {
     }
 
     fn sum(&mut self) -> Result<Node, String> {
-        self.depth += 1;
-        if self.depth > MAX_DEPTH {
-            return Err("it is nested too deep".into());
-        }
         let mut left = self.product()?;
         loop {
             let operator = match () {
                 () if self.takes('+') => Operator::Add,
                 () if self.takes('-') => Operator::Sub,
-                () => break,
+                () => return Ok(left),
             };
             left = Node::Of(operator, Box::new([left, self.product()?]));
         }
-        self.depth -= 1;
-        Ok(left)
     }
 
     fn product(&mut self) -> Result<Node, String> {
@@ -180,6 +174,11 @@ impl<'a> Parser<'a> {
     }
 
     fn atom(&mut self) -> Result<Node, String> {
+        // Also bounds how deep it is nested.
+        self.parts += 1;
+        if self.parts > MAX_PARTS {
+            return Err(format!("it has more than {MAX_PARTS} parts"));
+        }
         if self.takes('(') {
             let inner = self.sum()?;
             return if self.takes(')') { Ok(inner) } else { Err("a `(` without its `)`".into()) };
@@ -243,8 +242,9 @@ mod tests {
             let error = Expression::parse(text).unwrap_err();
             assert!(error.contains(why), "{text}: {error}");
         }
-        let deep = "(".repeat(100_000);
-        assert!(Expression::parse(&deep).unwrap_err().contains("nested too deep"));
+        for long in ["(".repeat(100_000), "1+".repeat(100_000)] {
+            assert!(Expression::parse(&long).unwrap_err().contains("more than 256 parts"));
+        }
         for (text, why) in [
             ("d", "no dim is named `d`; there are `h`, `w`"),
             ("h / (w - w)", "a division by zero"),

@@ -1,7 +1,7 @@
 //! What a shader in WGSL declares: its entry point, its buffers and its constants.
 
 use limen::message::DType;
-use naga::valid::{Capabilities, ValidationFlags, Validator};
+use naga::valid::{Capabilities, FunctionInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, ShaderStage, StorageAccess, TypeInner};
 
 /// A shader as far as a node needs to know it.
@@ -11,8 +11,16 @@ pub(crate) struct Interface {
     /// Threads of a workgroup.
     pub(crate) workgroup: [u32; 3],
     pub(crate) variables: Vec<Variable>,
-    /// The names of its `override` constants, and whether each has a value.
-    pub(crate) constants: Vec<(String, bool)>,
+    pub(crate) constants: Vec<Constant>,
+}
+
+/// An `override` constant of a shader.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Constant {
+    pub(crate) name: String,
+    /// How the API names it: by its `@id`, if it has one.
+    pub(crate) key: String,
+    pub(crate) has_value: bool,
 }
 
 /// A buffer of a shader.
@@ -60,33 +68,38 @@ impl Interface {
             let place = error.location(source);
             at(place.map(|place| (place.line_number, place.line_position)), error.message())
         })?;
-        Validator::new(ValidationFlags::all(), Capabilities::empty()).validate(&module).map_err(|error| {
-            let place = error.location(source).map(|place| (place.line_number, place.line_position));
-            let mut why = error.as_inner().to_string();
-            let mut cause = std::error::Error::source(error.as_inner());
-            while let Some(inner) = cause {
-                why = format!("{why}: {inner}");
-                cause = inner.source();
-            }
-            at(place, &why)
-        })?;
-        let mut compute = module.entry_points.iter().filter(|point| point.stage == ShaderStage::Compute);
-        let names: Vec<String> = compute.clone().map(|point| format!("`{}`", point.name)).collect();
+        let info =
+            Validator::new(ValidationFlags::all(), Capabilities::empty()).validate(&module).map_err(|error| {
+                let place = error.location(source).map(|place| (place.line_number, place.line_position));
+                let mut why = error.as_inner().to_string();
+                let mut cause = std::error::Error::source(error.as_inner());
+                while let Some(inner) = cause {
+                    why = format!("{why}: {inner}");
+                    cause = inner.source();
+                }
+                at(place, &why)
+            })?;
+        let mut compute =
+            module.entry_points.iter().enumerate().filter(|(_, point)| point.stage == ShaderStage::Compute);
+        let names: Vec<String> = compute.clone().map(|(_, point)| format!("`{}`", point.name)).collect();
         let found = match entry {
-            Some(entry) => compute.find(|point| point.name == entry),
+            Some(entry) => compute.find(|(_, point)| point.name == entry),
             None => compute.next().filter(|_| names.len() == 1),
         };
-        let Some(point) = found else {
+        let Some((at, point)) = found else {
             let asked = entry.map_or("one to run".to_string(), |entry| format!("`{entry}`"));
             let there = if names.is_empty() { "none".into() } else { names.join(", ") };
             return Err(format!("it has no entry point {asked} of stage compute: there is {there}"));
         };
-        let constants =
-            module.overrides.iter().filter_map(|(_, constant)| Some((constant.name.clone()?, constant.init.is_some())));
+        let constants = module.overrides.iter().filter_map(|(_, constant)| {
+            let name = constant.name.clone()?;
+            let key = constant.id.map_or_else(|| name.clone(), |id| id.to_string());
+            Some(Constant { name, key, has_value: constant.init.is_some() })
+        });
         Ok(Interface {
             entry: point.name.clone(),
             workgroup: point.workgroup_size,
-            variables: variables(&module)?,
+            variables: variables(&module, info.get_entry_point(at))?,
             constants: constants.collect(),
         })
     }
@@ -96,9 +109,11 @@ fn at(place: Option<(u32, u32)>, why: &str) -> String {
     place.map_or_else(|| why.to_string(), |(line, column)| format!("line {line}, column {column}: {why}"))
 }
 
-fn variables(module: &Module) -> Result<Vec<Variable>, String> {
+/// Returns the buffers that an entry point uses; others cannot be bound.
+fn variables(module: &Module, info: &FunctionInfo) -> Result<Vec<Variable>, String> {
     let mut found = Vec::new();
-    for (_, variable) in module.global_variables.iter() {
+    let used = module.global_variables.iter().filter(|(handle, _)| !info[*handle].is_empty());
+    for (_, variable) in used {
         let Some(binding) = &variable.binding else { continue };
         let name = variable.name.clone().unwrap_or_default();
         let AddressSpace::Storage { access } = variable.space else {
@@ -135,14 +150,16 @@ mod tests {
 
     #[test]
     fn a_shader_is_described_or_refused_with_its_line() {
-        let source = "override N: u32;\noverride M: f32 = 2.0;\n\
+        let source = "override N: u32;\n@id(7) override M: f32 = 2.0;\n\
                       @group(0) @binding(1) var<storage, read_write> y: array<f32>;\n\
                       @group(0) @binding(0) var<storage, read> x: array<vec4<u32>, 3>;\n\
                       @compute @workgroup_size(8, 4) fn main(@builtin(global_invocation_id) id: vec3<u32>) \
                       { if (id.x < N) { y[id.x] = f32(x[0].x) * M; } }";
         let found = Interface::of(source, None).unwrap();
         assert_eq!((found.entry.as_str(), found.workgroup), ("main", [8, 4, 1]));
-        assert_eq!(found.constants, [("N".to_string(), false), ("M".to_string(), true)]);
+        let constant =
+            |name: &str, key: &str, has_value: bool| Constant { name: name.into(), key: key.into(), has_value };
+        assert_eq!(found.constants, [constant("N", "N", false), constant("M", "7", true)]);
         let of = |name: &str| found.variables.iter().find(|variable| variable.name == name).unwrap();
         assert_eq!(
             (of("x").binding, of("x").is_written, of("x").scalar, of("x").least),

@@ -60,7 +60,8 @@ impl limen::infer::Infer for InferKind {
 
     fn device(config: &Config) -> Option<DeviceUse> {
         // Other calls gather their inputs, or need values on the host.
-        let is_plain = config.batch.max == 1
+        let is_plain = config.resident
+            && config.batch.max == 1
             && config.state.is_empty()
             && config.constants.is_empty()
             && config.in_flight <= 1
@@ -80,9 +81,7 @@ fn reside(plan: InferPlan, cx: &Planning<'_>) -> Result<InferPlan, PlanErrors> {
         // Bytes that a program computes are not packed as those that it reads.
         if let Some(spec) = spec.filter(|spec| !matches!(spec.dtype, DType::F32 | DType::I32)) {
             let message = format!("output `{name}` is {spec}; in the memory of a device it can be f32 or i32");
-            errors
-                .at("backend", message)
-                .help("take another backend for this node, or export the model with such an output");
+            errors.at("backend", message).help("write `resident: false`, or export the model with such an output");
         }
     }
     let device = crate::backend::shared_device(BackendOptions::of(cx).allow_software);

@@ -4,7 +4,7 @@ use super::copy::WGPU;
 use crate::backend::{KernelModel, WgpuKernel};
 use crate::base::{BackendOptions, refuse_remote};
 use crate::device::Api;
-use crate::kernel::{Interface, KernelConfig, Symbols, Variable};
+use crate::kernel::{Constant, Interface, KernelConfig, Symbols, Variable};
 use crate::verify::{Case, Tolerance};
 use limen::backend::{Backend, Signature, TensorSpec};
 use limen::infer::{Batch, DeviceSide, DeviceUse, Infer, InferPlan};
@@ -47,6 +47,10 @@ impl Infer for KernelKind {
             let wrong = |why| _ = errors.at("source", format!("`{}`: {why}", config.source)).help("correct the shader");
             found.map_err(wrong).ok()
         });
+        if config.inputs.is_empty() {
+            errors.at("inputs", "is empty; a kernel runs on the messages of its inputs").help("name one");
+            return Err(errors);
+        }
         let is_missing = |port: &&String| connected(&config, given, port).is_none();
         for port in config.inputs.keys().filter(is_missing) {
             errors.input(port, format!("`{port}`: nothing is connected, or its type is not known")).help("connect it");
@@ -120,7 +124,14 @@ fn symbols(config: &KernelConfig, given: &Connected, errors: &mut PlanErrors) ->
             let length = length as i64;
             let before = match dim.name() {
                 Some(name) => *symbols.entry(name.into()).or_insert(length),
-                None => dim.value(&Symbols::new()).unwrap_or(-1),
+                None => match dim.value(&Symbols::new()) {
+                    Ok(fixed) => fixed,
+                    Err(_) => {
+                        let message = format!("`{dim}` is computed; a dim of an input is a name or a number");
+                        errors.at(format!("inputs.{port}"), message).help("give it a name");
+                        continue;
+                    }
+                },
             };
             if before != length {
                 let message = format!("gets {spec}: dim `{dim}` is {length} there, and {before} elsewhere");
@@ -192,7 +203,7 @@ fn check_variables(config: &KernelConfig, interface: &Interface, signature: &Sig
         for port in ports {
             let field = format!("{side}.{}", port.name);
             let Some(variable) = interface.variables.iter().find(|variable| variable.name == port.name) else {
-                let message = format!("the shader has no variable `{}`: there are {}", port.name, names.join(", "));
+                let message = format!("its entry point uses no variable `{}`, only {}", port.name, names.join(", "));
                 errors.at(field, message).help("name a `var<storage, …>` of the shader");
                 continue;
             };
@@ -234,21 +245,21 @@ fn constants(
 ) -> Vec<(String, f64)> {
     let mut values = Vec::new();
     for (name, written) in &config.constants {
+        let known = interface.and_then(|interface| interface.constants.iter().find(|known| known.name == *name));
         match written.value(symbols) {
-            Ok(value) => values.push((name.clone(), value as f64)),
+            Ok(value) => values.extend(known.map(|known| (known.key.clone(), value as f64))),
             Err(why) => _ = errors.at(format!("constants.{name}"), why).help("write a number or the names of `inputs`"),
         }
     }
     let Some(interface) = interface else { return values };
-    for name in config.constants.keys().filter(|name| !interface.constants.iter().any(|(known, _)| known == *name)) {
-        let known: Vec<String> = interface.constants.iter().map(|(name, _)| format!("`{name}`")).collect();
+    for name in config.constants.keys().filter(|name| !interface.constants.iter().any(|known| known.name == **name)) {
+        let known: Vec<String> = interface.constants.iter().map(|known| format!("`{}`", known.name)).collect();
         let known = if known.is_empty() { "it has none".into() } else { format!("there are {}", known.join(", ")) };
         let message = format!("the shader has no `override {name}`: {known}");
         errors.at(format!("constants.{name}"), message).help("leave it out");
     }
-    for (name, _) in
-        interface.constants.iter().filter(|(name, has_value)| !has_value && !config.constants.contains_key(name))
-    {
+    let is_without = |known: &&Constant| !known.has_value && !config.constants.contains_key(&known.name);
+    for Constant { name, .. } in interface.constants.iter().filter(is_without) {
         let message = format!("`override {name}` of the shader has no value");
         errors.at("source", message).help(format!("write `constants: {{ {name}: … }}`"));
     }

@@ -1,7 +1,7 @@
 //! Lowers a model to a program, operator by operator. The model is tract's, decluttered and with a length for every dim: batch norms
 //! are folded into convolutions, constants are computed, and few operators are left.
 
-use super::kernel::{Expr, Fold, How, Kernel, Number, Read, Scalar, Write};
+use super::kernel::{Binary, Expr, Fold, How, Kernel, Number, Read, Scalar, Write};
 use super::program::{Program, Source};
 use super::value::{Value, row_major};
 use std::collections::HashMap;
@@ -39,7 +39,16 @@ pub(crate) fn lower(model: &TypedModel) -> Result<Program, String> {
         let array = lowering.program.array(scalar, shape.iter().product(), source);
         lowering.program.inputs.push(array);
         let strides = row_major(&shape);
-        inputs.push(Value { array, scalar, shape, offset: 0, strides });
+        let value = Value { array, scalar, shape, offset: 0, strides };
+        // A message may have other numbers than 0 and 1.
+        inputs.push(match fact.datum_type {
+            DatumType::Bool => {
+                let is_set = Expr::Read(0).binary(Binary::NotEqual, Expr::Number(Number::zero(scalar)));
+                let shape = value.shape.clone();
+                lowering.map("input", scalar, &shape, &[&value], is_set)
+            }
+            _ => value,
+        });
     }
     let outputs = lowering.body(model, inputs)?;
     for value in outputs {

@@ -91,6 +91,10 @@ pub struct Config {
     /// The state when a stream ends and another begins, such as when a file is repeated: `reset`, or `keep`.
     #[serde(default)]
     pub on_end: OnEnd,
+    /// `false` copies the messages of a model on a GPU within each call. By default they stay on the device where those of a neighbour do,
+    /// which needs fixed shapes and elements of f32, i32 or, as inputs, u8.
+    #[serde(default = "yes")]
+    pub resident: bool,
     /// Makes a call on zeros after so long without one: `50ms`. A device that saves power meanwhile, or caches that others fill, would make
     /// the next call slower. The metric `warm_calls` counts them; a message that arrives during one waits for its end.
     pub keep_warm: Option<Span>,
@@ -292,6 +296,10 @@ pub struct VerifyConfig {
     /// Relative tolerance, as a part of the recorded number; it adds to the absolute one.
     #[serde(default = "default_rtol")]
     pub rtol: f64,
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn one() -> usize {

@@ -27,11 +27,6 @@ pub trait Device: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// If the device has no memory for it, or is not available.
     fn allocate(&self, pool: &DevicePool<'_>) -> Result<DynArc<dyn DeviceMemory>, String>;
-
-    /// Returns the most bytes that the pools of a graph may take on it; `None` if that is not known.
-    fn memory_limit(&self) -> Option<usize> {
-        None
-    }
 }
 
 /// The memory of one pool on a device. A backend finds its own type again by [`Any`].

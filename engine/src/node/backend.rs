@@ -284,7 +284,6 @@ pub struct DeviceCall<'a> {
     pub batch: usize,
     /// The inputs, if they are in host memory.
     pub host_inputs: &'a [BatchRef<'a>],
-    /// The inputs, if they are on the device: for each input the tensors of all items, one input after the other.
     /// The inputs, if they are on the device ([`Tensor::on_device`]): for each input the tensors of all items, one input after the other.
     pub inputs: &'a [Tensor],
     /// The outputs, if they are on the device: for each output the first row of the slot whose next rows are those of the items; `None`
@@ -379,7 +378,7 @@ pub trait Session: 'static {
         Err(BackendError::Unsupported("calls with tensors on a device".into()))
     }
 
-    /// Blocks until a call has finished, for graphs without threads of their own.
+    /// Blocks until a call has finished: a node that failed waits for its other calls, because they use tensors of others.
     fn wait(&mut self, ticket: &Ticket) {
         while !self.poll(ticket) {
             std::thread::yield_now();

@@ -661,10 +661,11 @@ impl Planner<'_> {
         let mut others = others.filter(|(port, _)| is_known(port));
         if let Some((name, spec)) = others.find(|(_, spec)| !spec.as_ref().is_some_and(is_number)) {
             let what = spec.as_ref().map_or_else(|| "its type".into(), ToString::to_string);
-            wrong(
-                &format!("`{name}` cannot be interpolated: {what} is not `f32` or `f64` of a fixed shape"),
-                "put a `cast` before it, or write `pick: nearest`",
-            );
+            let (why, help) = match spec {
+                Some(spec) if spec.memory != Memory::Host => ("is on a device", "write `pick: nearest`"),
+                _ => ("is not `f32` or `f64` of a fixed shape", "put a `cast` before it, or write `pick: nearest`"),
+            };
+            wrong(&format!("`{name}` cannot be interpolated: {what} {why}"), help);
         }
     }
 

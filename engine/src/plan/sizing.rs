@@ -321,7 +321,7 @@ impl Planner<'_> {
             Ok(bytes) => nodes[at].outputs[port].device_bytes = bytes,
             Err(why) => {
                 let message = format!("{slots} slots of {spec} for `{name}` cannot be allocated: {why}");
-                let help = "make them smaller, or lower the capacities of edges behind it";
+                let help = "let fewer or other messages be on the device, or lower the capacities of edges behind it";
                 self.problem("E0135", &specs[at].config.place.clone(), message, help);
             }
         }
@@ -426,16 +426,10 @@ impl Planner<'_> {
 }
 
 impl Planner<'_> {
-    /// Reports pools that take more of a device's memory than the graph may take, or than the device has.
+    /// Reports pools that take more of a device's memory than the graph may take.
     fn check_device_memory(&mut self, nodes: &[NodePlan], memory: &PlannedMemory) {
-        if memory.devices == 0 {
-            return;
-        }
-        let devices = nodes.iter().filter_map(|node| node.planned.as_ref()?.ports().device.as_ref());
-        let theirs = devices.filter_map(|device| Some((device.memory_limit()?, device.name()))).min();
         // The default limit is a part of the host's memory.
-        let written = self.spec.run.max_memory.map(|bytes| (bytes.0 as usize, "`run.max_memory`"));
-        let Some((limit, of)) = written.into_iter().chain(theirs).min() else { return };
+        let Some(limit) = self.spec.run.max_memory.map(|bytes| bytes.0 as usize) else { return };
         if memory.devices <= limit {
             return;
         }
@@ -443,15 +437,12 @@ impl Planner<'_> {
             nodes.iter().flat_map(|n| n.outputs.iter().map(|o| (o.device_bytes, format!("{}/{}", n.name, o.name))));
         let (bytes, largest) = largest.max().unwrap_or_default();
         let message = format!(
-            "the pools on devices take {}, and the limit is {} ({of}); the largest, of `{largest}`, takes {}",
+            "the pools on devices take {}, and the limit is {} (`run.max_memory`); the largest, of `{largest}`, takes {}",
             show_bytes(memory.devices as u64),
             show_bytes(limit as u64),
             show_bytes(bytes as u64)
         );
-        let place = match &self.spec.run.max_memory {
-            Some(_) => self.spec.run.max_memory_place.clone(),
-            None => Place { line: 0, ..self.spec.place.clone() },
-        };
+        let place = self.spec.run.max_memory_place.clone();
         self.problem("E0136", &place, message, "lower the capacities of edges on the device, or the batches");
     }
 }

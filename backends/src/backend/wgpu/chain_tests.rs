@@ -233,7 +233,7 @@ fn a_kernel_that_does_not_fit_is_refused_with_every_reason() {
         &others,
         &kernel(allowed, from),
         true,
-        &["`z` (binding 2) is neither an input nor an output", "no variable `x`: there are"],
+        &["`z` (binding 2) is neither an input nor an output", "uses no variable `x`, only `y`, `z`"],
     );
     let written = SHADER
         .replace("var<storage, read> x: array<f32>", "var<storage, read_write> x: array<u32>")
@@ -272,7 +272,47 @@ fn a_kernel_that_does_not_fit_is_refused_with_every_reason() {
     );
     let huge = SHADER.replace("@workgroup_size(2)", "@workgroup_size(65536)");
     refused(&huge, &kernel(allowed, from), true, &["`k.wgsl`: ", "Workgroup size is out of range"]);
+    let unused = SHADER.replace("    places[id.x] = i32(2u * id.x);\n", "");
+    refused(&unused, &kernel(allowed, from), true, &["its entry point uses no variable `places`"]);
+    refused(
+        SHADER,
+        &kernel(allowed, from).replace("inputs: { x: [n] }", "inputs: {}"),
+        true,
+        &["is empty; a kernel runs on"],
+    );
     std::fs::remove_file(here.join("k.wgsl")).unwrap();
     let problems = plan(here, &kernel(allowed, from), true).unwrap_err().to_string();
     assert!(problems.contains("`k.wgsl`: No such file"), "{problems}");
+}
+
+/// A call whose integers do not fit is found out after its output was sent on. Everything before and after is right, also the copies to the
+/// host, whose memory the failed one had taken.
+#[test]
+fn a_call_that_fails_on_the_device_loses_only_its_message() {
+    if !has_adapter() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    models(folder.path());
+    let weights = [floats("c", &[], &[20.5]), floats("big", &[], &[1e9])];
+    let nodes = ["d = Sub x c", "s = Mul d d", "q = Div big s", "i = Cast q to==7", "y = Cast i to==1"];
+    let (x, y) = (("x", D::FLOAT, &["n", "5"][..]), ("y", D::FLOAT, &["n", "5"][..]));
+    std::fs::write(folder.path().join("far.onnx"), model_of_opset(18, &[x], &[y], &weights, &nodes)).unwrap();
+    let chain = model("m", "a", "far", ", on_error: skip") + &model("c", "m", "double", "");
+    let (found, report) = run(wired(folder.path(), &chain), 20, |_| ());
+    // Only the numbers of message 2 are that near to 20.5.
+    assert_eq!(
+        found.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(),
+        [&[0, 1][..], &(3..20).collect::<Vec<u64>>()].concat()
+    );
+    for (seq, values) in &found {
+        let expected = (0..5).map(|at| (1e9 / ((seq * 10 + at) as f32 - 20.5).powi(2)).trunc() * 2.0);
+        for (value, expected) in values.iter().zip(expected) {
+            assert!((value - expected).abs() <= 1e-4 * expected.abs() + 2.0, "{seq}: {value} is not {expected}");
+        }
+    }
+    let node = |name: &str| report.node(name).unwrap();
+    assert_eq!((report.failed_calls, node("m").failed), (1, 1), "{:?}", report.failures);
+    assert!(report.failures[0].text.contains("a result does not fit 32 bits"), "{:?}", report.failures);
+    assert_eq!(report.losses()["device_lost"], node("c").lost + node("c_to_host").lost);
 }

@@ -94,7 +94,8 @@ pub(super) fn emit_rows(
     flight: &Flight,
     write: impl FnOnce(&mut [BatchMut<'_>]) -> Result<(), BackendError>,
 ) -> Result<(), NodeError> {
-    let mut slots = take_slots(emit)?;
+    let mut slots = Slots::new();
+    take_slots(emit, &mut slots)?;
     let mut outs = ArrayVec::<BatchMut<'_>, MAX_PORTS>::new();
     for (side, slot) in outputs.iter_mut().zip(&mut slots) {
         let bytes = match slot {
@@ -111,7 +112,7 @@ pub(super) fn emit_rows(
         let Some(slot) = slot else { continue };
         side.shape.iter().enumerate().try_for_each(|(dim, length)| slot.set_len(dim, *length))?;
     }
-    send_rows(emit, slots, flight);
+    send_rows(emit, &mut slots, flight);
     Ok(())
 }
 
@@ -121,30 +122,32 @@ pub(super) fn emit_device_rows(
     flight: &Flight,
     write: impl FnOnce(&[Option<DeviceTensor<'_>>]) -> Result<(), NodeError>,
 ) -> Result<(), NodeError> {
-    let slots = take_slots(emit)?;
+    let mut slots = Slots::new();
+    take_slots(emit, &mut slots)?;
     let outs: ArrayVec<_, MAX_PORTS> =
         slots.iter().map(|slot| slot.as_ref().and_then(|slot| slot.0.on_device())).collect();
     write(&outs)?;
     drop(outs);
-    send_rows(emit, slots, flight);
+    send_rows(emit, &mut slots, flight);
     Ok(())
 }
 
 type Slots = ArrayVec<Option<TensorMut>, MAX_PORTS>;
 
 /// Takes a slot for each port. An unconnected output has none: what is written there is discarded.
-fn take_slots(emit: &mut Emit<Many<Tensor>>) -> Result<Slots, NodeError> {
-    let mut slots = Slots::new();
+#[inline]
+fn take_slots(emit: &mut Emit<Many<Tensor>>, slots: &mut Slots) -> Result<(), NodeError> {
     for port in emit.ports.iter_mut() {
         let slot = if port.is_connected() { port.pool().map(|pool| pool.take()).transpose()? } else { None };
         slots.push(slot);
     }
-    Ok(slots)
+    Ok(())
 }
 
 /// Emits the rows of the messages that leave with a call.
-fn send_rows(emit: &mut Emit<Many<Tensor>>, slots: Slots, flight: &Flight) {
-    for (port, slot) in emit.ports.iter_mut().zip(slots) {
+#[inline]
+fn send_rows(emit: &mut Emit<Many<Tensor>>, slots: &mut Slots, flight: &Flight) {
+    for (port, slot) in emit.ports.iter_mut().zip(slots.drain(..)) {
         for row in slot.into_iter().flat_map(|slot| Pool::rows(slot, flight.headers.iter().copied(), &flight.origins)) {
             port.send(row);
         }

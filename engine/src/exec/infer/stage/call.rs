@@ -179,12 +179,7 @@ impl<B: Backend> InferStage<B> {
             let waited = first.is_recorded().then(|| started.saturating_sub(first.sent));
             filter.learn(waited, compute, &self.common.counts);
         }
-        if let Err(trouble) = &outcome {
-            cx.shared.backend(self.common.node, |status| {
-                status.failed += 1;
-                status.last_error = Some(trouble.text().to_string());
-            });
-        }
+        self.note_failed(&outcome, flight.is_input_lost, cx);
         // A synchronous call has checked for room before.
         let outcome = outcome.and_then(|()| {
             let admitted = if self.common.refuses && self.is_async { self.emit.ports.admit() } else { Ok(()) };
@@ -212,6 +207,7 @@ impl<B: Backend> InferStage<B> {
 
     /// Gives the messages that leave with a call their ledgers, each a portion of its own because they differ: rows were staged in message
     /// order. `rest` is the time they waited for room, ns.
+    #[inline]
     pub(super) fn account(&mut self, flight: &Flight, rest: u64, cx: &mut Cx) {
         for (run, since) in &flight.runs {
             let weight = if run.is_recorded() { run.weight } else { 0 };
@@ -231,7 +227,18 @@ impl<B: Backend> InferStage<B> {
         }
     }
 
+    /// Notes a failed call in the status of the backend.
+    pub(super) fn note_failed(&self, outcome: &Result<(), Trouble>, is_input_lost: bool, cx: &Cx) {
+        if let (Err(trouble), false) = (outcome, is_input_lost) {
+            cx.shared.backend(self.common.node, |status| {
+                status.failed += 1;
+                status.last_error = Some(trouble.text().to_string());
+            });
+        }
+    }
+
     /// Counts the messages of a call that has ended.
+    #[inline]
     pub(super) fn count_ended(&mut self, is_done: bool, is_input_lost: bool, messages: u64) {
         let counts = &self.common.counts;
         match (is_done, is_input_lost) {
@@ -242,6 +249,7 @@ impl<B: Backend> InferStage<B> {
     }
 
     /// Keeps a finished flight for reuse. The tensors that it kept may be written again.
+    #[inline]
     pub(super) fn put_back(&mut self, mut flight: Flight) {
         flight.kept.clear();
         self.spare.push(flight);

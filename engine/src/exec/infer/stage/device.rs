@@ -47,6 +47,9 @@ impl<B: Backend> InferStage<B> {
         let (is_input_lost, leave, started) = (flight.is_input_lost, flight.leaving(), flight.started);
         let end = cx.read();
         cx.record(self.common.compute, end - started, flight.n as u32, 1);
+        // When a call on the device ended is not known to the microsecond: nothing waits for it.
+        self.common.check_budget(end - started);
+        self.note_failed(&outcome, is_input_lost, cx);
         let outcome = match outcome {
             Ok(()) => {
                 self.account(&flight, 0, cx);
@@ -78,18 +81,9 @@ impl<B: Backend> InferStage<B> {
                 .finish(flight.ticket)
                 .inspect_err(|error| is_input_lost = *error == BackendError::InputLost)?)
         });
-        let (leave, took) = (flight.leaving(), flight.finished_at.saturating_sub(flight.started));
+        let leave = flight.leaving();
         self.warmth.last = flight.finished_at;
-        self.common.check_budget(took);
-        if let Some(calls) = self.calls.get_mut(flight.n) {
-            calls.add(took);
-        }
-        if let Err(trouble) = &outcome {
-            cx.shared.backend(self.common.node, |status| {
-                status.failed += 1;
-                status.last_error = Some(trouble.text().to_string());
-            });
-        }
+        self.note_failed(&outcome, is_input_lost, cx);
         self.common.counts.held.sub(leave);
         self.count_ended(outcome.is_ok(), is_input_lost, leave);
         self.put_back(flight);
