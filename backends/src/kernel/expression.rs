@@ -40,7 +40,10 @@ const MAX_PARTS: usize = 256;
 impl<'de> Deserialize<'de> for Expression {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        #[serde(untagged)]
+        #[serde(
+            untagged,
+            expecting = "expected a whole number, or an expression of them such as `ceil_div(h * w, 64)`"
+        )]
         enum Written {
             Number(i64),
             Text(String),
@@ -69,9 +72,9 @@ impl Expression {
         let node = parser.sum().map_err(|why| format!("`{text}`: {why}"))?;
         match parser.rest {
             "" => Ok(Expression { text: text.trim().into(), node }),
-            rest => {
-                Err(format!("`{text}`: `{rest}` is not understood; write numbers, names, `+ - * /`, `ceil_div(a, b)`"))
-            }
+            rest => Err(format!(
+                "`{text}`: `{rest}` is not understood; write whole numbers, names, `+ - * /`, `ceil_div(a, b)`, `min`, `max`"
+            )),
         }
     }
 
@@ -106,11 +109,11 @@ impl Node {
         let (operator, [a, b]) = match self {
             Node::Number(number) => return Ok(*number),
             Node::Name(name) => {
-                let known = || symbols.keys().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-                return symbols
-                    .get(name)
-                    .copied()
-                    .ok_or_else(|| format!("no dim is named `{name}`; there are {}", known()));
+                let known = || match symbols.is_empty() {
+                    true => "numbers here".to_string(),
+                    false => symbols.keys().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
+                };
+                return symbols.get(name).copied().ok_or_else(|| format!("no dim is named `{name}`, only {}", known()));
             }
             Node::Of(operator, both) => (operator, &**both),
         };
@@ -246,7 +249,7 @@ mod tests {
             assert!(Expression::parse(&long).unwrap_err().contains("more than 256 parts"));
         }
         for (text, why) in [
-            ("d", "no dim is named `d`; there are `h`, `w`"),
+            ("d", "no dim is named `d`, only `h`, `w`"),
             ("h / (w - w)", "a division by zero"),
             ("9223372036854775807 * h", "more than 64 bits"),
             ("ceil_div(9223372036854775807, 2)", "more than 64 bits"),

@@ -87,9 +87,9 @@ impl Interface {
             None => compute.next().filter(|_| names.len() == 1),
         };
         let Some((at, point)) = found else {
-            let asked = entry.map_or("one to run".to_string(), |entry| format!("`{entry}`"));
+            let asked = entry.map_or("to run alone".to_string(), |entry| format!("`{entry}`"));
             let there = if names.is_empty() { "none".into() } else { names.join(", ") };
-            return Err(format!("it has no entry point {asked} of stage compute: there is {there}"));
+            return Err(format!("it has no entry point {asked} of stage compute, but {there}; `entry:` names one"));
         };
         let constants = module.overrides.iter().filter_map(|(_, constant)| {
             let name = constant.name.clone()?;
@@ -169,8 +169,8 @@ mod tests {
         for (source, entry, why) in [
             ("fn f( {}", None, "line 1, column 7"),
             ("\n\n@compute @workgroup_size(1) fn main() { let x: u32 = 1.5; }", None, "line 3"),
-            ("fn f() {}", None, "no entry point one to run of stage compute: there is none"),
-            ("@compute @workgroup_size(1) fn a() {}", Some("b"), "no entry point `b` of stage compute: there is `a`"),
+            ("fn f() {}", None, "no entry point to run alone of stage compute, but none"),
+            ("@compute @workgroup_size(1) fn a() {}", Some("b"), "no entry point `b` of stage compute, but `a`"),
             (
                 "@group(0) @binding(0) var<uniform> u: vec4<f32>;\n@compute @workgroup_size(1) fn a() { let x = u.x; }",
                 None,

@@ -28,6 +28,8 @@ pub struct Op {
     inputs: u32,
     /// The numbers by which a `Resize` multiplies lengths, where they are constant.
     pub scales: Option<Vec<f32>>,
+    /// Whether it computes with a constant of `i64` that does not fit 32 bits.
+    pub has_wide_constant: bool,
     /// Those of its [`ATTRIBUTES`] that it has.
     attributes: BTreeMap<String, AttributeValue>,
 }
@@ -123,6 +125,19 @@ fn scales<'a>(node: &wire::Node, constant: impl Fn(&str) -> Option<&'a wire::Ten
         None => tensor.floats.iter().take(MAX_SCALES).copied().collect(),
     };
     Some(scales).filter(|scales| !scales.is_empty())
+}
+
+/// Operators whose results depend on each number of their constants: elsewhere the greatest `i64` means an end, for example.
+const ARITHMETIC: &str = "Add Sub Mul Div Mod Max Min Sum Mean Pow Equal Greater GreaterOrEqual Less LessOrEqual Where";
+
+fn has_wide_constant<'a>(node: &wire::Node, constant: impl Fn(&str) -> Option<&'a wire::Tensor>) -> bool {
+    let is_wide = |number: i64| i32::try_from(number).is_err();
+    let is_arithmetic = ARITHMETIC.split_whitespace().any(|op| op == node.op);
+    let tensors = node.inputs.iter().filter(|_| is_arithmetic).filter_map(|name| constant(name));
+    tensors.filter(|tensor| tensor.elem == 7).any(|tensor| match &tensor.raw {
+        Some(raw) => raw.as_chunks().0.iter().any(|bytes| is_wide(i64::from_le_bytes(*bytes))),
+        None => tensor.longs.iter().any(|number| is_wide(*number)),
+    })
 }
 
 /// A weight.
@@ -270,6 +285,7 @@ impl ContentsReader<'_> {
                 inputs: given(node),
                 ranks: [node.inputs.first(), node.inputs.get(1), node.outputs.first()].map(rank_of),
                 scales: scales(node, constant),
+                has_wide_constant: has_wide_constant(node, constant),
                 attributes: attributes(node),
             });
             for attribute in &node.attributes {

@@ -205,6 +205,20 @@ fn a_kernel_of_the_graph_stays_on_the_device() {
     assert_eq!(found, expected);
     assert_eq!(places.try_recv().unwrap().body.as_slice::<i32>().unwrap(), [0, 2, 4]);
     assert_eq!(report.failed_calls, 0, "{:?}", report.failures);
+    // What a shader does not write is zero, and not what an earlier message left.
+    let odd = SHADER
+        .replace("    y[id.x] = x", "    if ((u32(x[0]) / 20u) % 2u == 1u) { y[id.x] = x")
+        .replace("+ PLUS;", "+ PLUS; }");
+    std::fs::write(folder.path().join("k.wgsl"), odd).unwrap();
+    let nodes = model("m", "a", "double", "")
+        + &kernel(
+            "allow_kernels: true",
+            "    inputs: { x: m }\n  c: { kind: to_host, config: { device: wgpu }, from: k/y }\n",
+        );
+    let (found, _) = run(self::wired(folder.path(), &nodes), 12, |_| ());
+    for (seq, values) in &found {
+        assert!(values.iter().all(|value| (*value == 0.0) == (seq % 2 == 0)), "{seq}: {values:?}");
+    }
 }
 
 #[test]
@@ -262,7 +276,7 @@ fn a_kernel_that_does_not_fit_is_refused_with_every_reason() {
         SHADER,
         &kernel(allowed, from).replace("grid: ['ceil_div(n, 4)']", "grid: ['d * 2']"),
         true,
-        &["no dim is named `d`; there are `n`"],
+        &["no dim is named `d`, only `n`"],
     );
     refused(
         SHADER,

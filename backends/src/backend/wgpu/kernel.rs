@@ -10,7 +10,7 @@ use limen::backend::{
 };
 use limen::message::PortSpec;
 use std::sync::Arc;
-use wgpu::{BindGroup, Buffer, BufferUsages, ComputePipeline, PollType};
+use wgpu::{BindGroup, Buffer, BufferUsages, CommandEncoder, ComputePipeline, PollType};
 
 /// A shader with everything that is known while planning.
 #[derive(Clone, Debug)]
@@ -131,7 +131,9 @@ impl KernelModel {
         })
     }
 
-    fn dispatch(&self, compiled: &Compiled, bound: &BindGroup, encoder: &mut wgpu::CommandEncoder) {
+    /// Encodes a call; `outputs` are zeros before, as a shader need not write every element.
+    fn dispatch(&self, compiled: &Compiled, bound: &BindGroup, outputs: &[Arc<Buffer>], encoder: &mut CommandEncoder) {
+        outputs.iter().for_each(|output| encoder.clear_buffer(output, 0, None));
         let mut pass = encoder.begin_compute_pass(&Default::default());
         pass.set_pipeline(&compiled.pipeline);
         pass.set_bind_group(0, bound, &[]);
@@ -191,7 +193,7 @@ impl Session for KernelSession {
             .collect();
         let submitted = api.device.scoped(|| {
             let mut encoder = device.create_command_encoder(&Default::default());
-            self.model.dispatch(&self.compiled, &bound, &mut encoder);
+            self.model.dispatch(&self.compiled, &bound, &buffers[inputs.len()..], &mut encoder);
             for (from, to) in std::iter::zip(&buffers[inputs.len()..], &readbacks) {
                 encoder.copy_buffer_to_buffer(from, 0, to, 0, to.size());
             }
@@ -252,7 +254,9 @@ impl Session for KernelSession {
                     bound.len() - 1
                 }
             };
-            model.dispatch(compiled, &bound[at].1, on.stream.encoder(&on.api.device));
+            let (buffers, bindings) = &bound[at];
+            let outputs = &buffers[call.inputs.len()..];
+            model.dispatch(compiled, bindings, outputs, on.stream.encoder(&on.api.device));
             Ok(())
         })
     }
