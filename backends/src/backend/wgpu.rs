@@ -21,7 +21,9 @@ use crate::base::{BackendOptions, elements};
 use crate::device::{Calls, SharedDevice, buffer_of};
 use crate::lowering::{Program, Scalar, lower};
 use crate::onnx::{Artifact, Call, Deviation, DeviceCalls, Elem, Onnx, Runner, Runtime, Take};
-use limen::backend::{BackendError, BatchRef, Capabilities, DeviceCall, Helpers, SessionMetadata, Ticket};
+use limen::backend::{
+    BackendError, BatchRef, Capabilities, DeviceCall, EnqueuedCalls, Helpers, SessionMetadata, Ticket,
+};
 use limen::message::{DType, Element};
 use std::sync::Arc;
 use tract_onnx::prelude::DatumType;
@@ -310,16 +312,8 @@ impl DeviceCalls for WgpuRunner {
         enqueued
     }
 
-    fn poll(&mut self, ticket: &Ticket) -> bool {
-        self.calls.poll(ticket)
-    }
-
-    fn wait(&mut self, ticket: &Ticket) {
-        self.calls.wait(ticket);
-    }
-
-    fn finish(&mut self, ticket: Ticket) -> Result<(), BackendError> {
-        self.calls.finish(ticket)
+    fn enqueued(&mut self) -> &mut dyn EnqueuedCalls {
+        &mut self.calls
     }
 }
 

@@ -3,6 +3,7 @@
 use limen::backend::{BackendError, Helpers};
 use limen::message::PortSpec;
 use std::fmt;
+use std::time::Duration;
 
 /// What went wrong on a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,13 +77,12 @@ pub(crate) trait Api: fmt::Debug + Send + Sync + Sized + 'static {
     /// Returns how far the work is. Never blocks.
     fn state(&self, event: &Self::Event) -> EventState;
 
-    /// Waits until the work has ended; a device whose work does not end is lost.
-    fn wait(&self, event: &Self::Event) -> EventState;
+    /// Waits until the work has ended, at most so long; a device whose work does not end is lost.
+    fn wait(&self, event: &Self::Event, at_most: Duration) -> EventState;
 
-    /// Wakes a worker when the work has ended. Returns whether that is possible.
-    fn notify(&self, event: &Self::Event, helpers: &Helpers) -> bool {
+    /// Wakes a worker when the work has ended, if workers can be woken.
+    fn notify(&self, event: &Self::Event, helpers: &Helpers) {
         let _ = (event, helpers);
-        false
     }
 
     /// Whether workers can be woken.

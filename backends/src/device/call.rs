@@ -4,11 +4,12 @@ use super::api::{Api, EventState, Fault};
 use super::memory::PoolMemory;
 use super::shared::SharedDevice;
 use limen::Tensor;
-use limen::backend::{BackendError, Helpers, Ticket};
+use limen::backend::{BackendError, EnqueuedCalls, Helpers, Ticket};
 use limen::message::DeviceTensor;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// A call, shared by its session and the slots that it wrote.
 pub(super) struct Call<A: Api>(Mutex<CallState<A>>);
@@ -63,18 +64,17 @@ impl<A: Api> Call<A> {
         Some(found)
     }
 
-    /// Waits until it has ended.
-    fn wait(&self) -> Outcome {
-        loop {
-            if let Some(outcome) = self.outcome() {
-                return outcome;
-            }
-            let work = self.state().work.clone();
-            match work {
-                Some((api, event)) => _ = api.wait(&event),
-                None => return Outcome::Failed(Fault::Call("it was never started".into())),
-            }
+    /// Waits until it has ended, at most so long.
+    fn wait(&self, at_most: Duration) -> Option<Outcome> {
+        if let Some(outcome) = self.outcome() {
+            return Some(outcome);
         }
+        let work = self.state().work.clone();
+        match work {
+            Some((api, event)) => _ = api.wait(&event, at_most),
+            None => return Some(Outcome::Failed(Fault::Call("it was never started".into()))),
+        }
+        self.outcome()
     }
 
     /// Returns the event behind it, unless it has ended.
@@ -88,7 +88,7 @@ pub(crate) struct Calls<A: Api> {
     device: Arc<SharedDevice<A>>,
     stream: Option<(u32, Arc<A>, A::Stream)>,
     /// Oldest first.
-    under_way: VecDeque<(Ticket, Arc<Call<A>>)>,
+    under_way: VecDeque<UnderWay<A>>,
     /// Calls that have ended. Slots may still refer to them.
     ended: Vec<Arc<Call<A>>>,
     next: u64,
@@ -101,6 +101,13 @@ impl<A: Api> fmt::Debug for Calls<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Calls").field("under_way", &self.under_way.len()).finish_non_exhaustive()
     }
+}
+
+struct UnderWay<A: Api> {
+    ticket: Ticket,
+    call: Arc<Call<A>>,
+    /// Whether its end will wake the worker.
+    wakes: bool,
 }
 
 /// What a call is enqueued with.
@@ -174,7 +181,6 @@ impl<A: Api> Calls<A> {
         let event = api.record(stream, is_awaited).inspect_err(|_| api.abandon(stream))?;
         if is_awaited {
             self.waits += 1;
-            self.helpers.iter().for_each(|helpers| _ = api.notify(&event, helpers));
         }
         *call.state() = CallState { work: Some((api.clone(), event)), inputs: writers, outcome: None };
         for tensor in outputs.iter().flatten() {
@@ -182,7 +188,7 @@ impl<A: Api> Calls<A> {
         }
         self.next += 1;
         let ticket = Ticket(self.next);
-        self.under_way.push_back((ticket, call));
+        self.under_way.push_back(UnderWay { ticket, call, wakes: false });
         Ok(ticket)
     }
 
@@ -193,29 +199,40 @@ impl<A: Api> Calls<A> {
     }
 
     fn call(&self, ticket: &Ticket) -> Option<&Arc<Call<A>>> {
-        self.under_way.iter().find(|(of, _)| of == ticket).map(|(_, call)| call)
+        self.under_way.iter().find(|of| of.ticket == *ticket).map(|of| &of.call)
     }
+}
 
-    /// Whether a call has ended.
-    pub(crate) fn poll(&mut self, ticket: &Ticket) -> bool {
+impl<A: Api> EnqueuedCalls for Calls<A> {
+    fn poll(&mut self, ticket: &Ticket) -> bool {
         self.call(ticket).is_none_or(|call| call.outcome().is_some())
     }
 
-    /// Waits until a call has ended.
-    pub(crate) fn wait(&mut self, ticket: &Ticket) {
-        self.call(ticket).iter().for_each(|call| _ = call.wait());
+    fn wait(&mut self, ticket: &Ticket, at_most: Duration) -> bool {
+        self.call(ticket).is_none_or(|call| call.wait(at_most).is_some())
     }
 
-    /// Ends a call.
-    ///
-    /// # Errors
-    /// Why it has no result.
-    pub(crate) fn finish(&mut self, ticket: Ticket) -> Result<(), BackendError> {
-        let at = self.under_way.iter().position(|(of, _)| *of == ticket);
-        let (_, call) = at
+    fn wake_worker(&mut self, ticket: &Ticket) {
+        let Some(helpers) = &self.helpers else { return };
+        let Some(of) = self.under_way.iter_mut().find(|of| of.ticket == *ticket && !of.wakes) else { return };
+        of.wakes = true;
+        match of.call.state().work.as_ref() {
+            Some((api, event)) => api.notify(event, helpers),
+            // It has ended since the worker looked.
+            None => helpers.wake(),
+        }
+    }
+
+    fn finish(&mut self, ticket: Ticket) -> Result<(), BackendError> {
+        let at = self.under_way.iter().position(|of| of.ticket == ticket);
+        let UnderWay { call, .. } = at
             .and_then(|at| self.under_way.remove(at))
             .ok_or_else(|| BackendError::Call("this call was not enqueued".into()))?;
-        let outcome = call.wait();
+        let outcome = loop {
+            if let Some(outcome) = call.wait(Duration::from_secs(1)) {
+                break outcome;
+            }
+        };
         self.ended.push(call);
         match outcome {
             Outcome::Done => Ok(()),

@@ -5,8 +5,8 @@ use super::call::Calls;
 use super::memory::buffer_of;
 use super::shared::SharedDevice;
 use limen::backend::{
-    Backend, BackendError, BatchMut, BatchRef, Capabilities, DeviceCall, Helpers, Ops, Prepared, Session,
-    SessionMetadata, Signature, TensorSpec, Ticket,
+    Backend, BackendError, BatchMut, BatchRef, Capabilities, DeviceCall, EnqueuedCalls, Helpers, Ops, Prepared,
+    Session, SessionMetadata, Signature, TensorSpec, Ticket,
 };
 use limen::infer::{Batch, DeviceSide, InferPlan};
 use limen::message::{Device, PortSpec};
@@ -149,16 +149,8 @@ impl<A: Api> Session for Upload<A> {
         })
     }
 
-    fn poll(&mut self, ticket: &Ticket) -> bool {
-        self.calls.poll(ticket)
-    }
-
-    fn wait(&mut self, ticket: &Ticket) {
-        self.calls.wait(ticket);
-    }
-
-    fn finish(&mut self, ticket: Ticket) -> Result<(), BackendError> {
-        self.calls.finish(ticket)
+    fn enqueued(&mut self) -> Option<&mut dyn EnqueuedCalls> {
+        Some(&mut self.calls)
     }
 
     fn metadata(&self) -> SessionMetadata {
@@ -229,12 +221,8 @@ impl<A: Api> Session for Download<A> {
         Ok(ticket)
     }
 
-    fn poll(&mut self, ticket: &Ticket) -> bool {
-        self.calls.poll(ticket)
-    }
-
-    fn wait(&mut self, ticket: &Ticket) {
-        self.calls.wait(ticket);
+    fn enqueued(&mut self) -> Option<&mut dyn EnqueuedCalls> {
+        Some(&mut self.calls)
     }
 
     fn collect(&mut self, ticket: Ticket, outputs: &mut [BatchMut<'_>]) -> Result<(), BackendError> {

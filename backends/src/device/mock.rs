@@ -10,8 +10,8 @@ use super::copy::{CopyDevice, Devices};
 use super::memory::buffer_of;
 use super::shared::SharedDevice;
 use limen::backend::{
-    Backend, BackendError, BatchMut, BatchRef, Capabilities, DeviceCall, Helpers, Ops, Prepared, Session, Signature,
-    TensorSpec, Ticket,
+    Backend, BackendError, BatchMut, BatchRef, Capabilities, DeviceCall, EnqueuedCalls, Helpers, Ops, Prepared,
+    Session, Signature, TensorSpec, Ticket,
 };
 use limen::infer::{Batch, DeviceSide, DeviceUse, Infer, InferPlan};
 use limen::message::DType;
@@ -21,6 +21,7 @@ use serde::Deserialize;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// The faults of a mock device. Steps of work are counted from 1, over all generations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -257,7 +258,7 @@ impl Api for MockApi {
         lock(event).clone()
     }
 
-    fn wait(&self, event: &MockEvent) -> EventState {
+    fn wait(&self, event: &MockEvent, _: Duration) -> EventState {
         let mut state = lock(&self.state);
         while *lock(event) == EventState::Pending {
             if !self.step(&mut state) {
@@ -393,15 +394,7 @@ impl Session for MockStepSession {
         })
     }
 
-    fn poll(&mut self, ticket: &Ticket) -> bool {
-        self.calls.poll(ticket)
-    }
-
-    fn wait(&mut self, ticket: &Ticket) {
-        self.calls.wait(ticket);
-    }
-
-    fn finish(&mut self, ticket: Ticket) -> Result<(), BackendError> {
-        self.calls.finish(ticket)
+    fn enqueued(&mut self) -> Option<&mut dyn EnqueuedCalls> {
+        Some(&mut self.calls)
     }
 }

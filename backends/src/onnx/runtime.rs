@@ -6,7 +6,9 @@ use super::deviation::Deviation;
 use super::elem::Elem;
 use crate::base::BackendOptions;
 use crate::cache::Compiled;
-use limen::backend::{BackendError, BatchRef, Capabilities, DeviceCall, Helpers, SessionMetadata, Ticket};
+use limen::backend::{
+    BackendError, BatchRef, Capabilities, DeviceCall, EnqueuedCalls, Helpers, SessionMetadata, Ticket,
+};
 
 /// A runtime for ONNX models: the part that differs between rten, tract and ONNX Runtime. [`Onnx`](super::Onnx) makes a backend
 /// of it.
@@ -148,9 +150,7 @@ pub trait Runner: 'static {
 pub trait DeviceCalls {
     fn begin(&mut self, helpers: &Helpers) -> Result<bool, BackendError>;
     fn enqueue(&mut self, call: &DeviceCall<'_>) -> Result<Ticket, BackendError>;
-    fn poll(&mut self, ticket: &Ticket) -> bool;
-    fn wait(&mut self, ticket: &Ticket);
-    fn finish(&mut self, ticket: Ticket) -> Result<(), BackendError>;
+    fn enqueued(&mut self) -> &mut dyn EnqueuedCalls;
 }
 
 /// Takes an output: its index and its batch.

@@ -5,7 +5,9 @@ use super::loaded::{Guarded, Loaded};
 use super::runtime::{Call, DeviceCalls, Runner, Runtime, batch_shape};
 use super::shadow::Shadow;
 use crate::base::Access;
-use limen::backend::{BackendError, BatchMut, BatchRef, DeviceCall, Helpers, Session, SessionMetadata, Ticket};
+use limen::backend::{
+    BackendError, BatchMut, BatchRef, DeviceCall, EnqueuedCalls, Helpers, Session, SessionMetadata, Ticket,
+};
 use limen::message::DType;
 use limen::node::Metrics;
 use std::sync::Arc;
@@ -171,21 +173,8 @@ impl<R: Runtime> Session for OnnxSession<R> {
         })
     }
 
-    fn poll(&mut self, ticket: &Ticket) -> bool {
-        self.on_device().is_none_or(|calls| calls.poll(ticket))
-    }
-
-    fn wait(&mut self, ticket: &Ticket) {
-        if let Some(calls) = self.on_device() {
-            calls.wait(ticket);
-        }
-    }
-
-    fn finish(&mut self, ticket: Ticket) -> Result<(), BackendError> {
-        match self.on_device() {
-            Some(calls) => calls.finish(ticket),
-            None => Err(BackendError::Unsupported("calls on a device".into())),
-        }
+    fn enqueued(&mut self) -> Option<&mut dyn EnqueuedCalls> {
+        Some(self.on_device()?.enqueued())
     }
 
     fn figures(&self, metrics: &mut Metrics) {

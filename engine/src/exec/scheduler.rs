@@ -2,7 +2,7 @@
 
 use crate::base::policy::Schedule;
 use crate::exec::shared::Command;
-use crate::exec::stage::{Ended, Stage, Standing, Turn};
+use crate::exec::stage::{DeviceWait, Ended, Stage, Standing, Turn};
 use crate::exec::worker::{Cx, Idler};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -191,10 +191,21 @@ impl Scheduler {
         }
         while !cx.is_aborted() {
             let turn = self.pass(cx);
-            if turn == Turn::Done || !idler.after(cx, turn) {
+            if turn == Turn::Done || !idler.after(cx, turn, &mut |wait| self.await_device(wait)) {
                 break;
             }
             self.obey(cx);
+        }
+    }
+
+    /// Waits for a call on a device that a stage needs, as [`Stage::await_device`]: blocks on the first one, has the end of each ring.
+    #[cold]
+    pub(crate) fn await_device(&mut self, wait: DeviceWait) -> Option<bool> {
+        let waiting = |member: &mut Member| if member.is_done { None } else { member.stage.await_device(wait) };
+        let waits = self.members.iter_mut().filter_map(waiting);
+        match wait {
+            DeviceWait::Block(_) => { waits }.next(),
+            DeviceWait::Ring => waits.reduce(|some, other| some || other),
         }
     }
 

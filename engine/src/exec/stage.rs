@@ -37,6 +37,7 @@ use crate::node::error::NodeError;
 use crate::node::intake::{Intake, Left, skew_of};
 use crate::node::port::PortSet;
 use std::any::Any;
+use std::time::Duration;
 
 /// Target duration of a turn, ns.
 const TURN_NS: u64 = 20_000;
@@ -97,7 +98,7 @@ pub(crate) trait Stage {
     fn run(&mut self, cx: &mut Cx, idler: &mut Idler) {
         while !cx.is_aborted() {
             let turn = self.turn(cx);
-            if turn == Turn::Done || !idler.after(cx, turn) {
+            if turn == Turn::Done || !idler.after(cx, turn, &mut |wait| self.await_device(wait)) {
                 break;
             }
             while let Some(Command { name, value, .. }) = cx.next_command() {
@@ -116,11 +117,27 @@ pub(crate) trait Stage {
     /// The state that a schedule decides by.
     fn standing(&mut self, cx: &mut Cx) -> Standing;
 
+    /// Waits for a call on a device before the worker sleeps, or has it end the sleep. Returns whether the call has ended; `None` if the
+    /// stage waits for none.
+    fn await_device(&mut self, wait: DeviceWait) -> Option<bool> {
+        let _ = wait;
+        None
+    }
+
     /// Drops the node and returns its metrics and the messages left in its inputs.
     fn end(self: Box<Self>, cx: &mut Cx) -> Ended;
 
     /// Changes a setting of the node; if the node refuses the value, notes the reason.
     fn set(&mut self, name: &str, value: f64, cx: &mut Cx);
+}
+
+/// How an idle worker waits for a call on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeviceWait {
+    /// It blocks, at most so long.
+    Block(Duration),
+    /// It will sleep; the end of the call rings its bell.
+    Ring,
 }
 
 /// The state of a stage that a schedule decides by.

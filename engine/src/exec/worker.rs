@@ -12,7 +12,7 @@ use crate::exec::mailbox::Subject;
 use crate::exec::mailbox::{Mailbox, Part};
 use crate::exec::scheduler::Scheduler;
 use crate::exec::shared::{At, BuildError, Command, RunShared};
-use crate::exec::stage::{Common, Ended, Stage, Turn};
+use crate::exec::stage::{Common, DeviceWait, Ended, Stage, Turn};
 use crate::host::clock::{Clock, Watch};
 use crate::host::cpu::{self, ThreadPlace};
 use crate::host::descriptors::Poller;
@@ -44,6 +44,8 @@ pub(crate) struct Cx {
     at: Arc<At>,
     /// The file descriptors the nodes wait for.
     pub(crate) poller: Rc<Poller>,
+    /// Whether a node makes calls on a device.
+    pub(crate) has_device: bool,
     /// Where histogram copies are handed over, the copy in progress, when it was requested, and how often the
     /// histograms were cleared.
     mailbox: Arc<Mailbox>,
@@ -83,6 +85,7 @@ impl Cx {
             warm_at: 0,
             sources,
             poller,
+            has_device: false,
         }
     }
 
@@ -297,7 +300,43 @@ pub(crate) struct Idler {
     housekeep_every: u32,
     /// Rounds of housekeeping since the log was folded.
     folds: u32,
+    device: DeviceIdler,
 }
+
+/// How a worker without other work waits for a call on a device: it blocks on the device for a while, which is shorter than two wake-ups
+/// (of the thread that waits for the device, then its own), then sleeps until its bell rings.
+#[derive(Debug, Default)]
+pub(crate) struct DeviceIdler {
+    /// When it began to wait; 0 while it does not.
+    since: u64,
+    /// Whether the end of the call will ring.
+    is_asked: bool,
+}
+
+/// How long a worker blocks on a device before it sleeps, ns: what the two wake-ups cost matters little for longer calls.
+const DEVICE_NS: u64 = 1_000_000;
+/// The longest that it blocks without looking at its bell, ns: about the time that waking a sleeping worker takes.
+const DEVICE_SLICE_NS: u64 = 50_000;
+
+impl DeviceIdler {
+    /// Blocks until a call has ended or a message may have come, as [`Stage::await_device`]; `None` if the worker is to sleep.
+    pub(crate) fn wait(&mut self, now: u64, wake: u64, await_device: &mut AwaitDevice<'_>) -> Option<bool> {
+        if self.since == 0 {
+            self.since = now;
+        }
+        if now - self.since < DEVICE_NS {
+            let at_most = DEVICE_SLICE_NS.min(wake.saturating_sub(now));
+            return await_device(DeviceWait::Block(Duration::from_nanos(at_most)));
+        }
+        match std::mem::replace(&mut self.is_asked, true) {
+            true => None,
+            false => await_device(DeviceWait::Ring),
+        }
+    }
+}
+
+/// Waits for a call on a device, as [`Stage::await_device`].
+pub(crate) type AwaitDevice<'a> = dyn FnMut(DeviceWait) -> Option<bool> + 'a;
 
 /// Passes between two checks whether the log is worth folding.
 const FOLD_EVERY: u32 = 64;
@@ -309,16 +348,18 @@ const ASK_IDLE_NS: u64 = 5_000;
 impl Idler {
     pub(crate) fn new(wait: Wait, may_spin: bool, bell: Arc<Bell>) -> Self {
         let patience = Patience::new(wait, may_spin);
-        Idler { patience, bell, armed: false, passes: 0, housekeep_every: FOLD_EVERY, folds: 0 }
+        let device = DeviceIdler::default();
+        Idler { patience, bell, armed: false, passes: 0, housekeep_every: FOLD_EVERY, folds: 0, device }
     }
 
     /// Waits as appropriate after a turn, or after a pass over all stages. False when the worker should end.
     #[inline]
-    pub(crate) fn after(&mut self, cx: &mut Cx, turn: Turn) -> bool {
+    pub(crate) fn after(&mut self, cx: &mut Cx, turn: Turn, await_device: &mut AwaitDevice<'_>) -> bool {
         if turn == Turn::Worked {
             if self.armed {
                 self.bell.disarm();
                 self.armed = false;
+                self.device = DeviceIdler::default();
             }
             self.patience.worked(|| cx.watch.now());
             self.passes += 1;
@@ -327,7 +368,7 @@ impl Idler {
             }
             return true;
         }
-        self.idle(cx, turn)
+        self.idle(cx, turn, await_device)
     }
 
     /// Housekeeping of a busy worker: its log and its descriptors.
@@ -348,7 +389,7 @@ impl Idler {
     }
 
     #[inline(never)]
-    fn idle(&mut self, cx: &mut Cx, turn: Turn) -> bool {
+    fn idle(&mut self, cx: &mut Cx, turn: Turn, await_device: &mut AwaitDevice<'_>) -> bool {
         cx.leave();
         cx.tidy();
         if cx.is_aborted() {
@@ -387,6 +428,8 @@ impl Idler {
                 self.bell.arm();
                 self.armed = true;
             }
+            // If the bell was rung meanwhile, the next pass sees why.
+            Idle::Sleep if cx.has_device && self.device.wait(cx.watch.now(), wake, await_device).is_some() => {}
             Idle::Sleep if waits_for_descriptors => {
                 cx.poller.sleep(wake);
                 self.armed = false;

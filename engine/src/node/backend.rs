@@ -12,6 +12,7 @@ use crate::message::tensor::{DType, Dim, MAX_RANK, Memory, Tensor};
 use crate::node::metrics::Metrics;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::time::Duration;
 
 /// A runtime for models. The available backends are fixed when the program is compiled, the one a node uses when its
 /// graph is loaded; within a node everything is monomorphic.
@@ -366,7 +367,7 @@ pub trait Session: 'static {
     }
 
     /// Starts a call with tensors on a device. Inputs in host memory may be overwritten when this returns; those on the device are kept
-    /// until [`Session::finish`] or [`Session::collect`], so that no slot is written while a call reads it.
+    /// until [`EnqueuedCalls::finish`] or [`Session::collect`], so that no slot is written while a call reads it.
     ///
     /// Outputs on the device are sent on at once: whoever takes them starts calls that follow this one on the device. Outputs in host
     /// memory are written by [`Session::collect`].
@@ -378,20 +379,9 @@ pub trait Session: 'static {
         Err(BackendError::Unsupported("calls with tensors on a device".into()))
     }
 
-    /// Blocks until a call has finished: a node that failed waits for its other calls, because they use tensors of others.
-    fn wait(&mut self, ticket: &Ticket) {
-        while !self.poll(ticket) {
-            std::thread::yield_now();
-        }
-    }
-
-    /// Ends a call whose outputs are on the device, after [`Session::poll`] returned true.
-    ///
-    /// # Errors
-    /// If the call failed. [`BackendError::InputLost`] if one did that wrote an input.
-    fn finish(&mut self, ticket: Ticket) -> Result<(), BackendError> {
-        let _ = ticket;
-        Err(BackendError::Unsupported("calls with tensors on a device".into()))
+    /// Returns the calls that [`Session::enqueue`] has started.
+    fn enqueued(&mut self) -> Option<&mut dyn EnqueuedCalls> {
+        None
     }
 
     /// Makes a call whose result nobody takes, because none was made for a while and the next one would be slow: devices save power, and
@@ -420,6 +410,27 @@ pub trait Session: 'static {
     fn metadata(&self) -> SessionMetadata {
         SessionMetadata::default()
     }
+}
+
+/// The calls that a session has enqueued on a device.
+pub trait EnqueuedCalls {
+    /// Returns whether a call has finished, successfully or not. Never blocks.
+    fn poll(&mut self, ticket: &Ticket) -> bool;
+
+    /// Waits until a call has finished, at most so long, and returns whether it has.
+    fn wait(&mut self, ticket: &Ticket, at_most: Duration) -> bool;
+
+    /// Has the worker woken ([`Helpers::wake`]) when a call has finished; requested before the worker sleeps, perhaps more than once. The
+    /// worker polls sessions whose [`Session::begin`] returned false.
+    fn wake_worker(&mut self, ticket: &Ticket) {
+        let _ = ticket;
+    }
+
+    /// Ends a call whose outputs are on the device, after [`EnqueuedCalls::poll`] returned true.
+    ///
+    /// # Errors
+    /// If the call failed. [`BackendError::InputLost`] if one did that wrote an input.
+    fn finish(&mut self, ticket: Ticket) -> Result<(), BackendError>;
 }
 
 /// Identifies a submitted batch.

@@ -4,8 +4,8 @@
 //! Stages, edges, pools and counters are the same as with threads; only the caller turns them.
 
 use crate::exec::scheduler::Scheduler;
-use crate::exec::stage::Turn;
-use crate::exec::worker::{Cx, WorkerOutcome};
+use crate::exec::stage::{DeviceWait, Turn};
+use crate::exec::worker::{Cx, DeviceIdler, WorkerOutcome};
 use crate::host::clock::{Clock, Time};
 use crate::host::descriptors::{Kernel, Poller};
 use crate::host::sync::Arc;
@@ -138,6 +138,25 @@ impl Driven {
     /// Gives every node at most one turn, in the order of the graph: a bounded amount of work, at most 64 messages or about
     /// 20 µs of calls for each. Nodes that wait for a descriptor are polled without waiting.
     pub fn turn(&mut self) -> Turned {
+        let turned = self.turn_once();
+        if let Turned::Idle(_) = turned {
+            // The caller may wait for the descriptor.
+            self.await_device(DeviceWait::Ring);
+        }
+        turned
+    }
+
+    /// Waits for a call on a device that a node needs; see `Stage::await_device`.
+    fn await_device(&mut self, wait: DeviceWait) -> Option<bool> {
+        let on_devices = self.workers.iter_mut().filter(|(_, cx)| cx.has_device);
+        let waits = on_devices.filter_map(|(scheduler, _)| scheduler.await_device(wait));
+        match wait {
+            DeviceWait::Block(_) => { waits }.next(),
+            DeviceWait::Ring => waits.reduce(|some, other| some || other),
+        }
+    }
+
+    fn turn_once(&mut self) -> Turned {
         let mut turned = Turned::Idle(Time::ZERO);
         // With the bells still armed from the last turn, the pass below suffices.
         if !self.is_armed {
@@ -194,11 +213,20 @@ impl Driven {
     /// Sleeps until a handle is used on another thread, a node's descriptor is ready, a stop is requested, or `at_most` has passed.
     /// Returns at once if there is work. Meant to be called after [`Turned::Idle`].
     pub fn wait(&mut self, at_most: Duration) -> Turned {
-        let turned = self.turn();
+        let turned = self.turn_once();
         if let Turned::Idle(until) = turned {
             let until = if matches!(self.clock, Clock::Monotonic) { until } else { Time::NEVER };
             let end = Clock::Monotonic.now() + u64::try_from(at_most.as_nanos()).unwrap_or(u64::MAX);
-            self.poller.sleep(until.min(end).0);
+            let wake = until.min(end).0;
+            let mut idler = DeviceIdler::default();
+            while self.bells.iter().all(|bell| bell.is_armed()) && !self.poller.ask(Clock::Monotonic.now().0, 0) {
+                match idler.wait(Clock::Monotonic.now().0, wake, &mut |wait| self.await_device(wait)) {
+                    Some(false) if Clock::Monotonic.now().0 < wake => {}
+                    Some(_) => return turned,
+                    None => break,
+                }
+            }
+            self.poller.sleep(wake);
             // The sleep cleared the wake-up: make the descriptor readable at once for the next wait on it.
             let _ = self.kernel.set_timer(0);
         }

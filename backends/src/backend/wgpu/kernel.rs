@@ -5,8 +5,8 @@ use super::resident::{WgpuApi, shared_device};
 use crate::device::{Api, Calls, SharedDevice, buffer_of};
 use crate::kernel::Interface;
 use limen::backend::{
-    Backend, BackendError, BatchMut, BatchRef, Capabilities, DeviceCall, Helpers, Ops, Prepared, Session,
-    SessionMetadata, Signature, Ticket,
+    Backend, BackendError, BatchMut, BatchRef, Capabilities, DeviceCall, EnqueuedCalls, Helpers, Ops, Prepared,
+    Session, SessionMetadata, Signature, Ticket,
 };
 use limen::message::PortSpec;
 use std::sync::Arc;
@@ -261,16 +261,8 @@ impl Session for KernelSession {
         })
     }
 
-    fn poll(&mut self, ticket: &Ticket) -> bool {
-        self.calls.poll(ticket)
-    }
-
-    fn wait(&mut self, ticket: &Ticket) {
-        self.calls.wait(ticket);
-    }
-
-    fn finish(&mut self, ticket: Ticket) -> Result<(), BackendError> {
-        self.calls.finish(ticket)
+    fn enqueued(&mut self) -> Option<&mut dyn EnqueuedCalls> {
+        Some(&mut self.calls)
     }
 
     fn metadata(&self) -> SessionMetadata {

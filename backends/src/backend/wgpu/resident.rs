@@ -9,8 +9,8 @@ use limen::message::{DType, PortSpec};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
-use wgpu::{Buffer, BufferUsages, CommandBuffer, CommandEncoder, PollType, SubmissionIndex};
+use std::time::{Duration, Instant};
+use wgpu::{Buffer, BufferUsages, CommandBuffer, CommandEncoder, PollError, PollType, SubmissionIndex};
 
 /// A call that takes longer than this is given up, and the device with it.
 pub(super) const LONGEST_CALL: Duration = Duration::from_secs(120);
@@ -73,7 +73,8 @@ impl WgpuApi {
         let cells = std::mem::take(cells);
         match submitted {
             Ok(submission) => {
-                cells.iter().for_each(|cell| _ = cell.submission.set(submission.clone()));
+                let begun = Instant::now();
+                cells.iter().for_each(|cell| _ = cell.submission.set((submission.clone(), begun)));
                 queue.on_submitted_work_done(move || cells.iter().for_each(|cell| cell.end()));
             }
             Err(why) => {
@@ -180,8 +181,8 @@ pub(crate) struct WgpuEvent {
 #[derive(Debug, Default)]
 struct EventCell {
     state: Mutex<Option<EventState>>,
-    /// Set when its work has been submitted.
-    submission: OnceLock<SubmissionIndex>,
+    /// Set when its work has been submitted, with the time.
+    submission: OnceLock<(SubmissionIndex, Instant)>,
     is_done: Mutex<bool>,
     done: Condvar,
 }
@@ -193,9 +194,9 @@ impl EventCell {
     }
 
     /// Waits until the callback of the work has run, on whichever thread polls.
-    fn wait(&self) -> bool {
+    fn wait(&self, at_most: Duration) -> bool {
         let is_done = lock(&self.is_done);
-        let waited = self.done.wait_timeout_while(is_done, LONGEST_CALL, |done| !*done);
+        let waited = self.done.wait_timeout_while(is_done, at_most, |done| !*done);
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
@@ -296,23 +297,32 @@ impl Api for WgpuApi {
         known.insert(fault.map_or(EventState::Done, EventState::Failed)).clone()
     }
 
-    fn wait(&self, event: &WgpuEvent) -> EventState {
+    fn wait(&self, event: &WgpuEvent, at_most: Duration) -> EventState {
         self.submit();
-        if let Some(submission) = event.cell.submission.get() {
-            let wait = PollType::Wait { submission_index: Some(submission.clone()), timeout: Some(LONGEST_CALL) };
-            let ended = match self.device.device.poll(wait) {
-                Ok(_) => event.cell.wait().then_some(()).ok_or("its end was not announced".to_string()),
-                Err(error) => Err(error.to_string()),
+        if let Some((submission, begun)) = event.cell.submission.get() {
+            let wait = PollType::Wait { submission_index: Some(submission.clone()), timeout: Some(at_most) };
+            let has_ended = match self.device.device.poll(wait) {
+                Ok(_) => event.cell.wait(at_most),
+                Err(PollError::Timeout) => false,
+                Err(error) => {
+                    self.device.lose(format!("a call cannot be waited for: {error}"));
+                    false
+                }
             };
-            if let Err(why) = ended {
-                self.device.lose(format!("a call did not end: {why}"));
+            if !has_ended && begun.elapsed() > LONGEST_CALL {
+                self.device.lose(format!("a call did not end in {} s", LONGEST_CALL.as_secs()));
             }
         }
         self.state(event)
     }
 
-    fn notify(&self, event: &WgpuEvent, helpers: &Helpers) -> bool {
-        event.cell.submission.get().is_some_and(|submission| self.waiter.add(submission.clone(), helpers))
+    fn notify(&self, event: &WgpuEvent, helpers: &Helpers) {
+        self.submit();
+        match event.cell.submission.get() {
+            Some((submission, _)) => self.waiter.add(submission.clone(), helpers),
+            // It could not be submitted.
+            None => helpers.wake(),
+        }
     }
 
     fn notifies(&self) -> bool {
@@ -353,19 +363,18 @@ impl Waiter {
         Waiter { device, waits: Mutex::default(), more: Condvar::new() }
     }
 
-    /// Wakes a worker behind a submission. False if there is no thread for that.
-    fn add(self: &Arc<Self>, submission: SubmissionIndex, helpers: &Helpers) -> bool {
+    /// Wakes a worker behind a submission; without a thread for that, the worker looks again soon.
+    fn add(self: &Arc<Self>, submission: SubmissionIndex, helpers: &Helpers) {
         let mut waits = lock(&self.waits);
         if !waits.has_thread {
             let waiter = self.clone();
             if helpers.spawn("wgpu", move || waiter.run()).is_err() {
-                return false;
+                return;
             }
             waits.has_thread = true;
         }
         waits.calls.push_back((submission, helpers.clone()));
         self.more.notify_one();
-        true
     }
 
     fn run(&self) {

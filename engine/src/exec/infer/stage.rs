@@ -10,7 +10,8 @@ use crate::exec::infer::side::BatchBuffer;
 use crate::exec::infer::streams::Streams;
 use crate::exec::infer::{Batch, Make, Residence};
 use crate::exec::stage::{
-    Common, Ended, Life, Peak, Stage, Standing, Trouble, Turn, blocked, filter_burst, guarded, note_skew, refuse,
+    Common, DeviceWait, Ended, Life, Peak, Stage, Standing, Trouble, Turn, blocked, filter_burst, guarded, note_skew,
+    refuse,
 };
 use crate::exec::worker::Cx;
 use crate::host::sync::Arc;
@@ -139,6 +140,7 @@ impl<B: Backend> InferStage<B> {
             None => session.in_flight().max(1),
         };
         let is_async = max_in_flight > 1 || residence.is_some();
+        cx.has_device |= residence.is_some();
         cx.shared.backend(common.node, |status| {
             let SessionMetadata { device, threads, memory, .. } = session.metadata();
             *status =
@@ -515,6 +517,10 @@ impl<B: Backend> Stage for InferStage<B> {
         self.emit.ports.each(&mut |port| pressed |= port.is_pressed());
         let oldest = self.held.front().map(|held| ZipMany::header(&held.set, self.common.lead));
         Standing { ready: true, due: self.common.due_of(oldest, since), pressed }
+    }
+
+    fn await_device(&mut self, wait: DeviceWait) -> Option<bool> {
+        self.await_first(wait)
     }
 
     fn end(mut self: Box<Self>, cx: &mut Cx) -> Ended {

@@ -139,8 +139,13 @@ impl<B: Backend> InferStage<B> {
         let (Some(flight), Some(session)) = (self.flights.front_mut(), &mut self.session) else { return false };
         if flight.finished_at == 0 {
             // A session that panics here panics again when its outputs are collected, where it is caught.
-            let has_finished =
-                flight.trouble.is_some() || guarded("infer", || Ok(session.poll(&flight.ticket))).unwrap_or(true);
+            let is_on_device = self.residence.is_some();
+            let has_finished = flight.trouble.is_some()
+                || guarded("infer", || match is_on_device {
+                    true => Ok(Self::has_finished_on_device(session, flight)),
+                    false => Ok(session.poll(&flight.ticket)),
+                })
+                .unwrap_or(true);
             if !has_finished {
                 return false;
             }

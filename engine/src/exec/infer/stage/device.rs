@@ -3,16 +3,22 @@
 //! Outputs on the device are sent on when a call has been enqueued, before it has ended on the device: the next node's calls follow it
 //! there. The call is counted when it has ended.
 
-use super::{InferStage, session_of};
+use super::{InferStage, SessionOf, session_of};
 use crate::exec::infer::flight::Flight;
 use crate::exec::infer::side::{batches, emit_device_rows};
-use crate::exec::stage::{Trouble, guarded};
+use crate::exec::stage::{DeviceWait, Trouble, guarded};
 use crate::exec::worker::Cx;
 use crate::message::device::DeviceTensor;
-use crate::node::backend::{Backend, BackendError, DeviceCall, Session};
+use crate::node::backend::{Backend, BackendError, DeviceCall, EnqueuedCalls, Session};
 use crate::node::error::NodeError;
 use crate::node::port::PortSet;
 use arrayvec::ArrayVec;
+use std::time::Duration;
+
+fn calls_of<B: Backend>(session: &mut Option<SessionOf<B>>) -> Result<&mut dyn EnqueuedCalls, BackendError> {
+    let calls = session_of::<B>(session)?.enqueued();
+    calls.ok_or_else(|| BackendError::Unsupported("calls with tensors on a device".into()))
+}
 
 impl<B: Backend> InferStage<B> {
     /// Whether the outputs are sent on when a call begins.
@@ -71,13 +77,37 @@ impl<B: Backend> InferStage<B> {
         }
     }
 
+    /// Whether the oldest call has finished on the device.
+    pub(super) fn has_finished_on_device(session: &mut SessionOf<B>, flight: &Flight) -> bool {
+        session.enqueued().is_none_or(|calls| calls.poll(&flight.ticket))
+    }
+
+    /// Waits for the oldest call, if something here can only go on when it has ended.
+    pub(super) fn await_first(&mut self, wait: DeviceWait) -> Option<bool> {
+        let is_full = self.flights.len() == self.max_in_flight && !self.held.is_empty();
+        if self.residence.is_none() || (self.sends_at_once() && !is_full) {
+            return None;
+        }
+        let flight = self.flights.front().filter(|flight| flight.finished_at == 0 && flight.trouble.is_none())?;
+        let calls = self.session.as_mut()?.enqueued()?;
+        // A session that panics here panics again when the call is finished, where it is caught.
+        let awaited = guarded("infer", || match wait {
+            DeviceWait::Block(at_most) => Ok(calls.wait(&flight.ticket, at_most)),
+            DeviceWait::Ring => {
+                calls.wake_worker(&flight.ticket);
+                Ok(false)
+            }
+        });
+        Some(awaited.unwrap_or(true))
+    }
+
     /// Ends the oldest enqueued call, which has finished on the device.
     pub(super) fn finish_first(&mut self, cx: &mut Cx) {
         let Some(flight) = self.flights.pop_front() else { return };
         let InferStage { session, .. } = self;
         let mut is_input_lost = false;
         let outcome = guarded("infer", || {
-            Ok(session_of::<B>(session)?
+            Ok(calls_of::<B>(session)?
                 .finish(flight.ticket)
                 .inspect_err(|error| is_input_lost = *error == BackendError::InputLost)?)
         });
@@ -104,14 +134,12 @@ impl<B: Backend> InferStage<B> {
             let InferStage { session, .. } = self;
             let mut is_input_lost = flight.is_input_lost;
             let outcome = guarded("infer", || {
-                let session = session_of::<B>(session)?;
-                if flight.trouble.is_none() {
-                    session.wait(&flight.ticket);
-                }
+                let calls = calls_of::<B>(session)?;
+                while flight.trouble.is_none() && !calls.wait(&flight.ticket, Duration::from_secs(1)) {}
                 if !sends_at_once {
                     return Err(NodeError::other("its session is gone"));
                 }
-                Ok(session
+                Ok(calls
                     .finish(flight.ticket)
                     .inspect_err(|error| is_input_lost = *error == BackendError::InputLost)?)
             });
