@@ -16,6 +16,7 @@ use crate::run::event::Event;
 use crate::run::events::Events;
 use crate::run::running::{Drain, EdgeStats, IntervalReport, NodeStats, PathStats, Running, Stopper};
 use crate::run::wire::Wired;
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use std::time::Duration;
@@ -58,11 +59,14 @@ pub struct Driven {
     begun: Time,
     /// The last turn found no work, so the bells are armed to wake a waiting caller.
     is_armed: bool,
+    /// Whether the caller waits for the descriptor.
+    has_waiter: Cell<bool>,
     has_ended: bool,
 }
 
 impl AsFd for Driven {
     fn as_fd(&self) -> BorrowedFd<'_> {
+        self.has_waiter.set(true);
         self.kernel.as_fd()
     }
 }
@@ -105,7 +109,18 @@ impl Wired {
         let warmup = u64::try_from(running.plan.warmup.as_nanos()).unwrap_or(u64::MAX);
         workers.iter_mut().for_each(|(_, cx)| cx.warm_up(warmup));
         let begun = clock.now();
-        Ok(Driven { running, workers, bells, poller, kernel, clock, begun, is_armed: false, has_ended: false })
+        Ok(Driven {
+            running,
+            workers,
+            bells,
+            poller,
+            kernel,
+            clock,
+            begun,
+            is_armed: false,
+            has_waiter: Cell::new(false),
+            has_ended: false,
+        })
     }
 
     /// Builds every node on the calling thread; all of them share the poller.
@@ -139,8 +154,7 @@ impl Driven {
     /// 20 µs of calls for each. Nodes that wait for a descriptor are polled without waiting.
     pub fn turn(&mut self) -> Turned {
         let turned = self.turn_once();
-        if let Turned::Idle(_) = turned {
-            // The caller may wait for the descriptor.
+        if let (Turned::Idle(_), true) = (turned, self.has_waiter.get()) {
             self.await_device(DeviceWait::Ring);
         }
         turned
