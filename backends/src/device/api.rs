@@ -70,11 +70,14 @@ pub(crate) trait Api: fmt::Debug + Send + Sync + Sized + 'static {
         to: &mut Self::Staging,
     ) -> Result<(), Fault>;
 
-    /// Gives an event behind the work of a stream. The work is started at once if the host waits for its end, else at the latest when the
-    /// event's state is asked for: work that is started together costs less.
+    /// Gives an event behind the work of a stream. The work is started at once if the host waits for its end, else at the latest by
+    /// [`Api::start`]: work that is started together costs less.
     fn record(&self, stream: &mut Self::Stream, is_awaited: bool) -> Result<Self::Event, Fault>;
 
-    /// Returns how far the work is. Never blocks.
+    /// Starts what was recorded.
+    fn start(&self) {}
+
+    /// Returns how far the work is. Never blocks, and starts nothing.
     fn state(&self, event: &Self::Event) -> EventState;
 
     /// Waits until the work has ended, at most so long; a device whose work does not end is lost.

@@ -205,6 +205,9 @@ impl<A: Api> Calls<A> {
 
 impl<A: Api> EnqueuedCalls for Calls<A> {
     fn poll(&mut self, ticket: &Ticket) -> bool {
+        if let Some((_, api, _)) = &self.stream {
+            api.start();
+        }
         self.call(ticket).is_none_or(|call| call.outcome().is_some())
     }
 

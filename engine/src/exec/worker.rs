@@ -303,18 +303,20 @@ pub(crate) struct Idler {
     device: DeviceIdler,
 }
 
-/// How a worker without other work waits for a call on a device: it blocks on the device for a while, which is shorter than two wake-ups
-/// (of the thread that waits for the device, then its own), then sleeps until its bell rings.
+/// How a worker without other work waits for a call on a device. If calls are short it blocks on the device, which takes less than two
+/// wake-ups, of the thread that waits for the device and its own; then it sleeps until its bell rings.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceIdler {
     /// When it began to wait; 0 while it does not.
     since: u64,
     /// Whether the end of the call will ring.
     is_asked: bool,
+    /// Whether the last call was longer than it would block.
+    was_long: bool,
 }
 
-/// How long a worker blocks on a device before it sleeps, ns: what the two wake-ups cost matters little for longer calls.
-const DEVICE_NS: u64 = 1_000_000;
+/// How long a worker blocks on a device, ns: of longer calls, two wake-ups are a small part.
+const DEVICE_NS: u64 = 500_000;
 /// The longest that it blocks without looking at its bell, ns: about the time that waking a sleeping worker takes.
 const DEVICE_SLICE_NS: u64 = 50_000;
 
@@ -324,13 +326,21 @@ impl DeviceIdler {
         if self.since == 0 {
             self.since = now;
         }
-        if now - self.since < DEVICE_NS {
+        if !self.was_long && now.saturating_sub(self.since) < DEVICE_NS {
             let at_most = DEVICE_SLICE_NS.min(wake.saturating_sub(now));
             return await_device(DeviceWait::Block(Duration::from_nanos(at_most)));
         }
         match std::mem::replace(&mut self.is_asked, true) {
             true => None,
             false => await_device(DeviceWait::Ring),
+        }
+    }
+
+    /// Ends the wait: there is work.
+    pub(crate) fn worked(&mut self, now: impl FnOnce() -> u64) {
+        if self.since != 0 {
+            self.was_long = now().saturating_sub(self.since) >= DEVICE_NS;
+            (self.since, self.is_asked) = (0, false);
         }
     }
 }
@@ -359,7 +369,7 @@ impl Idler {
             if self.armed {
                 self.bell.disarm();
                 self.armed = false;
-                self.device = DeviceIdler::default();
+                self.device.worked(|| cx.watch.now());
             }
             self.patience.worked(|| cx.watch.now());
             self.passes += 1;

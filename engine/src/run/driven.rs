@@ -61,6 +61,7 @@ pub struct Driven {
     is_armed: bool,
     /// Whether the caller waits for the descriptor.
     has_waiter: Cell<bool>,
+    device: DeviceIdler,
     has_ended: bool,
 }
 
@@ -119,6 +120,7 @@ impl Wired {
             begun,
             is_armed: false,
             has_waiter: Cell::new(false),
+            device: DeviceIdler::default(),
             has_ended: false,
         })
     }
@@ -195,7 +197,10 @@ impl Driven {
                 // If the timer cannot be set, the caller has to turn the graph by itself.
                 let _ = self.kernel.set_timer(due.0);
             }
-            Turned::Worked | Turned::Ended => self.bells.iter().for_each(|bell| bell.disarm()),
+            Turned::Worked | Turned::Ended => {
+                self.bells.iter().for_each(|bell| bell.disarm());
+                self.device.worked(|| Clock::Monotonic.now().0);
+            }
         }
         turned
     }
@@ -232,9 +237,11 @@ impl Driven {
             let until = if matches!(self.clock, Clock::Monotonic) { until } else { Time::NEVER };
             let end = Clock::Monotonic.now() + u64::try_from(at_most.as_nanos()).unwrap_or(u64::MAX);
             let wake = until.min(end).0;
-            let mut idler = DeviceIdler::default();
             while self.bells.iter().all(|bell| bell.is_armed()) && !self.poller.ask(Clock::Monotonic.now().0, 0) {
-                match idler.wait(Clock::Monotonic.now().0, wake, &mut |wait| self.await_device(wait)) {
+                let mut idler = std::mem::take(&mut self.device);
+                let waits = idler.wait(Clock::Monotonic.now().0, wake, &mut |wait| self.await_device(wait));
+                self.device = idler;
+                match waits {
                     Some(false) if Clock::Monotonic.now().0 < wake => {}
                     Some(_) => return turned,
                     None => break,

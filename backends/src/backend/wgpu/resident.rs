@@ -276,16 +276,20 @@ impl Api for WgpuApi {
         Ok(event)
     }
 
+    fn start(&self) {
+        self.submit();
+    }
+
     fn state(&self, event: &WgpuEvent) -> EventState {
-        if event.cell.submission.get().is_none() {
-            self.submit();
-        }
         let mut known = lock(&event.cell.state);
         if let Some(state) = &*known {
             return state.clone();
         }
         if let Some(fault) = self.lost() {
             return known.insert(EventState::Failed(fault)).clone();
+        }
+        if event.cell.submission.get().is_none() {
+            return EventState::Pending;
         }
         if !*lock(&event.cell.is_done) {
             let _ = self.device.device.poll(PollType::Poll);
