@@ -18,7 +18,7 @@ mod shared;
 #[cfg(feature = "wgpu")]
 pub(crate) use api::{Api, EventState, Fault};
 #[cfg(feature = "wgpu")]
-pub(crate) use call::Calls;
+pub(crate) use call::{Calls, Enqueue};
 pub use copy::{CopyDevice, Devices};
 #[cfg(feature = "wgpu")]
 pub(crate) use memory::buffer_of;

@@ -6,6 +6,8 @@ mod infer;
 mod kernel;
 mod layer;
 mod layers;
+#[cfg(feature = "wgpu")]
+mod stock;
 
 pub use copy::{CopyConfig, ToDeviceKind, ToHostKind};
 pub use infer::InferKind;
@@ -13,3 +15,5 @@ pub use infer::InferKind;
 pub use kernel::KernelKind;
 pub use layer::{Activation, LayerConfig};
 pub use layers::{LayersNode, MlpConfig, PlannedLayers};
+#[cfg(feature = "wgpu")]
+pub(crate) use stock::register as register_on_device;

@@ -79,7 +79,7 @@ pub use weights::{Encoding, Quantize, Quantized, Slice, WeightConfig, WeightTran
 /// Adds the kinds that run models: `Registry::new().with(limen_backends::register)`.
 pub fn register(registry: limen::Registry) -> limen::Registry {
     #[cfg(feature = "wgpu")]
-    let registry = registry.infer::<KernelKind>("kernel");
+    let registry = kind::register_on_device(registry.infer::<KernelKind>("kernel"));
     registry
         .infer::<InferKind>("infer")
         .infer::<ToDeviceKind>("to_device")

@@ -12,6 +12,7 @@ mod places;
 mod program;
 mod recurrent;
 mod scan;
+mod stock;
 #[cfg(test)]
 pub(crate) mod test_cases;
 #[cfg(test)]
@@ -23,3 +24,5 @@ pub(crate) use interpret::interpret;
 pub(crate) use kernel::{Axis, Binary, Expr, Fold, How, Kernel, Number, Read, Scalar, Unary};
 pub(crate) use model::lower;
 pub(crate) use program::{Program, Source};
+pub(crate) use stock::{Steps, Taps};
+pub(crate) use value::Value;

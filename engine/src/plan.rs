@@ -15,7 +15,7 @@ mod sizing;
 mod transfer;
 
 pub use place::{Placement, WorkerPlan};
-pub use registry::{Kind, Role};
+pub use registry::{DevicePorts, Kind, OnDevice, Role};
 
 use crate::node::PortType;
 use crate::node::planning::PlannedPorts;
@@ -301,7 +301,7 @@ impl Plan {
             return Err(Spec::settle(problems));
         }
         for node in &spec.nodes {
-            match registry.find(&node.kind.value, !node.inputs.is_empty()) {
+            match registry.find(node) {
                 Some(kind) => kind.check(&node.config, &mut problems),
                 None => problems.push(registry.unknown(&node.kind.value, &node.kind.place)),
             }

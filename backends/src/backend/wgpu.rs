@@ -7,6 +7,7 @@ mod adapter;
 mod device;
 mod kernel;
 mod loaded;
+mod program;
 mod resident;
 mod shader;
 mod wgsl;
@@ -14,12 +15,14 @@ mod wgsl;
 pub use self::adapter::{GpuAdapter, gpu_adapters};
 use self::device::Device;
 pub(crate) use self::kernel::{KernelModel, PreparedKernel, WgpuKernel};
-use self::loaded::{Loaded, Rebound};
+use self::loaded::Loaded;
+use self::program::BoundProgram;
+pub(crate) use self::program::{PreparedProgram, WgpuProgram};
 pub(crate) use self::resident::{WgpuApi, shared_device};
 use super::tract::{Given, TractRuntime};
 use crate::base::{BackendOptions, elements};
-use crate::device::{Calls, SharedDevice, buffer_of};
-use crate::lowering::{Program, Scalar, lower};
+use crate::device::{Calls, SharedDevice};
+use crate::lowering::{Scalar, lower};
 use crate::onnx::{Artifact, Call, Deviation, DeviceCalls, Elem, Onnx, Runner, Runtime, Take};
 use limen::backend::{
     BackendError, BatchRef, Capabilities, DeviceCall, EnqueuedCalls, Helpers, SessionMetadata, Ticket,
@@ -128,12 +131,9 @@ impl Runtime for WgpuRuntime {
 struct Prepared {
     /// The shapes of its inputs.
     shapes: Vec<Vec<usize>>,
-    program: Program,
+    bound: BoundProgram,
     /// The types of the model's outputs.
     outputs: Vec<DatumType>,
-    loaded: Loaded,
-    /// The bindings of calls with tensors on the device, by their buffers: inputs, then outputs.
-    rebound: Vec<(Vec<Option<Arc<wgpu::Buffer>>>, Rebound)>,
 }
 
 /// A model on one thread, with programs for some shapes.
@@ -183,15 +183,11 @@ impl WgpuRunner {
         let outputs = outlets.map(|outlet| Ok(model.outlet_fact(*outlet).map_err(BackendError::call)?.datum_type));
         let outputs = outputs.collect::<Result<_, BackendError>>()?;
         let (_, device) = self.device.as_ref().ok_or_else(|| BackendError::Call("no device is open".into()))?;
-        let loaded = Loaded::new(device, &program, device.width)?;
-        let zeros: Vec<Vec<u8>> =
-            program.inputs.iter().map(|array| vec![0; program.arrays[*array].words() * 4]).collect();
-        let zeros: Vec<&[u8]> = zeros.iter().map(Vec::as_slice).collect();
-        loaded.warm_up(&zeros)?;
+        let bound = BoundProgram::new(device, program)?;
         while self.plans.len() >= self.kept {
             self.plans.remove(0);
         }
-        self.plans.push(Prepared { shapes, program, outputs, loaded, rebound: Vec::new() });
+        self.plans.push(Prepared { shapes, bound, outputs });
         Ok(())
     }
 
@@ -223,7 +219,7 @@ impl Runner for WgpuRunner {
         }
         let at = self.plan(inputs)?;
         let WgpuRunner { plans, elems, wide, narrow, .. } = self;
-        let Prepared { program, outputs, loaded, .. } = &plans[at];
+        let Prepared { bound: BoundProgram { program, loaded, .. }, outputs, .. } = &plans[at];
         for ((input, elem), wide) in std::iter::zip(inputs, elems.iter()).zip(wide.iter_mut()) {
             widen(input, *elem, wide)?;
         }
@@ -249,7 +245,7 @@ impl Runner for WgpuRunner {
     }
 
     fn metadata(&self) -> SessionMetadata {
-        let sum = |of: fn(&Loaded) -> u64| self.plans.iter().map(|plan| of(&plan.loaded)).sum();
+        let sum = |of: fn(&Loaded) -> u64| self.plans.iter().map(|plan| of(&plan.bound.loaded)).sum();
         SessionMetadata {
             device: self.device.as_ref().map(|(_, device)| device.info.name.clone()).unwrap_or_default(),
             threads: 1,
@@ -258,9 +254,6 @@ impl Runner for WgpuRunner {
         }
     }
 }
-
-/// As many sets of bindings of calls on the device are kept: one for each pair of slots that its pools have.
-const MAX_REBOUND: usize = 1024;
 
 impl WgpuRunner {
     /// Returns the shapes of a call with one item.
@@ -286,27 +279,12 @@ impl DeviceCalls for WgpuRunner {
     }
 
     fn enqueue(&mut self, call: &DeviceCall<'_>) -> Result<Ticket, BackendError> {
-        let mut buffers = Vec::with_capacity(call.inputs.len() + call.outputs.len());
         // Apart while the rest is borrowed.
         let none = Calls::new(self.model.device.clone());
         let mut calls = std::mem::replace(&mut self.calls, none);
         let enqueued = calls.enqueue(call.inputs, call.outputs, false, |on| {
             let at = self.item_plan(on.generation, &on.api.device)?;
-            let plan = &mut self.plans[at];
-            for input in call.inputs {
-                let tensor = input.on_device().ok_or(BackendError::InputLost)?;
-                buffers.push(Some(buffer_of::<WgpuApi>(&tensor)?.0));
-            }
-            for output in call.outputs {
-                let buffer = output.as_ref().map(|tensor| buffer_of::<WgpuApi>(tensor)).transpose()?;
-                buffers.push(buffer.map(|(buffer, _)| buffer));
-            }
-            let rebound = plan.rebound(&buffers);
-            plan.loaded.encode(on.stream.encoder(&on.api.device), &plan.rebound[rebound].1);
-            if let Some((buffer, names)) = plan.loaded.faults() {
-                on.stream.report(&on.api.device, buffer, names);
-            }
-            Ok(())
+            self.plans[at].bound.encode(on, call)
         });
         self.calls = calls;
         enqueued
@@ -314,31 +292,6 @@ impl DeviceCalls for WgpuRunner {
 
     fn enqueued(&mut self) -> &mut dyn EnqueuedCalls {
         &mut self.calls
-    }
-}
-
-impl Prepared {
-    /// Returns the place of the bindings of a call with these buffers, inputs first.
-    fn rebound(&mut self, buffers: &[Option<Arc<wgpu::Buffer>>]) -> usize {
-        let same = |known: &[Option<Arc<wgpu::Buffer>>]| {
-            std::iter::zip(known, buffers).all(|(known, buffer)| match (known, buffer) {
-                (Some(known), Some(buffer)) => Arc::ptr_eq(known, buffer),
-                (known, buffer) => known.is_none() && buffer.is_none(),
-            })
-        };
-        self.rebound.iter().position(|(known, _)| same(known)).unwrap_or_else(|| {
-            let arrays = self.program.inputs.iter().copied();
-            let arrays = arrays.chain(self.program.outputs.iter().map(|(array, _)| *array));
-            let replaced: Vec<(usize, &wgpu::Buffer)> = std::iter::zip(arrays, buffers)
-                .filter_map(|(array, buffer)| Some((array, &**buffer.as_ref()?)))
-                .collect();
-            let made = self.loaded.rebind(&replaced);
-            if self.rebound.len() >= MAX_REBOUND {
-                self.rebound.swap_remove(0);
-            }
-            self.rebound.push((buffers.to_vec(), made));
-            self.rebound.len() - 1
-        })
     }
 }
 

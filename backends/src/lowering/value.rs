@@ -4,10 +4,10 @@ use super::kernel::{Axis, Number, Read, Scalar};
 
 /// A tensor whose elements lie in an array at regular distances. Slices, transposed tensors and broadcasts are views too.
 #[derive(Clone, Debug)]
-pub(super) struct Value {
+pub(crate) struct Value {
     pub(super) array: usize,
     pub(super) scalar: Scalar,
-    pub(super) shape: Vec<usize>,
+    pub(crate) shape: Vec<usize>,
     pub(super) offset: i64,
     pub(super) strides: Vec<i64>,
 }

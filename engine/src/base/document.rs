@@ -304,6 +304,15 @@ impl Tree {
         }
     }
 
+    /// Returns the map without a key.
+    pub(crate) fn without(&self, key: &str) -> Tree {
+        let mut tree = self.clone();
+        if let Value::Map(entries) = &mut tree.value {
+            entries.retain(|(k, _)| k.name != key);
+        }
+        tree
+    }
+
     /// Returns the place of the value at a path such as `batch.max` or `range[1]`, or of its nearest existing ancestor.
     pub(crate) fn locate(&self, path: &str) -> Place {
         let mut here = self;

@@ -192,6 +192,16 @@ impl InferPlan {
         self
     }
 
+    /// Gives its outputs the layout and the content of others with their names.
+    #[must_use]
+    pub(crate) fn with_content(mut self, outputs: &[(String, PortSpec)]) -> Self {
+        for own in &mut self.ports.outputs {
+            let Some((_, of)) = outputs.iter().find(|(name, _)| *name == own.name) else { continue };
+            own.spec.iter_mut().for_each(|spec| (spec.layout, spec.content) = (of.layout, of.content));
+        }
+        self
+    }
+
     /// Has its session make a call of its own after so long without one ([`Session::keep_warm`](crate::node::backend::Session::keep_warm)).
     #[must_use]
     pub fn keep_warm(mut self, after: Span) -> Self {

@@ -451,10 +451,14 @@ impl Planner<'_> {
     /// Reads a node's config and asks its kind for the ports. `unknown` says of which inputs nothing is known because of a problem that
     /// is reported.
     fn node(&mut self, node: &NodeSpec, given: &Connected, unknown: &[bool]) -> Option<Box<dyn PlannedNode>> {
-        let Some(kind) = self.registry.find(&node.kind.value, !node.inputs.is_empty()) else {
+        let Some(kind) = self.registry.find(node) else {
             self.problems.push(self.registry.unknown(&node.kind.value, &node.kind.place));
             return None;
         };
+        if let Some((place, message, help)) = self.registry.other_device(node) {
+            self.problem("E0130", &place, message, help);
+            return None;
+        }
         let with_constants;
         let node = match &node.constants[..] {
             [] => node,

@@ -3,15 +3,15 @@
 
 use crate::base::document::Tree;
 use crate::base::error::{Place, PlanErrors, Problem, Problems, nearest, suggest};
-use crate::exec::infer::{Batch, DeviceUse, Infer, InferPlan};
+use crate::exec::infer::{Batch, DeviceSide, DeviceUse, Infer, InferPlan};
 use crate::exec::planned::{PlannedNode, StageParts};
 use crate::exec::stage::{SinkStage, SourceStage, Stage, TransformStage, Trouble, build_node, guarded};
 use crate::exec::worker::Cx;
-use crate::file::spec::Spec;
+use crate::file::spec::{NodeSpec, Spec};
 use crate::handle::{InletConfig, InletPlan, OutletConfig, OutletPlan};
 use crate::host::panic::catch_panic;
 use crate::message::payload::Payload;
-use crate::message::tensor::Tensor;
+use crate::message::tensor::{PortSpec, Tensor};
 use crate::node::emit::Emit;
 use crate::node::error::NodeError;
 use crate::node::extensions::Extensions;
@@ -68,6 +68,57 @@ pub struct Kind {
 impl std::fmt::Debug for Kind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({})", self.name, self.role.name())
+    }
+}
+
+/// The field of a config that says on which device a node runs.
+const DEVICE: &str = "device";
+
+/// How the nodes of a kind run on a device.
+///
+/// The config and the ports are those of the kind: its [`Node::ports`] reports what is wrong with them.
+pub trait OnDevice: 'static {
+    /// The kind.
+    type Node: Node;
+    /// The name of the device.
+    const DEVICE: &'static str;
+
+    /// Plans a node whose messages are in the memory of the device ([`InferPlan::on_device`]).
+    ///
+    /// # Errors
+    /// What of the config or the messages the device cannot do.
+    fn plan(
+        config: <Self::Node as Node>::Config,
+        ports: &DevicePorts,
+        cx: &mut Planning<'_>,
+    ) -> Result<InferPlan, PlanErrors>;
+}
+
+/// The ports of a node on a device: their names and messages, of fixed shapes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DevicePorts {
+    /// What is connected to its inputs.
+    pub inputs: Vec<(String, PortSpec)>,
+    /// What the kind says of its outputs.
+    pub outputs: Vec<(String, PortSpec)>,
+}
+
+impl DevicePorts {
+    fn of(ports: &Ports, given: &Connected) -> Result<DevicePorts, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        let mut inputs = Vec::new();
+        for port in &ports.inputs {
+            let only = given.single().filter(|_| ports.inputs.len() == 1);
+            // What is not known is reported elsewhere.
+            let Some(spec) = given.input(&port.name).or(only) else { return Err(errors) };
+            if spec.fixed_shape().is_none() {
+                let message = format!("{spec} has no fixed shape, which messages on a device have");
+                errors.input(&port.name, message).help("leave `device` out, or put `resize` or `pad` before");
+            }
+            inputs.push((port.name.clone(), spec.clone()));
+        }
+        let outputs = ports.outputs.iter().filter_map(|port| Some((port.name.clone(), port.spec.clone()?))).collect();
+        errors.into_result(DevicePorts { inputs, outputs })
     }
 }
 
@@ -139,6 +190,8 @@ fn quietly<R>(name: &'static str, call: impl FnOnce() -> Result<R, NodeError>) -
 #[derive(Debug, Default)]
 pub struct Registry {
     kinds: BTreeMap<String, Vec<Kind>>,
+    /// By kind: how its nodes run on a device, for each.
+    on_devices: BTreeMap<String, Vec<(&'static str, Kind)>>,
     extensions: Extensions,
 }
 
@@ -278,15 +331,67 @@ impl Registry {
         })
     }
 
+    /// Lets the nodes of a kind run on a device, where their config says `device:`.
+    #[must_use]
+    pub fn on_device<D: OnDevice>(mut self, name: &str) -> Self {
+        let variant = Kind {
+            name: name.into(),
+            role: Role::Infer,
+            schema: schema_of::<<D::Node as Node>::Config>,
+            read: |config, problems| read::<<D::Node as Node>::Config>(&config.without(DEVICE), problems),
+            plan: |config, given, cx, problems| {
+                let config = config.without(DEVICE).read_config::<<D::Node as Node>::Config>(problems)?;
+                let ports = match D::Node::ports(&config, &given.in_host_memory(), cx) {
+                    Ok(ports) => ports,
+                    Err(errors) => return Some(Err(errors)),
+                };
+                let planned = DevicePorts::of(&ports, given).and_then(|ports| {
+                    let plan = D::plan(config, &ports, cx)?;
+                    Ok(plan.with_content(&ports.outputs))
+                });
+                Some(planned.map(|plan| Box::new(plan) as Box<dyn PlannedNode>))
+            },
+            device: |_| Some(DeviceUse { device: D::DEVICE.into(), side: DeviceSide::Both, is_optional: false }),
+        };
+        let of = self.on_devices.entry(name.into()).or_default();
+        of.retain(|(device, _)| *device != D::DEVICE);
+        of.push((D::DEVICE, variant));
+        self
+    }
+
+    /// Returns the devices on which the nodes of a kind can run.
+    pub fn devices_of(&self, kind: &str) -> impl Iterator<Item = &'static str> {
+        self.on_devices.get(kind).into_iter().flatten().map(|(device, _)| *device)
+    }
+
     /// Returns every kind, sorted by name.
     pub fn kinds(&self) -> impl Iterator<Item = &Kind> {
         self.kinds.values().flatten()
     }
 
-    /// Returns the kind of a name that fits a node with or without inputs.
-    pub(crate) fn find(&self, name: &str, has_inputs: bool) -> Option<&Kind> {
+    /// Returns the kind that fits a node: its name, whether it has inputs, and the device in its config.
+    pub(crate) fn find(&self, node: &NodeSpec) -> Option<&Kind> {
+        let (name, has_inputs) = (&*node.kind.value, !node.inputs.is_empty());
+        let device = self.on_devices.get(name).zip(node.config.get(DEVICE).and_then(Tree::as_text));
+        if let Some((devices, written)) = device
+            && let Some((_, kind)) = devices.iter().find(|(device, _)| *device == written)
+        {
+            return Some(kind);
+        }
         let kinds = self.kinds.get(name)?;
         kinds.iter().find(|k| (k.role != Role::Source) == has_inputs).or_else(|| kinds.first())
+    }
+
+    /// Describes a device in a config on which nodes of the kind do not run: its place, the problem and a way out.
+    pub(crate) fn other_device(&self, node: &NodeSpec) -> Option<(Place, String, String)> {
+        let devices: Vec<_> = self.devices_of(&node.kind.value).map(|device| format!("`{device}`")).collect();
+        let written = node.config.get(DEVICE).filter(|_| !devices.is_empty())?;
+        let known =
+            written.as_text().is_some_and(|text| self.devices_of(&node.kind.value).any(|device| device == text));
+        let (what, kind) = (written.value.describe(), &node.kind.value);
+        let message = format!("`{kind}` runs on the CPU or on {}; this is {what}", devices.join(", "));
+        let help = format!("write {}, or leave `device` out for the CPU", devices.join(" or "));
+        (!known).then(|| (written.place.clone(), message, help))
     }
 
     /// Reads the config of every node whose kind is known, so that each value substituted from outside the file (variables, settings) is
@@ -294,7 +399,7 @@ impl Registry {
     /// them.
     pub fn read_configs(&self, spec: &Spec) {
         for node in &spec.nodes {
-            if let Some(kind) = self.find(&node.kind.value, !node.inputs.is_empty()) {
+            if let Some(kind) = self.find(node) {
                 kind.check(&node.config, &mut Problems::default());
             }
         }

@@ -118,7 +118,7 @@ impl Transfers {
 fn residents(spec: &Spec, registry: &Registry) -> BTreeMap<String, DeviceUse> {
     let mut asked: BTreeMap<&str, DeviceUse> = BTreeMap::new();
     for node in &spec.nodes {
-        let kind = registry.find(&node.kind.value, !node.inputs.is_empty());
+        let kind = registry.find(node);
         let with_constants = (!node.constants.is_empty()).then(|| node.with_constants().config);
         let config = with_constants.as_ref().unwrap_or(&node.config);
         if let Some(there) = kind.and_then(|kind| kind.device(config)) {

@@ -116,6 +116,18 @@ impl Place {
     }
 }
 
+impl Config {
+    /// Returns where an image of a height and a width lies in the frame: its scaled height and width, its first row and column, and the
+    /// numbers of its placement. `None` if it is filled before it is scaled.
+    pub fn place(&self, image: [usize; 2]) -> Option<([usize; 2], [usize; 2], [f32; 6])> {
+        if self.order == Order::FillFirst || image.contains(&0) {
+            return None;
+        }
+        let place = Place::new(image, [self.height, self.width], self.at);
+        Some((place.size, place.first, place.placement(image).numbers()))
+    }
+}
+
 /// Returns [`Place::filled`], if an image of that size is possible.
 fn filled(image: [usize; 2], frame: [usize; 2], at: At) -> Result<Place, String> {
     let place = Place::filled(image, frame, at);

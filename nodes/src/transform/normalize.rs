@@ -27,6 +27,14 @@ pub struct Normalize {
     layout: Layout,
 }
 
+impl Config {
+    /// Returns the mean and the inverse standard deviation of each channel; a single pair is for all of them.
+    pub fn channels(&self) -> Vec<(f32, f32)> {
+        let count = self.mean.len().max(self.std.len());
+        (0..count).map(|i| (of_channel(&self.mean, i), 1.0 / of_channel(&self.std, i))).collect()
+    }
+}
+
 /// Returns `values[i]`, or the only value.
 fn of_channel(values: &[f32], i: usize) -> f32 {
     if values.len() == 1 { values[0] } else { values[i] }
@@ -109,11 +117,9 @@ impl Node for Normalize {
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        let count = config.mean.len().max(config.std.len());
-        let channel = |i| (of_channel(&config.mean, i), 1.0 / of_channel(&config.std, i));
         let planned = cx.inputs().first().and_then(|(_, spec)| spec.as_ref()?.layout);
         let layout = planned.or(config.layout).unwrap_or(Layout::Chw);
-        Ok(Normalize { channels: (0..count).map(channel).collect(), layout })
+        Ok(Normalize { channels: config.channels(), layout })
     }
 }
 

@@ -53,6 +53,13 @@ pub enum Order {
     Nhwc,
 }
 
+impl Config {
+    /// Returns the number of every pixel level.
+    pub fn numbers(&self) -> [f32; 256] {
+        levels(self.range).map(|level| level as f32)
+    }
+}
+
 impl Order {
     fn layout(self) -> Layout {
         match self {

@@ -1,0 +1,188 @@
+//! Stock kinds whose nodes can run on wgpu: `device: wgpu`.
+
+use super::copy::WGPU;
+use crate::backend::{PreparedProgram, WgpuApi, WgpuProgram, shared_device};
+use crate::base::BackendOptions;
+use crate::device::Api;
+use crate::lowering::{Program, Steps, Taps, Value};
+use limen::backend::{Backend, Signature, TensorSpec};
+use limen::infer::{Batch, DeviceSide, InferPlan};
+use limen::message::{Layout, PortSpec};
+use limen::node::{Cost, Node, PlanErrors, Planning};
+use limen::plan::{DevicePorts, OnDevice};
+use limen_nodes::tensor::Filter;
+use limen_nodes::transform::{argmax, crop, letterbox, normalize, resize, threshold, to_tensor};
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// Adds the device to the kinds that can run on it.
+pub(crate) fn register(registry: limen::Registry) -> limen::Registry {
+    registry
+        .on_device::<OnWgpu<to_tensor::ToTensor>>("to_tensor")
+        .on_device::<OnWgpu<normalize::Normalize>>("normalize")
+        .on_device::<OnWgpu<resize::Resize>>("resize")
+        .on_device::<OnWgpu<crop::Crop>>("crop")
+        .on_device::<OnWgpu<letterbox::Letterbox>>("letterbox")
+        .on_device::<OnWgpu<threshold::Threshold>>("threshold")
+        .on_device::<OnWgpu<argmax::Argmax>>("argmax")
+}
+
+/// A kind on wgpu.
+struct OnWgpu<N>(PhantomData<fn() -> N>);
+
+/// What a kind computes.
+trait Lowered: Node {
+    /// Returns its program for messages of a shape.
+    ///
+    /// # Errors
+    /// What of the config has no program.
+    fn program(config: &Self::Config, shape: &[usize], ports: &DevicePorts) -> Result<Program, PlanErrors>;
+}
+
+impl<N: Lowered> OnDevice for OnWgpu<N> {
+    type Node = N;
+    const DEVICE: &'static str = WGPU;
+
+    fn plan(config: N::Config, ports: &DevicePorts, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        let shape = ports.inputs.first().and_then(|(_, spec)| spec.fixed_shape()).unwrap_or_default();
+        let program = N::program(&config, &shape, ports)?;
+        let side = |(name, spec): &(String, PortSpec)| TensorSpec {
+            name: name.clone(),
+            dtype: spec.dtype,
+            shape: spec.shape.clone(),
+        };
+        let (inputs, outputs) = (ports.inputs.iter().map(side).collect(), ports.outputs.iter().map(side).collect());
+        let signature = Signature { inputs, outputs, max_batch: Some(1) };
+        let device = shared_device(BackendOptions::of(cx).allow_software);
+        let prepared = WgpuProgram::prepare(PreparedProgram { program, device: device.clone(), signature });
+        match prepared {
+            Ok(prepared) => {
+                let plan = InferPlan::new::<WgpuProgram>(Arc::new(prepared), Batch::default()).cost(Cost::Light);
+                Ok(plan.on_device(device, DeviceSide::Both, WgpuApi::CALLS))
+            }
+            Err(error) => {
+                errors.at("device", error.to_string()).help("leave `device` out for the CPU");
+                Err(errors)
+            }
+        }
+    }
+}
+
+/// An error of one field.
+fn refused<T>(field: &str, message: &str, help: &str) -> Result<T, PlanErrors> {
+    let mut errors = PlanErrors::default();
+    errors.at(field, message).help(help);
+    Err(errors)
+}
+
+impl Lowered for to_tensor::ToTensor {
+    fn program(config: &to_tensor::Config, shape: &[usize], ports: &DevicePorts) -> Result<Program, PlanErrors> {
+        if config.dtype != to_tensor::Float::F32 {
+            return refused("dtype", "messages on `wgpu` are f32, i32 or u8", "write `f32`");
+        }
+        let (mut steps, pixels) = Steps::new(shape, true);
+        let is_chw = ports.outputs.first().is_some_and(|(_, spec)| spec.layout == Some(Layout::Chw));
+        let ordered = if is_chw { Steps::ordered(&pixels, &[2, 0, 1]) } else { pixels };
+        let numbers = steps.look_up("to_tensor", &ordered, &config.numbers());
+        steps.output(&numbers);
+        Ok(steps.program())
+    }
+}
+
+impl Lowered for normalize::Normalize {
+    fn program(config: &normalize::Config, shape: &[usize], ports: &DevicePorts) -> Result<Program, PlanErrors> {
+        let (mut steps, values) = Steps::new(shape, false);
+        let is_hwc = ports.outputs.first().is_some_and(|(_, spec)| spec.layout == Some(Layout::Hwc));
+        let numbers = config.channels();
+        let normal = steps.normalize("normalize", &values, &numbers, if is_hwc { 2 } else { 0 });
+        steps.output(&normal);
+        Ok(steps.program())
+    }
+}
+
+/// Returns how a filter scales along an axis.
+fn taps(filter: Filter, channels: usize, from: usize, to: usize) -> Result<Taps, PlanErrors> {
+    match filter {
+        Filter::Nearest => Ok(Taps::nearest(from, to)),
+        Filter::Linear => Ok(Taps::linear(from, to)),
+        Filter::Bilinear if channels.is_multiple_of(2) => refused(
+            "filter",
+            "`bilinear` weights colours by their opacity, which `wgpu` does not",
+            "write `linear`, or leave `device` out",
+        ),
+        Filter::Bilinear => Ok(Taps::triangle(from, to)),
+        Filter::Area | Filter::Lanczos3 => refused(
+            "filter",
+            "on `wgpu` there are `nearest`, `linear` and `bilinear`",
+            "write one of them, or leave `device` out",
+        ),
+    }
+}
+
+/// Scales an image to a height and a width.
+fn scaled(steps: &mut Steps, image: &Value, [h, w]: [usize; 2], filter: Filter) -> Result<Value, PlanErrors> {
+    let channels = image.shape[2];
+    let rows = taps(filter, channels, image.shape[0], h)?;
+    let columns = taps(filter, channels, image.shape[1], w)?;
+    let narrow = steps.scale("resize", image, 1, &columns);
+    let whole = steps.scale("resize", &narrow, 0, &rows);
+    Ok(steps.levels("resize", &whole))
+}
+
+impl Lowered for resize::Resize {
+    fn program(config: &resize::Config, shape: &[usize], _: &DevicePorts) -> Result<Program, PlanErrors> {
+        let (mut steps, image) = Steps::new(shape, true);
+        let levels = scaled(&mut steps, &image, [config.height, config.width], config.filter)?;
+        steps.output_bytes(&levels);
+        Ok(steps.program())
+    }
+}
+
+impl Lowered for crop::Crop {
+    fn program(config: &crop::Config, shape: &[usize], _: &DevicePorts) -> Result<Program, PlanErrors> {
+        let (mut steps, image) = Steps::new(shape, true);
+        let part = Steps::part(&image, &[config.y, config.x, 0], &[config.height, config.width, shape[2]]);
+        steps.output_bytes(&part);
+        Ok(steps.program())
+    }
+}
+
+impl Lowered for letterbox::Letterbox {
+    fn program(config: &letterbox::Config, shape: &[usize], _: &DevicePorts) -> Result<Program, PlanErrors> {
+        let Some((size, first, placement)) = config.place([shape[0], shape[1]]) else {
+            return refused("order", "on `wgpu` there is only `scale_first`", "write it, or leave `device` out");
+        };
+        let (mut steps, image) = Steps::new(shape, true);
+        let levels = scaled(&mut steps, &image, size, config.filter)?;
+        let frame = steps.put("letterbox", &levels, [config.height, config.width], first, config.fill);
+        steps.output_bytes(&frame);
+        let numbers = steps.numbers("letterbox", &placement);
+        steps.output(&numbers);
+        Ok(steps.program())
+    }
+}
+
+impl Lowered for threshold::Threshold {
+    fn program(config: &threshold::Config, shape: &[usize], _: &DevicePorts) -> Result<Program, PlanErrors> {
+        if config.release.is_some_and(|release| release != config.at) {
+            let message = "keeps elements of earlier messages, which a call on `wgpu` does not";
+            return refused("release", message, "leave it out, or leave `device` out");
+        }
+        let (mut steps, values) = Steps::new(shape, false);
+        let on = steps.at_least("threshold", &values, config.at);
+        steps.output_bytes(&on);
+        Ok(steps.program())
+    }
+}
+
+impl Lowered for argmax::Argmax {
+    fn program(_: &argmax::Config, shape: &[usize], _: &DevicePorts) -> Result<Program, PlanErrors> {
+        let (mut steps, values) = Steps::new(shape, false);
+        steps.greatest("argmax", &values).iter().for_each(|value| steps.output(value));
+        Ok(steps.program())
+    }
+}
+
+#[cfg(test)]
+mod tests;

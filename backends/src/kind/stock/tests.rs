@@ -1,0 +1,209 @@
+//! Stock kinds beside themselves on the device, on the adapter of this machine, which may compute on the CPU; without one they are skipped.
+
+use crate::backend::gpu_adapters;
+use crate::base::BackendOptions;
+use limen::message::{DType, Header};
+use limen::{Folders, Plan, Problems, Registry, Spec, Tensor, Time};
+use std::time::Duration;
+
+fn has_adapter() -> bool {
+    let found = !gpu_adapters().is_empty();
+    if !found {
+        println!("skipped: there is no adapter");
+    }
+    found
+}
+
+fn plan(text: &str) -> Result<Plan, Problems> {
+    let options = BackendOptions { allow_software: true, ..BackendOptions::default() };
+    let registry = Registry::new().with(limen_nodes::register).with(crate::register_with(options));
+    let mut spec = Spec::from_text(text, "stock.yaml").unwrap();
+    spec.folders = Folders::default();
+    Plan::new(spec, &registry)
+}
+
+/// A kind on the host, and on the device.
+fn graph(spec: &str, kind: &str, config: &str, outputs: &[&str]) -> String {
+    let comma = if config.is_empty() { "" } else { ", " };
+    let mut text = format!(
+        "version: 1\nnodes:\n  a: {{ kind: inlet, config: {{ spec: '{spec}', capacity: 4 }} }}\n  \
+         host: {{ kind: {kind}, config: {{ {config} }}, from: a }}\n  \
+         gpu: {{ kind: {kind}, config: {{ {config}{comma}device: wgpu }}, from: a }}\n"
+    );
+    for (at, output) in outputs.iter().enumerate() {
+        for side in ["host", "gpu"] {
+            let port = if output.is_empty() { String::new() } else { format!("/{output}") };
+            text += &format!("  {side}{at}: {{ kind: outlet, config: {{ hold: 2 }}, from: {side}{port} }}\n");
+        }
+    }
+    text
+}
+
+/// The numbers of a tensor.
+fn numbers(tensor: &Tensor) -> Vec<f64> {
+    match tensor.dtype() {
+        DType::U8 => tensor.as_slice::<u8>().unwrap().iter().map(|level| f64::from(*level)).collect(),
+        DType::I32 => tensor.as_slice::<i32>().unwrap().iter().map(|number| f64::from(*number)).collect(),
+        _ => tensor.as_slice::<f32>().unwrap().iter().map(|number| f64::from(*number)).collect(),
+    }
+}
+
+/// Fills a message with numbers that look random.
+fn fill(tensor: &mut limen::TensorMut, seed: u64) {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state >> 33
+    };
+    match tensor.dtype() {
+        DType::U8 => tensor.as_mut_slice::<u8>().unwrap().iter_mut().for_each(|level| *level = next() as u8),
+        _ => {
+            let numbers = tensor.as_mut_slice::<f32>().unwrap();
+            numbers.iter_mut().for_each(|number| *number = (next() % 2000) as f32 / 1000.0 - 1.0);
+            numbers[1] = f32::NAN;
+        }
+    }
+}
+
+#[test]
+fn stock_kinds_give_the_same_on_the_device() {
+    if !has_adapter() {
+        return;
+    }
+    for (spec, kind, config, outputs, tolerance) in [
+        ("u8[6,5,3]", "to_tensor", "", &[""][..], 0.0),
+        ("u8[6,5,3]", "to_tensor", "layout: hwc, range: [-1, 1]", &[""], 0.0),
+        ("u8[7,9,1]", "to_tensor", "range: [0, 255]", &[""], 0.0),
+        ("f32[3,4,5]", "normalize", "mean: [0.5, 0.25, 0], std: [0.5, 2, 3], layout: chw", &[""], 1e-6),
+        ("f32[4,5,3]", "normalize", "mean: [0.5, 0.25, 0], std: [0.5, 2, 3], layout: hwc", &[""], 1e-6),
+        ("f32[17]", "normalize", "mean: [0.5], std: [0.25]", &[""], 1e-6),
+        ("u8[11,13,3]", "crop", "x: 2, y: 3, width: 7, height: 5", &[""], 0.0),
+        ("u8[11,13,1]", "crop", "width: 13, height: 11", &[""], 0.0),
+        ("u8[40,60,3]", "resize", "width: 33, height: 17, filter: nearest", &[""], 0.0),
+        ("u8[40,60,3]", "resize", "width: 33, height: 17, filter: linear", &[""], 1.0),
+        ("u8[40,60,3]", "resize", "width: 33, height: 17", &[""], 1.0),
+        ("u8[129,65,1]", "resize", "width: 8, height: 16", &[""], 1.0),
+        ("u8[5,4,3]", "resize", "width: 64, height: 63, filter: linear", &[""], 1.0),
+        ("u8[5,4,3]", "resize", "width: 64, height: 63", &[""], 1.0),
+        ("u8[5,4,4]", "resize", "width: 7, height: 3, filter: linear", &[""], 1.0),
+        ("u8[48,64,3]", "letterbox", "width: 32, height: 32", &["image", "placement"], 1.0),
+        ("u8[9,31,3]", "letterbox", "width: 20, height: 30, fill: 7, at: top_left", &["image", "placement"], 1.0),
+        ("f32[3,7]", "threshold", "at: 0.25", &[""], 0.0),
+        ("f32[1000]", "argmax", "", &["index", "value"], 0.0),
+        ("f32[4,5]", "argmax", "", &["index", "value"], 0.0),
+    ] {
+        let text = graph(spec, kind, config, outputs);
+        let case = format!("{kind} {{ {config} }} of {spec}");
+        let mut wired = plan(&text).unwrap_or_else(|problems| panic!("{case}: {problems}")).wire().unwrap();
+        let mut inlet = wired.inlet::<Tensor>("a").unwrap();
+        let mut outlets: Vec<_> = (0..outputs.len())
+            .map(|at| ["host", "gpu"].map(|side| wired.outlet::<Tensor>(&format!("{side}{at}")).unwrap()))
+            .collect();
+        let running = wired.start().unwrap();
+        for seq in 0..5 {
+            let mut tensor = inlet.loan(&Header::new(seq, Time::ZERO)).unwrap();
+            fill(&mut tensor, seq);
+            inlet.send_timeout(tensor, Duration::from_secs(10)).unwrap();
+            for sides in &mut outlets {
+                let [host, gpu] = sides.each_mut().map(|outlet| outlet.recv_timeout(Duration::from_secs(10)).unwrap());
+                assert_eq!((host.body.shape(), host.body.dtype()), (gpu.body.shape(), gpu.body.dtype()), "{case}");
+                let (host, gpu) = (numbers(&host.body), numbers(&gpu.body));
+                for (at, (host, gpu)) in std::iter::zip(&host, &gpu).enumerate() {
+                    let is_near = (host - gpu).abs() <= tolerance || host.is_nan() && gpu.is_nan();
+                    assert!(is_near, "{case}: message {seq}, element {at}: {host} on the host, {gpu} on the device");
+                }
+            }
+        }
+        inlet.close();
+        let report = running.wait();
+        assert_eq!(report.bugs, Vec::<String>::new());
+        assert_eq!(report.metric("gpu.device_lost"), Some(0.0), "{case}");
+    }
+}
+
+/// As on the host, the call fails.
+#[test]
+fn a_maximum_of_nothing_but_nan_fails_the_call() {
+    if !has_adapter() {
+        return;
+    }
+    let text = "version: 1\nnodes:\n  a: { kind: inlet, config: { spec: 'f32[3]', capacity: 4 } }\n  \
+                gpu: { kind: argmax, config: { device: wgpu }, from: a, on_error: skip }\n  \
+                z: { kind: outlet, config: { hold: 2 }, from: gpu/index }\n";
+    let mut wired = plan(text).unwrap().wire().unwrap();
+    let (mut inlet, mut outlet) = (wired.inlet::<Tensor>("a").unwrap(), wired.outlet::<Tensor>("z").unwrap());
+    let running = wired.start().unwrap();
+    for (seq, numbers) in [[1.0, 3.0, 2.0], [f32::NAN; 3], [f32::NAN, -1.0, -2.0]].into_iter().enumerate() {
+        let mut tensor = inlet.loan(&Header::new(seq as u64, Time::ZERO)).unwrap();
+        tensor.as_mut_slice::<f32>().unwrap().copy_from_slice(&numbers);
+        inlet.send_timeout(tensor, Duration::from_secs(10)).unwrap();
+    }
+    inlet.close();
+    let found: Vec<_> = std::iter::from_fn(|| outlet.recv_timeout(Duration::from_secs(10)).ok())
+        .map(|message| (message.header().seq, message.body.as_slice::<i32>().unwrap()[0]))
+        .collect();
+    assert_eq!(found, [(0, 1), (2, 1)]);
+    let report = running.wait();
+    assert_eq!(report.nodes.iter().find(|node| node.name == "gpu").map(|node| node.failed), Some(1), "{report:?}");
+}
+
+/// A frame is uploaded once, as bytes, and only the label comes back.
+#[test]
+fn a_frame_is_uploaded_once() {
+    if !has_adapter() {
+        return;
+    }
+    let text = "version: 1\nnodes:\n  a: { kind: inlet, config: { spec: 'u8[32,32,3]', capacity: 4 } }\n  \
+                small: { kind: resize, config: { width: 16, height: 16, filter: linear, device: wgpu }, from: a }\n  \
+                floats: { kind: to_tensor, config: { device: wgpu }, from: small }\n  \
+                best: { kind: argmax, config: { device: wgpu }, from: floats }\n  \
+                z: { kind: outlet, config: { hold: 2 }, from: best/index }\n";
+    let plan = plan(text).unwrap();
+    let mut wired = plan.wire().unwrap();
+    let (mut inlet, mut outlet) = (wired.inlet::<Tensor>("a").unwrap(), wired.outlet::<Tensor>("z").unwrap());
+    let running = wired.start().unwrap();
+    for seq in 0..20 {
+        let mut tensor = inlet.loan(&Header::new(seq, Time::ZERO)).unwrap();
+        tensor.as_mut_slice::<u8>().unwrap().fill(7);
+        tensor.as_mut_slice::<u8>().unwrap()[3 * (32 * 8 + 10) + 1] = 200;
+        inlet.send_timeout(tensor, Duration::from_secs(10)).unwrap();
+        let index = outlet.recv_timeout(Duration::from_secs(10)).unwrap().body.as_slice::<i32>().unwrap()[0];
+        assert_eq!(index, 256 + 16 * 4 + 5);
+    }
+    inlet.close();
+    let report = running.wait();
+    let names: Vec<&str> = report.nodes.iter().map(|node| node.name.as_str()).collect();
+    assert_eq!(names, ["a", "a_to_wgpu", "small", "floats", "best", "best_index_to_host", "z"]);
+    assert_eq!(report.metric("best_index_to_host.host_waits"), Some(20.0));
+}
+
+#[test]
+fn what_a_device_cannot_do_is_said_at_its_place() {
+    let input = "version: 1\nnodes:\n  a: { kind: inlet, config: { spec: 'SPEC', capacity: 4 } }\n  ";
+    for (spec, node, parts) in [
+        (
+            "u8[4,4,3]",
+            "resize, config: { width: 2, height: 2, filter: area, device: wgpu }",
+            &["`nearest`, `linear` and `bilinear`"][..],
+        ),
+        ("u8[4,4,4]", "resize, config: { width: 2, height: 2, device: wgpu }", &["opacity"]),
+        ("u8[4,4,3]", "to_tensor, config: { dtype: f16, device: wgpu }", &["f32, i32 or u8"]),
+        ("u8[4,4,3]", "letterbox, config: { width: 2, height: 2, order: fill_first, device: wgpu }", &["scale_first"]),
+        ("f32[4]", "threshold, config: { at: 0.5, release: 0.2, device: wgpu }", &["earlier messages"]),
+        (
+            "f32[4]",
+            "threshold, config: { at: 0.5, device: cuda }",
+            &["runs on the CPU or on `wgpu`; this is `cuda`", "leave `device` out"],
+        ),
+        ("u8[<=4,4,3]", "to_tensor, config: { device: wgpu }", &["has no fixed shape", "leave `device` out"]),
+        ("u8[4,4,3]", "crop, config: { width: 5, height: 2, device: wgpu }", &["the image has 4 columns"]),
+        ("f32[4]", "softmax, config: { device: wgpu }", &["device"]),
+    ] {
+        let text = input.replace("SPEC", spec)
+            + &format!("k: {{ kind: {node}, from: a }}\n  z: {{ kind: 'null', from: k }}\n");
+        let problems = plan(&text).map(drop).unwrap_err().to_string();
+        for part in parts {
+            assert!(problems.contains(part), "{node}: {part}: {problems}");
+        }
+    }
+}
