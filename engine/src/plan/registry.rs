@@ -22,7 +22,7 @@ use crate::node::planning::{Building, Connected, Planning};
 use crate::node::port::SealedOutputs;
 use crate::node::ports::Ports;
 use crate::node::{Node, PortType, Sink, Source, Transform};
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::DeserializeOwned;
 use std::any::Any;
 use std::borrow::Cow;
@@ -63,6 +63,8 @@ pub struct Kind {
     read: fn(&Tree, &mut Problems),
     plan: PlanFn,
     device: fn(&Tree) -> Option<DeviceUse>,
+    /// The devices on which its nodes can run, beside the CPU.
+    devices: Vec<&'static str>,
 }
 
 impl std::fmt::Debug for Kind {
@@ -131,7 +133,15 @@ type PlanFn =
 impl Kind {
     /// Returns the JSON schema of its `config:`, as `schemars` derives it.
     pub fn schema(&self) -> Schema {
-        (self.schema)()
+        let mut schema = (self.schema)();
+        if !self.devices.is_empty() {
+            let about = "The device on which it runs, with its messages in the memory there; the CPU by default.";
+            let device = json_schema!({ "description": about, "type": "string", "enum": self.devices });
+            let object = schema.ensure_object();
+            let properties = object.entry("properties").or_insert_with(|| Schema::default().to_value());
+            properties.as_object_mut().into_iter().for_each(|all| _ = all.insert(DEVICE.into(), device.clone().into()));
+        }
+        schema
     }
 
     /// Returns a description in one sentence: the documentation of its config.
@@ -219,10 +229,12 @@ impl Registry {
     }
 
     fn add(mut self, kind: Kind) -> Self {
+        let name = kind.name.clone();
         let same = self.kinds.entry(kind.name.clone()).or_default();
         // A later registration replaces an earlier one of the same role, so that a program can replace stock kinds.
         same.retain(|k| (k.role == Role::Source) != (kind.role == Role::Source));
         same.push(kind);
+        self.list_devices(&name);
         self
     }
 
@@ -238,6 +250,7 @@ impl Registry {
                 plan_node::<N>(config, given, cx, problems, |p| Box::new(SourceNode(p)))
             },
             device: |_| None,
+            devices: Vec::new(),
         })
     }
 
@@ -253,6 +266,7 @@ impl Registry {
                 plan_node::<N>(config, given, cx, problems, |p| Box::new(TransformNode(p)))
             },
             device: |_| None,
+            devices: Vec::new(),
         })
     }
 
@@ -266,6 +280,7 @@ impl Registry {
             read: read::<N::Config>,
             plan: |config, given, cx, problems| plan_node::<N>(config, given, cx, problems, |p| Box::new(SinkNode(p))),
             device: |_| None,
+            devices: Vec::new(),
         })
     }
 
@@ -294,6 +309,7 @@ impl Registry {
                 Some(K::plan(config, given, cx).map(|plan| Box::new(plan) as Box<dyn PlannedNode>))
             },
             device: |config| K::device(&config.read_config::<K::Config>(&mut Problems::default())?),
+            devices: Vec::new(),
         })
     }
 
@@ -311,6 +327,7 @@ impl Registry {
                 Some(InletPlan::<T>::new(&config).map(|plan| Box::new(plan) as Box<dyn PlannedNode>))
             },
             device: |_| None,
+            devices: Vec::new(),
         })
     }
 
@@ -328,6 +345,7 @@ impl Registry {
                 Some(OutletPlan::<T>::new(&config).map(|plan| Box::new(plan) as Box<dyn PlannedNode>))
             },
             device: |_| None,
+            devices: Vec::new(),
         })
     }
 
@@ -352,15 +370,24 @@ impl Registry {
                 Some(planned.map(|plan| Box::new(plan) as Box<dyn PlannedNode>))
             },
             device: |_| Some(DeviceUse { device: D::DEVICE.into(), side: DeviceSide::Both, is_optional: false }),
+            devices: Vec::new(),
         };
         let of = self.on_devices.entry(name.into()).or_default();
         of.retain(|(device, _)| *device != D::DEVICE);
         of.push((D::DEVICE, variant));
+        self.list_devices(name);
         self
     }
 
+    /// Lets the kind of a name say on which devices it runs.
+    fn list_devices(&mut self, name: &str) {
+        let devices: Vec<_> = self.devices_of(name).collect();
+        let kinds = self.kinds.get_mut(name).into_iter().flatten();
+        kinds.filter(|kind| kind.role != Role::Source).for_each(|kind| kind.devices.clone_from(&devices));
+    }
+
     /// Returns the devices on which the nodes of a kind can run.
-    pub fn devices_of(&self, kind: &str) -> impl Iterator<Item = &'static str> {
+    fn devices_of(&self, kind: &str) -> impl Iterator<Item = &'static str> {
         self.on_devices.get(kind).into_iter().flatten().map(|(device, _)| *device)
     }
 
