@@ -1,7 +1,8 @@
 //! The config of a kernel.
 
-use super::expression::Expression;
+use super::expression::{Expression, Symbols};
 use limen::message::DType;
+use limen::unit::Span;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -28,9 +29,14 @@ pub struct KernelConfig {
     pub outputs: BTreeMap<String, KernelOutput>,
     /// The number of workgroups along up to three dims: `[ceil_div(h * w, 64)]`.
     pub grid: Vec<Expression>,
-    /// Values of the shader's `override` constants, computed from the names: `{ WIDTH: w }`.
+    /// Values of the shader's `override` constants, numbers or computed from the names: `{ GAIN: 0.5, WIDTH: w }`.
     #[serde(default)]
-    pub constants: BTreeMap<String, Expression>,
+    pub constants: BTreeMap<String, KernelNumber>,
+    /// Outputs that begin as a copy of an input instead of zeros: `{ y: x }`. The shader reads and writes `y`, and has no variable `x`.
+    #[serde(default)]
+    pub in_place: BTreeMap<String, String>,
+    /// A call that takes longer is given up, and the device is lost; 120 s by default.
+    pub time_limit: Option<Span>,
     /// Whether the shader may run; the command line must say so, too.
     #[serde(default)]
     pub allow_kernels: bool,
@@ -47,6 +53,29 @@ fn wgpu() -> String {
 
 fn close() -> f64 {
     1e-5
+}
+
+/// A number, or an expression over the names of dims.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected a number, or an expression of whole ones such as `ceil_div(h * w, 64)`")]
+pub enum KernelNumber {
+    /// A number.
+    Number(f64),
+    /// A whole number, computed.
+    Computed(Expression),
+}
+
+impl KernelNumber {
+    /// Computes it.
+    ///
+    /// # Errors
+    /// As those of the expression.
+    pub(crate) fn value(&self, symbols: &Symbols) -> Result<f64, String> {
+        match self {
+            KernelNumber::Number(number) => Ok(*number),
+            KernelNumber::Computed(expression) => Ok(expression.value(symbols)? as f64),
+        }
+    }
 }
 
 /// An output of a kernel.

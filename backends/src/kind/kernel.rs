@@ -11,6 +11,7 @@ use limen::infer::{Batch, DeviceSide, DeviceUse, Infer, InferPlan};
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{Connected, Cost, PlanErrors, Planning};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The kind `kernel`.
 #[derive(Debug)]
@@ -62,6 +63,7 @@ impl Infer for KernelKind {
         let symbols = symbols(&config, given, &mut errors);
         let signature = signature(&config, given, &symbols, &mut errors);
         let groups = grid(&config, &symbols, &mut errors);
+        let in_place = in_place(&config, &signature, &mut errors);
         if let Some(interface) = &interface {
             check_variables(&config, interface, &signature, &mut errors);
         }
@@ -69,7 +71,10 @@ impl Infer for KernelKind {
         errors.into_result(())?;
         let (Some(source), Some(interface)) = (source, interface) else { return Err(PlanErrors::default()) };
         let allow_software = options.allow_software;
-        let model = KernelModel { source: source.into(), interface, constants, groups, signature, allow_software };
+        let time_limit = config.time_limit.map(|limit| Duration::from_nanos(limit.as_nanos()));
+        let source = source.into();
+        let model =
+            KernelModel { source, interface, constants, groups, signature, in_place, time_limit, allow_software };
         let [x, y, z] = model.interface.workgroup;
         let note = format!("{} workgroups of {x} x {y} x {z} threads", groups.map(|n| n.to_string()).join(" x "));
         let mut errors = PlanErrors::default();
@@ -190,6 +195,30 @@ fn grid(config: &KernelConfig, symbols: &Symbols, errors: &mut PlanErrors) -> [u
     groups
 }
 
+/// Returns which outputs begin as a copy of which input.
+fn in_place(config: &KernelConfig, signature: &Signature, errors: &mut PlanErrors) -> Vec<(usize, usize)> {
+    let mut pairs = Vec::new();
+    for (output, input) in &config.in_place {
+        let field = format!("in_place.{output}");
+        let of = |ports: &[TensorSpec], name: &str| ports.iter().position(|port| port.name == *name);
+        let (Some(to), Some(from)) = (of(&signature.outputs, output), of(&signature.inputs, input)) else {
+            errors
+                .at(field, format!("`{output}: {input}` names no output and input of the node"))
+                .help("write an output and the input that it begins as");
+            continue;
+        };
+        let (to_spec, from_spec) = (&signature.outputs[to], &signature.inputs[from]);
+        if (to_spec.dtype, &to_spec.shape) != (from_spec.dtype, &from_spec.shape) {
+            let show = |port: &TensorSpec| PortSpec::new(port.dtype, port.shape.iter().cloned()).to_string();
+            let message = format!("`{output}` is {} and `{input}` {}", show(to_spec), show(from_spec));
+            errors.at(field, message).help("both must have the same type and shape");
+            continue;
+        }
+        pairs.push((to, from));
+    }
+    pairs
+}
+
 /// Compares the shader's buffers with the ports.
 fn check_variables(config: &KernelConfig, interface: &Interface, signature: &Signature, errors: &mut PlanErrors) {
     let names: Vec<String> = interface.variables.iter().map(|variable| format!("`{}`", variable.name)).collect();
@@ -202,6 +231,16 @@ fn check_variables(config: &KernelConfig, interface: &Interface, signature: &Sig
     for (side, ports, is_written) in sides {
         for port in ports {
             let field = format!("{side}.{}", port.name);
+            if !is_written && config.in_place.values().any(|input| *input == port.name) {
+                if interface.variables.iter().any(|variable| variable.name == port.name) {
+                    let message =
+                        format!("the shader has a variable `{}`, whose elements are those of an output", port.name);
+                    errors
+                        .at(field, message)
+                        .help("leave the variable out of the shader, or the input out of `in_place`");
+                }
+                continue;
+            }
             let Some(variable) = interface.variables.iter().find(|variable| variable.name == port.name) else {
                 let message = format!("its entry point uses no variable `{}`, only {}", port.name, names.join(", "));
                 errors.at(field, message).help("name a `var<storage, …>` of the shader");
@@ -247,7 +286,7 @@ fn constants(
     for (name, written) in &config.constants {
         let known = interface.and_then(|interface| interface.constants.iter().find(|known| known.name == *name));
         match written.value(symbols) {
-            Ok(value) => values.extend(known.map(|known| (known.key.clone(), value as f64))),
+            Ok(value) => values.extend(known.map(|known| (known.key.clone(), value))),
             Err(why) => _ = errors.at(format!("constants.{name}"), why).help("write a number or the names of `inputs`"),
         }
     }

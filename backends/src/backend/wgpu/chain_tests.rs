@@ -126,14 +126,56 @@ fn messages_on_the_device_have_several_consumers() {
     }
 }
 
-/// In a process of its own, because all tests share the device.
-#[test]
-fn a_destroyed_device_is_opened_again() {
-    let test = concat!(module_path!(), "::a_destroyed_device");
-    let test = test.split_once("::").unwrap().1;
+/// Runs a test in a process of its own, because all tests share the device.
+fn apart(test: &str) {
+    let module = module_path!().split_once("::").unwrap().1;
+    let test = &format!("{module}::{test}");
     let ran = Command::new(std::env::current_exe().unwrap()).args(["--exact", test, "--ignored"]).output().unwrap();
     let out = String::from_utf8_lossy(&ran.stdout);
     assert!(ran.status.success() && out.contains("1 passed"), "{out}{}", String::from_utf8_lossy(&ran.stderr));
+}
+
+#[test]
+fn a_destroyed_device_is_opened_again() {
+    apart("a_destroyed_device");
+}
+
+#[test]
+fn a_kernel_that_takes_too_long_is_given_up() {
+    apart("an_endless_kernel");
+}
+
+/// A call that takes a second, with a limit of 50 ms: the run ends with an error long before.
+#[test]
+#[ignore = "started by the test above, in a process of its own"]
+fn an_endless_kernel() {
+    if !has_adapter() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let slow = "@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+@compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    var sum = y[id.x % 5u];
+    for (var n = 0u; n < 6000u; n++) { sum = sum * 1.0000001 + 0.5; }
+    if (sum < 0.0) { y[0] = sum; }
+}";
+    std::fs::write(folder.path().join("k.wgsl"), slow).unwrap();
+    let nodes = "  c:\n    kind: kernel\n    config: { source: k.wgsl, inputs: { x: [n] }, outputs: { y: { dtype: f32, shape: [n] } }, \
+                 grid: [20000], in_place: { y: x }, time_limit: 50ms, allow_kernels: true }\n    from: a\n";
+    let begun = std::time::Instant::now();
+    let mut wired = wired(folder.path(), nodes);
+    let mut inlet = wired.inlet::<Tensor>("a").unwrap();
+    let mut outlet = wired.outlet::<Tensor>("z").unwrap();
+    let running = wired.start().unwrap();
+    let mut tensor = inlet.loan(&Header::new(0, Time::ZERO)).unwrap();
+    tensor.as_mut_slice::<f32>().unwrap().fill(1.0);
+    inlet.send_timeout(tensor, Duration::from_secs(10)).unwrap();
+    assert!(outlet.recv_timeout(Duration::from_secs(60)).is_err());
+    inlet.close();
+    let report = running.wait();
+    let failures: Vec<&str> = report.failures.iter().map(|failure| failure.text.as_str()).collect();
+    assert!(failures.iter().any(|text| text.contains("a call did not end in 0.05 s")), "{failures:?}");
+    println!("given up after {:?}", begun.elapsed());
 }
 
 /// The device is destroyed while the graph runs: what was on it is lost and counted, and what follows is right.
@@ -297,6 +339,39 @@ fn a_kernel_that_does_not_fit_is_refused_with_every_reason() {
     std::fs::remove_file(here.join("k.wgsl")).unwrap();
     let problems = plan(here, &kernel(allowed, from), true).unwrap_err().to_string();
     assert!(problems.contains("`k.wgsl`: No such file"), "{problems}");
+}
+
+#[test]
+fn a_kernel_works_in_place() {
+    if !has_adapter() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let halve = "override GAIN: f32;
+@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+@compute @workgroup_size(8) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    if (id.x < arrayLength(&y) && id.x != 1u) { y[id.x] = y[id.x] * GAIN; }
+}";
+    std::fs::write(folder.path().join("k.wgsl"), halve).unwrap();
+    let config = "source: k.wgsl, inputs: { x: [n] }, outputs: { y: { dtype: f32, shape: [n] } }, grid: [1], constants: { GAIN: 0.5 }";
+    let node = |keys: &str| {
+        format!("  c:\n    kind: kernel\n    config: {{ {config}, {keys}, allow_kernels: true }}\n    from: a\n")
+    };
+    let (found, _) = run(wired(folder.path(), &node("in_place: { y: x }")), 6, |_| ());
+    for (seq, values) in found {
+        let expected: Vec<f32> = (0..5)
+            .map(|at| (seq * 10 + at) as f32)
+            .enumerate()
+            .map(|(at, x)| if at == 1 { x } else { x * 0.5 })
+            .collect();
+        assert_eq!(values, expected);
+    }
+    for (keys, expected) in
+        [("in_place: { z: x }", "`z: x` names no output and input"), ("in_place: {}", "uses no variable `x`, only `y`")]
+    {
+        let problems = plan(folder.path(), &node(keys), true).unwrap_err().to_string();
+        assert!(problems.contains(expected), "{keys}: {problems}");
+    }
 }
 
 /// A call whose integers do not fit is found out after its output was sent on. Everything before and after is right, also the copies to the

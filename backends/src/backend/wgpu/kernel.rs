@@ -10,6 +10,7 @@ use limen::backend::{
 };
 use limen::message::PortSpec;
 use std::sync::Arc;
+use std::time::Duration;
 use wgpu::{BindGroup, Buffer, BufferUsages, CommandEncoder, ComputePipeline, PollType};
 
 /// A shader with everything that is known while planning.
@@ -21,6 +22,9 @@ pub(crate) struct KernelModel {
     pub(crate) constants: Vec<(String, f64)>,
     pub(crate) groups: [u32; 3],
     pub(crate) signature: Signature,
+    /// Outputs that begin as a copy of an input, by their numbers.
+    pub(crate) in_place: Vec<(usize, usize)>,
+    pub(crate) time_limit: Option<Duration>,
     pub(crate) allow_software: bool,
 }
 
@@ -111,10 +115,10 @@ impl Compiled {
 
     /// Binds the buffers of the ports, by binding number.
     fn bind(&self, api: &WgpuApi, model: &KernelModel, buffers: &[Arc<Buffer>]) -> Result<BindGroup, BackendError> {
-        let bindings = model.bindings();
-        let entries: Vec<_> = std::iter::zip(bindings, buffers)
-            .map(|(binding, buffer)| wgpu::BindGroupEntry { binding, resource: buffer.as_entire_binding() })
-            .collect();
+        let entry = |(binding, at): (u32, usize)| {
+            Some(wgpu::BindGroupEntry { binding, resource: buffers.get(at)?.as_entire_binding() })
+        };
+        let entries: Vec<_> = model.bindings().filter_map(entry).collect();
         let layout = self.pipeline.get_bind_group_layout(0);
         let of = wgpu::BindGroupDescriptor { label: None, layout: &layout, entries: &entries };
         api.device.scoped(|| api.device.device.create_bind_group(&of)).map_err(BackendError::Call)
@@ -122,18 +126,25 @@ impl Compiled {
 }
 
 impl KernelModel {
-    /// The bindings of its ports, inputs first.
-    fn bindings(&self) -> impl Iterator<Item = u32> {
+    /// The bindings of its ports that are variables, with the number of the port, inputs first.
+    fn bindings(&self) -> impl Iterator<Item = (u32, usize)> {
         let ports = self.signature.inputs.iter().chain(&self.signature.outputs);
-        ports.filter_map(|port| {
+        ports.enumerate().filter_map(|(at, port)| {
             let variable = self.interface.variables.iter().find(|variable| variable.name == port.name)?;
-            Some(variable.binding)
+            Some((variable.binding, at))
         })
     }
 
-    /// Encodes a call; `outputs` are zeros before, as a shader need not write every element.
-    fn dispatch(&self, compiled: &Compiled, bound: &BindGroup, outputs: &[Arc<Buffer>], encoder: &mut CommandEncoder) {
-        outputs.iter().for_each(|output| encoder.clear_buffer(output, 0, None));
+    /// Encodes a call with the buffers of its ports. Outputs are zeros before, as a shader need not write every element, or a copy of an
+    /// input.
+    fn dispatch(&self, compiled: &Compiled, bound: &BindGroup, buffers: &[Arc<Buffer>], encoder: &mut CommandEncoder) {
+        let (inputs, outputs) = buffers.split_at(self.signature.inputs.len().min(buffers.len()));
+        for (at, output) in outputs.iter().enumerate() {
+            match self.in_place.iter().find(|(to, _)| *to == at).and_then(|(_, from)| inputs.get(*from)) {
+                Some(input) => encoder.copy_buffer_to_buffer(input, 0, output, 0, output.size().min(input.size())),
+                None => encoder.clear_buffer(output, 0, None),
+            }
+        }
         let mut pass = encoder.begin_compute_pass(&Default::default());
         pass.set_pipeline(&compiled.pipeline);
         pass.set_bind_group(0, bound, &[]);
@@ -193,7 +204,7 @@ impl Session for KernelSession {
             .collect();
         let submitted = api.device.scoped(|| {
             let mut encoder = device.create_command_encoder(&Default::default());
-            self.model.dispatch(&self.compiled, &bound, &buffers[inputs.len()..], &mut encoder);
+            self.model.dispatch(&self.compiled, &bound, &buffers, &mut encoder);
             for (from, to) in std::iter::zip(&buffers[inputs.len()..], &readbacks) {
                 encoder.copy_buffer_to_buffer(from, 0, to, 0, to.size());
             }
@@ -255,8 +266,8 @@ impl Session for KernelSession {
                 }
             };
             let (buffers, bindings) = &bound[at];
-            let outputs = &buffers[call.inputs.len()..];
-            model.dispatch(compiled, bindings, outputs, on.stream.encoder(&on.api.device));
+            on.stream.time_limit = model.time_limit;
+            model.dispatch(compiled, bindings, buffers, on.stream.encoder(&on.api.device));
             Ok(())
         })
     }

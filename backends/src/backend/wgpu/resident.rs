@@ -106,6 +106,8 @@ pub(crate) struct WgpuStream {
     mapped: Vec<Arc<Readback>>,
     /// Where kernels report integers that do not fit.
     report: Option<FaultReport>,
+    /// How long the call may take, if not as long as any.
+    pub(super) time_limit: Option<Duration>,
 }
 
 impl WgpuStream {
@@ -176,6 +178,7 @@ impl Readback {
 pub(crate) struct WgpuEvent {
     cell: Arc<EventCell>,
     report: Option<FaultReport>,
+    time_limit: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -227,11 +230,11 @@ impl Api for WgpuApi {
     }
 
     fn stream(&self) -> Result<WgpuStream, Fault> {
-        Ok(WgpuStream { encoder: None, mapped: Vec::new(), report: None })
+        Ok(WgpuStream { encoder: None, mapped: Vec::new(), report: None, time_limit: None })
     }
 
     fn abandon(&self, stream: &mut WgpuStream) {
-        *stream = WgpuStream { encoder: None, mapped: Vec::new(), report: None };
+        *stream = WgpuStream { encoder: None, mapped: Vec::new(), report: None, time_limit: None };
     }
 
     fn follow(&self, _: &mut WgpuStream, _: &WgpuEvent) {
@@ -259,12 +262,13 @@ impl Api for WgpuApi {
     }
 
     fn record(&self, stream: &mut WgpuStream, is_awaited: bool) -> Result<WgpuEvent, Fault> {
-        let WgpuStream { encoder, mapped, report } = stream;
+        let WgpuStream { encoder, mapped, report, time_limit } = stream;
         let work = match encoder.take() {
             Some(encoder) => Some(self.device.scoped(|| encoder.finish()).map_err(|why| self.fault(why))?),
             None => None,
         };
-        let event = WgpuEvent { cell: Arc::default(), report: report.take() };
+        let time_limit = time_limit.take().unwrap_or(LONGEST_CALL);
+        let event = WgpuEvent { cell: Arc::default(), report: report.take(), time_limit };
         let mut pending = lock(&self.pending);
         pending.work.extend(work);
         pending.mapped.append(mapped);
@@ -288,14 +292,15 @@ impl Api for WgpuApi {
         if let Some(fault) = self.lost() {
             return known.insert(EventState::Failed(fault)).clone();
         }
-        if event.cell.submission.get().is_none() {
-            return EventState::Pending;
-        }
+        let Some((_, begun)) = event.cell.submission.get() else { return EventState::Pending };
         if !*lock(&event.cell.is_done) {
             let _ = self.device.device.poll(PollType::Poll);
         }
         if !*lock(&event.cell.is_done) {
-            return EventState::Pending;
+            if begun.elapsed() <= event.time_limit {
+                return EventState::Pending;
+            }
+            self.device.lose(format!("a call did not end in {} s", event.time_limit.as_secs_f64()));
         }
         let fault = self.lost().or_else(|| event.report.as_ref().and_then(FaultReport::fault));
         known.insert(fault.map_or(EventState::Done, EventState::Failed)).clone()
@@ -303,18 +308,12 @@ impl Api for WgpuApi {
 
     fn wait(&self, event: &WgpuEvent, at_most: Duration) -> EventState {
         self.submit();
-        if let Some((submission, begun)) = event.cell.submission.get() {
+        if let Some((submission, _)) = event.cell.submission.get() {
             let wait = PollType::Wait { submission_index: Some(submission.clone()), timeout: Some(at_most) };
-            let has_ended = match self.device.device.poll(wait) {
-                Ok(_) => event.cell.wait(at_most),
-                Err(PollError::Timeout) => false,
-                Err(error) => {
-                    self.device.lose(format!("a call cannot be waited for: {error}"));
-                    false
-                }
-            };
-            if !has_ended && begun.elapsed() > LONGEST_CALL {
-                self.device.lose(format!("a call did not end in {} s", LONGEST_CALL.as_secs()));
+            match self.device.device.poll(wait) {
+                Ok(_) => _ = event.cell.wait(at_most),
+                Err(PollError::Timeout) => {}
+                Err(error) => self.device.lose(format!("a call cannot be waited for: {error}")),
             }
         }
         self.state(event)
