@@ -23,7 +23,7 @@ use super::tract::{Given, TractRuntime};
 use crate::base::{BackendOptions, elements};
 use crate::device::{Calls, SharedDevice};
 use crate::lowering::{Scalar, lower};
-use crate::onnx::{Artifact, Call, Deviation, DeviceCalls, Elem, Onnx, Runner, Runtime, Take};
+use crate::onnx::{Artifact, Call, Deviation, DeviceCalls, Elem, Onnx, Precision, Runner, Runtime, Take};
 use limen::backend::{
     BackendError, BatchRef, Capabilities, DeviceCall, EnqueuedCalls, Helpers, SessionMetadata, Ticket,
 };
@@ -104,6 +104,13 @@ impl Runtime for WgpuRuntime {
                 "the model has {n} inputs and states; at most {MAX_INPUTS}"
             )));
         }
+        let (generation, api) = self.0.device.api()?;
+        if call.precision == Precision::F16 && !api.device.has_halves {
+            let name = &api.device.info.name;
+            return Err(BackendError::Unsupported(format!(
+                "`{name}` has no fractions of 16 bits for `precision: f16`"
+            )));
+        }
         let varies = call.inputs.iter().any(|input| input.varies.contains(&true));
         let elems = call.inputs.iter().map(|input| input.elem).collect();
         let mut runner = WgpuRunner {
@@ -114,11 +121,11 @@ impl Runtime for WgpuRuntime {
             plans: Vec::new(),
             kept: call.plans.max(call.batches.len()).max(1),
             varies,
+            precision: call.precision,
             elems,
             wide: vec![Vec::new(); call.inputs.len()],
             narrow: Vec::new(),
         };
-        let (generation, api) = self.0.device.api()?;
         runner.reside(generation, &api.device);
         for batch in &call.batches {
             runner.prepare(call.inputs.iter().map(|input| input.shape(*batch)).collect())?;
@@ -150,6 +157,7 @@ pub struct WgpuRunner {
     kept: usize,
     /// Whether shapes may differ from call to call.
     varies: bool,
+    precision: Precision,
     elems: Vec<Elem>,
     /// The inputs as the device has them, where that differs.
     wide: Vec<Vec<u32>>,
@@ -178,7 +186,10 @@ impl WgpuRunner {
         let given = std::iter::zip(&self.given, &shapes);
         let given: Vec<Given> = given.map(|(given, shape)| given.with_shape(shape)).collect();
         let model = self.model.tract.typed(&given)?;
-        let program = lower(&model).map_err(BackendError::Unsupported)?;
+        let mut program = lower(&model).map_err(BackendError::Unsupported)?;
+        if self.precision == Precision::F16 {
+            program.halve();
+        }
         let outlets = model.output_outlets().map_err(BackendError::call)?.iter();
         let outputs = outlets.map(|outlet| Ok(model.outlet_fact(*outlet).map_err(BackendError::call)?.datum_type));
         let outputs = outputs.collect::<Result<_, BackendError>>()?;

@@ -10,6 +10,8 @@ pub(crate) struct Array {
     /// Its elements.
     pub(crate) len: usize,
     pub(crate) source: Source,
+    /// Whether a device keeps its fractions in 16 bits each.
+    pub(crate) is_half: bool,
 }
 
 /// Where an array's elements come from.
@@ -27,7 +29,11 @@ pub(crate) enum Source {
 impl Array {
     /// The words that it takes on a device.
     pub(crate) fn words(&self) -> usize {
-        if let Source::Bytes = self.source { self.len.div_ceil(4) } else { self.len }
+        match self.source {
+            Source::Bytes => self.len.div_ceil(4),
+            _ if self.is_half => self.len.div_ceil(2),
+            _ => self.len,
+        }
     }
 }
 
@@ -45,7 +51,7 @@ pub(crate) struct Program {
 /// The memory of a program: arrays that are never needed at the same time share a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Memory {
-    /// The elements of each shared buffer.
+    /// The words of each shared buffer.
     pub(crate) buffers: Vec<usize>,
     /// The shared buffer of each array; `None` if it has its own, or none.
     pub(crate) of: Vec<Option<usize>>,
@@ -54,8 +60,17 @@ pub(crate) struct Memory {
 impl Program {
     /// Adds an array and returns its number.
     pub(crate) fn array(&mut self, scalar: Scalar, len: usize, source: Source) -> usize {
-        self.arrays.push(Array { scalar, len, source });
+        self.arrays.push(Array { scalar, len, source, is_half: false });
         self.arrays.len() - 1
+    }
+
+    /// Keeps the fractions between its inputs and outputs in 16 bits: weights, and what one kernel computes for another.
+    pub(crate) fn halve(&mut self) {
+        let outputs: Vec<usize> = self.outputs.iter().map(|(array, _)| *array).collect();
+        for (at, array) in self.arrays.iter_mut().enumerate() {
+            let is_inner = matches!(array.source, Source::Constant(_) | Source::Computed) && !outputs.contains(&at);
+            array.is_half = is_inner && array.scalar == Scalar::F32;
+        }
     }
 
     /// Removes the elements of arrays that no kernel needs: constants that are shapes or were written into expressions, and arrays whose
@@ -90,7 +105,7 @@ impl Program {
             let array = kernel.write.array;
             let is_shared = matches!(self.arrays[array].source, Source::Computed) && !is_output(array);
             if is_shared && memory.of[array].is_none() {
-                let len = self.arrays[array].len;
+                let len = self.arrays[array].words();
                 // The smallest that is large enough, otherwise the largest, which then grows.
                 let fits = |buffer: &usize| (memory.buffers[*buffer] < len, memory.buffers[*buffer].abs_diff(len));
                 let buffer = match free.iter().enumerate().min_by_key(|(_, buffer)| fits(buffer)) {

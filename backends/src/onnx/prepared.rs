@@ -7,7 +7,7 @@ use super::lengths::{BoundInput, ValueLengths};
 use super::loaded::Loaded;
 use super::outline::{BoundShapes, Outline};
 use super::outputs::{NotPrepared, OutputBounds, why_single};
-use super::runtime::{Call, CallInput, Runtime};
+use super::runtime::{Call, CallInput, Precision, Runtime};
 use super::session::{OnnxSession, SessionInput, SessionOutput, buffer};
 use super::shadow::ShadowPlan;
 use super::shapes::Extent;
@@ -66,6 +66,8 @@ pub struct OnnxModel {
     pub one_item: bool,
     /// How many shapes of calls stay prepared, for a runtime that compiles for them; 0 counts as 1.
     pub plans: usize,
+    /// How precise its numbers are, for a runtime that can choose.
+    pub precision: Precision,
     /// The cache folder and the library of ONNX Runtime.
     pub options: BackendOptions,
 }
@@ -199,7 +201,9 @@ impl<R: Runtime> OnnxPrepared<R> {
         });
         let names = outline.outputs.iter().map(|output| output.name.clone()).collect();
         let threads = model.threads.max(1);
-        let call = Call { inputs: inputs.collect(), outputs: names, threads, batches: Vec::new(), plans: model.plans };
+        let (plans, precision) = (model.plans, model.precision);
+        let inputs = inputs.collect();
+        let call = Call { inputs, outputs: names, threads, batches: Vec::new(), plans, precision };
         let at = |port: &str, ports: &[String]| ports.iter().position(|other| other == port).unwrap_or_default();
         let in_ports: Vec<String> = outline.inputs.iter().map(|input| input.port.clone()).collect();
         let out_ports: Vec<String> = outline.outputs.iter().map(|output| output.port.clone()).collect();

@@ -9,6 +9,8 @@ use crate::cache::Compiled;
 use limen::backend::{
     BackendError, BatchRef, Capabilities, DeviceCall, EnqueuedCalls, Helpers, SessionMetadata, Ticket,
 };
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// A runtime for ONNX models: the part that differs between rten, tract and ONNX Runtime. [`Onnx`](super::Onnx) makes a backend
 /// of it.
@@ -93,6 +95,19 @@ pub struct Call {
     pub batches: Vec<usize>,
     /// How many shapes of calls stay compiled.
     pub plans: usize,
+    /// How precise the numbers between inputs and outputs are, if the runtime can choose.
+    pub precision: Precision,
+}
+
+/// How precise the numbers of a model are between its inputs and its outputs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    /// 32 bits, as the model says.
+    #[default]
+    F32,
+    /// Weights and results between operators are kept in 16 bits, with 11 significant ones, and computed with in 32.
+    F16,
 }
 
 /// An input of a call.

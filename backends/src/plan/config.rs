@@ -3,6 +3,7 @@
 use super::constant::ConstantConfig;
 use crate::backend::MockConfig;
 use crate::base::refuse_remote;
+use crate::onnx::Precision;
 use crate::steps::{TRIAL, VERIFY_CASE};
 use crate::verify::{Case, CaseError, Tolerance};
 use limen::backend::Requirements;
@@ -95,6 +96,10 @@ pub struct Config {
     /// which needs fixed shapes and elements of f32, i32 or, as inputs, u8.
     #[serde(default = "yes")]
     pub resident: bool,
+    /// `f16` keeps weights and results between operators in 16 bits, on `wgpu` where the adapter has them: half the memory, and 3 decimal
+    /// digits instead of 7. It needs a recorded case. `f32` by default.
+    #[serde(default)]
+    pub precision: Precision,
     /// Makes a call on zeros after so long without one: `50ms`. A device that saves power meanwhile, or caches that others fill, would make
     /// the next call slower. The metric `warm_calls` counts them; a message that arrives during one waits for its end.
     pub keep_warm: Option<Span>,
@@ -351,6 +356,7 @@ impl Config {
             "batch": { "max": self.batch.max }, "buckets": self.buckets, "load": self.load, "threads": self.threads,
             "state": self.state, "guard": self.guard, "allow_narrowing": self.allow_narrowing,
             "constants": self.constants, "max": self.max, "trial": self.trial, "plans": self.plans,
+            "precision": self.precision,
         });
         if let Some(Require { device, dtypes, max_batch, max_rank, ops, memory, streams, graph_capture }) =
             &self.require
@@ -391,6 +397,17 @@ impl Config {
         }
         if self.threads == 0 || self.threads > MAX_THREADS {
             errors.at("threads", format!("{} threads inside a call; 1 to {MAX_THREADS} are possible", self.threads));
+        }
+        if self.precision == Precision::F16 {
+            if self.backend != Choice::Wgpu {
+                let message = "`f16` is for the backend `wgpu`; the others compute as the model says";
+                errors.at("precision", message).help("leave it out, or write `backend: wgpu`");
+            }
+            if self.verify.as_ref().is_none_or(|verify| verify.case.is_none()) {
+                errors
+                    .at("precision", "with 3 decimal digits a model may give other answers; it is not taken unseen")
+                    .help("write `verify: { case: case.npz, atol: 0.01 }`, or leave it out");
+            }
         }
         if self.plans == 0 || self.plans > MAX_PLANS {
             errors.at("plans", format!("{} shapes; 1 to {MAX_PLANS} are possible", self.plans));

@@ -10,7 +10,7 @@
 use limen::Folders;
 use limen::backend::BatchRef;
 use limen::message::DType;
-use limen_backends::onnx::{Artifact, Call, CallInput, Constant, Runner, Runtime};
+use limen_backends::onnx::{Artifact, Call, CallInput, Constant, Precision, Runner, Runtime};
 use limen_backends::{BackendOptions, WeightConfig, Weights};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -83,6 +83,7 @@ fn run<R: Runtime>(folder: &Path, with_constants: bool) -> Result<(), String> {
         outputs: artifact.outline.outputs.iter().map(|output| output.name.clone()).collect(),
         threads: 1,
         batches: vec![1],
+        precision: Precision::F32,
     };
     let runtime = R::load(artifact, &BackendOptions { allow_software: true, ..BackendOptions::default() })
         .map_err(|e| e.to_string())?;

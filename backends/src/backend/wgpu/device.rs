@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
-use wgpu::{AdapterInfo, DeviceType, Limits};
+use wgpu::{AdapterInfo, DeviceType, Features, Limits};
 
 /// An open device, shared by the models of a process.
 #[derive(Debug)]
@@ -18,6 +18,8 @@ pub(super) struct Device {
     pub(super) limits: Limits,
     pub(super) info: AdapterInfo,
     pub(super) width: Width,
+    /// Whether shaders have fractions of 16 bits.
+    pub(super) has_halves: bool,
     faults: Arc<Faults>,
 }
 
@@ -44,7 +46,10 @@ impl Device {
             return Ok(device);
         }
         let limits = adapter.limits();
-        let wanted = wgpu::DeviceDescriptor { required_limits: limits.clone(), ..Default::default() };
+        let has_halves = adapter.features().contains(Features::SHADER_F16);
+        let required_features = if has_halves { Features::SHADER_F16 } else { Features::empty() };
+        let wanted =
+            wgpu::DeviceDescriptor { required_limits: limits.clone(), required_features, ..Default::default() };
         let info = adapter.get_info();
         let refused = |why: String| BackendError::Unavailable(format!("`{}` cannot be opened: {why}", info.name));
         let opened = ready(adapter.request_device(&wanted)).ok_or_else(|| refused("it does not answer".into()))?;
@@ -60,7 +65,7 @@ impl Device {
         // A GPU is idle where few workgroups run; a processor runs few at once, and large tiles of them faster.
         let busy = if info.device_type == DeviceType::Cpu { 4 } else { 128 };
         let width = Width { most: limits.max_compute_workgroups_per_dimension as usize, busy };
-        let device = Arc::new(Device { device, queue, limits, info, width, faults });
+        let device = Arc::new(Device { device, queue, limits, info, width, has_halves, faults });
         *open = Arc::downgrade(&device);
         Ok(device)
     }

@@ -258,8 +258,15 @@ fn make(device: &Arc<Device>, program: &Program, shaders: &[Shader]) -> Loaded {
                 return shared[*of].clone();
             }
             let own = buffer(array.words(), BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC);
-            if let Source::Constant(bits) = &array.source {
-                queue.write_buffer(&own, 0, bytemuck::cast_slice(bits));
+            match &array.source {
+                Source::Constant(bits) if array.is_half => {
+                    let mut halves: Vec<half::f16> =
+                        bits.iter().map(|bits| half::f16::from_f32(f32::from_bits(*bits))).collect();
+                    halves.resize(array.words() * 2, half::f16::ZERO);
+                    queue.write_buffer(&own, 0, bytemuck::cast_slice(&halves));
+                }
+                Source::Constant(bits) => queue.write_buffer(&own, 0, bytemuck::cast_slice(bits)),
+                _ => {}
             }
             memory += own.size();
             own

@@ -146,8 +146,15 @@ impl<'a> Text<'a> {
         for (at, array) in arrays.iter().enumerate() {
             let access = if at + 1 == arrays.len() { "read_write" } else { "read" };
             let array = &self.program.arrays[*array];
-            let of = if let Source::Bytes = array.source { "u32" } else { type_of(array.scalar) };
+            let of = match array.source {
+                Source::Bytes => "u32",
+                _ if array.is_half => "f16",
+                _ => type_of(array.scalar),
+            };
             head += &format!("@group(0) @binding({at}) var<storage, {access}> a{at}: array<{of}>;\n");
+        }
+        if arrays.iter().any(|array| self.program.arrays[*array].is_half) {
+            head = format!("enable f16;\n{head}");
         }
         if self.kernel.is_exact() {
             head += &format!("@group(0) @binding({}) var<storage, read_write> fault: atomic<u32>;\n", arrays.len());
@@ -202,6 +209,7 @@ impl<'a> Text<'a> {
         let index = index.join(" + ");
         let element = match self.program.arrays[read.array].source {
             Source::Bytes => format!("byte_of(a{place}[({index}) / 4], {index})"),
+            _ if self.program.arrays[read.array].is_half => format!("f32(a{place}[{index}])"),
             _ => format!("a{place}[{index}]"),
         };
         let name = if inside.is_empty() {
@@ -263,6 +271,7 @@ impl<'a> Text<'a> {
         }
         let strides = write.strides.iter().enumerate().map(|(dim, stride)| times(&format!("c{dim}"), *stride));
         let index: Vec<String> = strides.chain([write.offset.to_string()]).collect();
+        let value = if self.program.arrays[write.array].is_half { format!("f16({value})") } else { value };
         self.line(&format!("a{}[{}] = {value};", self.arrays.len(), index.join(" + ")));
         Ok(())
     }
