@@ -98,6 +98,11 @@ pub(crate) trait Api: fmt::Debug + Send + Sync + Sized + 'static {
 
     fn is_lost(&self) -> bool;
 
+    /// The most bytes of a slot.
+    fn most_bytes(&self) -> usize {
+        usize::MAX
+    }
+
     /// Returns why such messages cannot be in the device's memory.
     fn refuses(spec: &PortSpec) -> Option<String> {
         let _ = spec;

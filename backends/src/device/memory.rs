@@ -32,7 +32,7 @@ impl<A: Api> fmt::Debug for PoolMemory<A> {
 impl<A: Api> DeviceMemory for PoolMemory<A> {}
 
 /// The way out for messages that cannot be on a device.
-const INSTEAD: &str = "`resident: false` at a model lets it copy within its calls";
+pub(super) const INSTEAD: &str = "`resident: false` at a model lets it copy within its calls";
 
 /// Returns the bytes of a row and of a slot.
 pub(super) fn slot_layout<A: Api>(pool: &DevicePool<'_>) -> Result<(usize, usize), String> {

@@ -1,7 +1,7 @@
 //! A device as the nodes of a process share it: it is opened on first use, and opened again after it was lost.
 
 use super::api::Api;
-use super::memory::{PoolMemory, slot_layout};
+use super::memory::{INSTEAD, PoolMemory, slot_layout};
 use limen::backend::BackendError;
 use limen::message::{Device, DeviceMemory, DevicePool};
 use std::collections::VecDeque;
@@ -82,6 +82,11 @@ impl<A: Api> Device for SharedDevice<A> {
 
     fn pool_bytes(&self, pool: &DevicePool<'_>) -> Result<usize, String> {
         let (_, slot) = slot_layout::<A>(pool)?;
+        // A device that cannot be opened is reported elsewhere.
+        let most = self.api().map_or(usize::MAX, |(_, api)| api.most_bytes());
+        if slot > most {
+            return Err(format!("a slot has {slot} bytes, and the device takes at most {most}; {INSTEAD}"));
+        }
         slot.checked_mul(pool.slots).ok_or_else(|| "its size overflows".into())
     }
 

@@ -45,7 +45,7 @@ impl limen::infer::Infer for InferKind {
             (_, Some(model)) => {
                 trial::planned(&config, model, given, cx, recorded).and_then(|plan| match is_on_device {
                     true => reside(plan, cx),
-                    false => Ok(plan),
+                    false => Ok(note_copies(&config, plan)),
                 })
             }
         };
@@ -59,18 +59,31 @@ impl limen::infer::Infer for InferKind {
     }
 
     fn device(config: &Config) -> Option<DeviceUse> {
-        // Other calls gather their inputs, or need values on the host.
-        let is_plain = config.resident
-            && config.batch.max == 1
-            && config.state.is_empty()
-            && config.constants.is_empty()
-            && config.in_flight <= 1
-            && config.shadow.is_none()
-            && config.guard == Guard::None
-            && config.load == Load::Eager;
-        let is_there = cfg!(feature = "wgpu") && config.backend == Choice::Wgpu && is_plain;
+        let is_there = cfg!(feature = "wgpu") && config.backend == Choice::Wgpu && why_copied(config).is_none();
         is_there.then(|| DeviceUse { device: WGPU.into(), side: DeviceSide::Both, is_optional: true })
     }
+}
+
+/// Returns the field because of which a model copies its messages within its calls: it gathers inputs, or needs values on the host.
+fn why_copied(config: &Config) -> Option<&'static str> {
+    let reasons = [
+        ("resident: false", !config.resident),
+        ("batch", config.batch.max > 1),
+        ("state", !config.state.is_empty()),
+        ("a constant input", !config.constants.is_empty()),
+        ("in_flight", config.in_flight > 1),
+        ("shadow", config.shadow.is_some()),
+        ("guard", config.guard != Guard::None),
+        ("load: lazy", config.load != Load::Eager),
+    ];
+    reasons.into_iter().find_map(|(reason, holds)| holds.then_some(reason))
+}
+
+/// Notes why a model on a device copies its messages.
+fn note_copies(config: &Config, plan: InferPlan) -> InferPlan {
+    let why = why_copied(config).filter(|_| config.backend == Choice::Wgpu);
+    why.into_iter()
+        .fold(plan, |plan, why| plan.note(format!("its messages are copied within its calls, because of `{why}`")))
 }
 
 /// Keeps the messages of a model in the memory of the device that runs it.

@@ -5,12 +5,13 @@ use super::sizing::loses_nothing;
 use super::{EdgePlan, NodePlan};
 use crate::base::policy::JoinPolicy;
 use crate::base::policy::WhenFull;
-use crate::base::unit::show_ns;
+use crate::base::unit::{show_bytes, show_ns};
 use crate::file::spec::NodeSpec;
 use crate::node::ports::{Claim, Cost, Ports};
 use crate::node::remedy::remedy;
 use crate::plan::place::WorkerPlan;
 use crate::plan::registry::Role;
+use crate::plan::transfer::{TO_DEVICE, TO_HOST};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Planner<'_> {
@@ -130,6 +131,29 @@ impl Planner<'_> {
         }
     }
 
+    /// Notes how much the copies to and from devices move.
+    pub(super) fn note_copies(nodes: &[NodePlan], specs: &[&NodeSpec], notes: &mut Vec<String>) {
+        let numbered = sources_by_number(nodes);
+        for (node, spec) in std::iter::zip(nodes, specs) {
+            let is_copy = [TO_DEVICE, TO_HOST].contains(&&*spec.kind.value);
+            let ports = node.planned.as_ref().filter(|_| is_copy).map(|planned| planned.ports());
+            let Some(bytes) = ports.and_then(|ports| ports.outputs.first()?.spec.as_ref()?.max_bytes()) else {
+                continue;
+            };
+            let source = match node.reached_by[..] {
+                [source] => numbered.get(&source).map(|at| &nodes[*at]),
+                _ => None,
+            };
+            let period = source.and_then(|source| source.planned.as_ref()?.ports().period).filter(|period| *period > 0);
+            let per_second = source.zip(period).map(|(source, period)| {
+                let each_second = (bytes as u128 * 1_000_000_000 / u128::from(period)) as u64;
+                format!(", {} a second if none of `{}` is left out", show_bytes(each_second), source.name)
+            });
+            let copied = show_bytes(bytes as u64);
+            notes.push(format!("`{}` copies {copied} for each message{}", node.name, per_second.unwrap_or_default()));
+        }
+    }
+
     /// Joined by sequence number, the faster of two sources would be blocked by the slower one. Joined by time, its messages would find
     /// no partner, which is a loss unless an `anchor` sets the moment.
     pub(super) fn check_rates(
@@ -140,8 +164,7 @@ impl Planner<'_> {
         notes: &mut Vec<String>,
     ) {
         let ports = |at: usize| nodes[at].planned.as_ref().map(|planned| planned.ports());
-        let sources = nodes.iter().enumerate().rev().filter(|(_, node)| node.role == Role::Source);
-        let numbered: BTreeMap<usize, usize> = sources.map(|(at, node)| (usize::from(node.stage.source), at)).collect();
+        let numbered = sources_by_number(nodes);
         // The only source behind an edge, if there is exactly one and its rate is its own.
         let source = |edge: &usize| {
             let [source] = nodes[edges[*edge].from].reached_by[..] else { return None };
@@ -371,4 +394,10 @@ impl Planner<'_> {
             }
         }
     }
+}
+
+/// The place of each source, by its number.
+fn sources_by_number(nodes: &[NodePlan]) -> BTreeMap<usize, usize> {
+    let sources = nodes.iter().enumerate().rev().filter(|(_, node)| node.role == Role::Source);
+    sources.map(|(at, node)| (usize::from(node.stage.source), at)).collect()
 }

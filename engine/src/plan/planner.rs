@@ -145,6 +145,7 @@ impl Planner<'_> {
         if is_whole {
             self.check_waits(&nodes, &edges, &mut notes);
             self.check_rates(&nodes, &edges, &specs, &mut notes);
+            Self::note_copies(&nodes, &specs, &mut notes);
             self.check_gathers(&nodes, &edges, &specs);
         }
         let is_too_wide = self.effort.is_spent();

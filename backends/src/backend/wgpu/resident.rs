@@ -216,11 +216,6 @@ impl Api for WgpuApi {
     fn buffer(&self, bytes: usize) -> Result<Buffer, Fault> {
         let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
         let of = wgpu::BufferDescriptor { label: None, size: bytes as u64, usage, mapped_at_creation: false };
-        let limits = &self.device.limits;
-        let most = limits.max_buffer_size.min(limits.max_storage_buffer_binding_size);
-        if of.size > most {
-            return Err(self.fault(format!("{bytes} bytes are more than the {most} of a tensor")));
-        }
         self.device.scoped(|| self.device.device.create_buffer(&of)).map_err(|why| self.fault(why))
     }
 
@@ -338,6 +333,11 @@ impl Api for WgpuApi {
 
     fn is_lost(&self) -> bool {
         self.device.is_lost()
+    }
+
+    fn most_bytes(&self) -> usize {
+        let limits = &self.device.limits;
+        usize::try_from(limits.max_buffer_size.min(limits.max_storage_buffer_binding_size)).unwrap_or(usize::MAX)
     }
 
     fn refuses(spec: &PortSpec) -> Option<String> {
