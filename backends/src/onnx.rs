@@ -25,6 +25,7 @@ mod dropout;
 #[cfg(feature = "rten")]
 mod edit;
 mod elem;
+mod fallback;
 mod input;
 mod lane;
 mod lengths;

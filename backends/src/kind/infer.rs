@@ -73,6 +73,7 @@ fn why_copied(config: &Config) -> Option<&'static str> {
         ("a constant input", !config.constants.is_empty()),
         ("in_flight", config.in_flight > 1),
         ("shadow", config.shadow.is_some()),
+        ("fallback", config.fallback.is_some()),
         ("guard", config.guard != Guard::None),
         ("load: lazy", config.load != Load::Eager),
     ];

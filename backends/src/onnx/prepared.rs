@@ -2,11 +2,13 @@
 
 use super::artifact::Artifact;
 use super::constant::{Constant, Constants};
+use super::fallback::Fallback;
 use super::input::{Input, LeadingDim, Length};
 use super::lengths::{BoundInput, ValueLengths};
 use super::loaded::Loaded;
 use super::outline::{BoundShapes, Outline};
 use super::outputs::{NotPrepared, OutputBounds, why_single};
+use super::reference::Reference;
 use super::runtime::{Call, CallInput, Precision, Runtime};
 use super::session::{OnnxSession, SessionInput, SessionOutput, buffer};
 use super::shadow::ShadowPlan;
@@ -172,6 +174,7 @@ pub struct OnnxPrepared<R: Runtime> {
     finite: bool,
     lazy: bool,
     shadow: Option<ShadowPlan>,
+    fallback: Option<Reference>,
 }
 
 impl<R: Runtime> std::fmt::Debug for OnnxPrepared<R> {
@@ -274,7 +277,7 @@ impl<R: Runtime> OnnxPrepared<R> {
         let alike = varying_dims.map(|(symbol, _)| outline.dims_named(symbol, &batch_dims)).collect();
         let max_batch = single.as_ref().map(|_| 1);
         let signature = signature_of(&in_ports, &call.inputs, &outputs, &states, &model.constants, max_batch)?;
-        let (buckets, shadow) = (model.buckets.clone(), None);
+        let (buckets, shadow, fallback) = (model.buckets.clone(), None, None);
         let OnnxModel { finite, lazy, .. } = *model;
         let (shared, constants) = (Arc::new(shared), model.constants.clone());
         Ok(OnnxPrepared {
@@ -292,6 +295,7 @@ impl<R: Runtime> OnnxPrepared<R> {
             finite,
             lazy,
             shadow,
+            fallback,
         })
     }
 
@@ -313,6 +317,11 @@ impl<R: Runtime> OnnxPrepared<R> {
     /// Repeats some of the calls on another backend.
     pub(crate) fn set_shadow(&mut self, shadow: ShadowPlan) {
         self.shadow = Some(shadow);
+    }
+
+    /// Sets what makes the calls that fail because the device is lost.
+    pub(crate) fn set_fallback(&mut self, fallback: Reference) {
+        self.fallback = Some(fallback);
     }
 
     /// Returns why the model takes only one item per call, if so.
@@ -466,6 +475,7 @@ impl<R: Runtime> Prepared for OnnxPrepared<R> {
         });
         let (inputs, outputs) = (inputs.collect(), outputs.collect());
         let shadow = self.shadow.as_ref().map(|shadow| shadow.begin(max_batch)).transpose()?;
+        let fallback = self.fallback.as_ref().map(|reference| Fallback::begin(reference, max_batch)).transpose()?;
         Ok(OnnxSession {
             runner,
             shared: self.shared.clone(),
@@ -479,6 +489,7 @@ impl<R: Runtime> Prepared for OnnxPrepared<R> {
             loaded: self.loaded.clone(),
             finite: self.finite,
             shadow,
+            fallback,
             zeros: Vec::new(),
         })
     }

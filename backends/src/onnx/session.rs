@@ -1,5 +1,6 @@
 //! A session of a model: it pads batches, gathers and keeps states, and checks and copies outputs.
 
+use super::fallback::Fallback;
 use super::lane::OnnxLane;
 use super::loaded::{Guarded, Loaded};
 use super::runtime::{Call, DeviceCalls, Runner, Runtime, batch_shape};
@@ -98,6 +99,7 @@ pub struct OnnxSession<R: Runtime> {
     pub(super) loaded: Arc<Loaded<R>>,
     pub(super) finite: bool,
     pub(super) shadow: Option<Shadow>,
+    pub(super) fallback: Option<Fallback>,
     /// Zeros for each input, for calls that keep the model warm.
     pub(super) zeros: Vec<Vec<u64>>,
 }
@@ -118,7 +120,12 @@ impl<R: Runtime> Session for OnnxSession<R> {
         outputs: &mut [BatchMut<'_>],
         lanes: &mut [OnnxLane],
     ) -> Result<(), BackendError> {
-        let result = self.call(batch, inputs, outputs, lanes);
+        let mut result = self.call(batch, inputs, outputs, lanes);
+        if let (Err(error), Some(fallback)) = (&result, &mut self.fallback)
+            && Fallback::takes(error)
+        {
+            result = fallback.call(batch, inputs, outputs, lanes);
+        }
         result.map_err(|error| match error {
             BackendError::Call(why) => BackendError::Call(format!("`{}`: {why}", self.loaded.file)),
             other => other,
@@ -191,12 +198,14 @@ impl<R: Runtime> Session for OnnxSession<R> {
         if let Some(shadow) = &self.shadow {
             shadow.figures(metrics);
         }
+        self.fallback.iter().for_each(|fallback| fallback.figures(metrics));
     }
 
     fn resume(&mut self, figures: &Metrics) {
         if let Some(shadow) = &mut self.shadow {
             shadow.resume(figures);
         }
+        self.fallback.iter_mut().for_each(|fallback| fallback.resume(figures));
     }
 
     fn metadata(&self) -> SessionMetadata {

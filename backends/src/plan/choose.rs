@@ -95,7 +95,9 @@ pub(crate) fn choose(
             }
         })
         .collect();
-    let is_compared = config.verify.as_ref().is_some_and(|verify| verify.against.is_some()) || config.shadow.is_some();
+    let is_compared = config.verify.as_ref().is_some_and(|verify| verify.against.is_some())
+        || config.shadow.is_some()
+        || config.fallback.is_some();
     let is_shared = config.backend == Choice::Auto || is_compared || options.calibrate;
     let files = ModelFiles::new(artifact, is_shared);
     let job = PlanRequest { config, options, candidates: &candidates, inputs, model, files, recorded, required, steps };
@@ -183,7 +185,8 @@ fn check_narrowing(config: &Config, model: &str, outline: &Outline, errors: &mut
 fn check_compared(config: &Config, candidates: &[Candidate<'_>], required: &Requirements, errors: &mut PlanErrors) {
     let against = config.verify.as_ref().and_then(|verify| verify.against).map(|choice| ("verify.against", choice));
     let shadow = config.shadow.as_ref().map(|shadow| ("shadow.backend", shadow.backend));
-    for (key, choice) in against.into_iter().chain(shadow) {
+    let fallback = config.fallback.map(|choice| ("fallback", choice));
+    for (key, choice) in against.into_iter().chain(shadow).chain(fallback) {
         let Some(candidate) = candidates.iter().find(|candidate| candidate.choice == choice) else { continue };
         let verdict = candidate.verdict(required);
         let way = match &verdict {

@@ -114,6 +114,10 @@ pub struct Config {
     pub verify: Option<VerifyConfig>,
     /// A second backend that repeats some of the calls while the graph runs; the report says how far its outputs differ.
     pub shadow: Option<ShadowConfig>,
+    /// The backend that makes a call again that failed because the device of `wgpu` is lost; the metric `fallback_calls` counts them. The
+    /// next call opens the device again, at most three times in 60 s. Messages are then copied within the calls. By default such a call
+    /// fails.
+    pub fallback: Option<Choice>,
     /// The inputs, outputs, latency and failures of the backend `mock`.
     pub mock: Option<MockConfig>,
 }
@@ -335,7 +339,7 @@ impl Config {
     pub(crate) fn names(&self, choice: Choice) -> bool {
         let against = self.verify.as_ref().and_then(|verify| verify.against);
         let shadow = self.shadow.as_ref().map(|shadow| shadow.backend);
-        [Some(self.backend), against, shadow].into_iter().flatten().any(|named| named == choice)
+        [Some(self.backend), against, shadow, self.fallback].into_iter().flatten().any(|named| named == choice)
     }
 
     /// Returns the options that change how long a call takes, apart from threads and batch.
@@ -356,7 +360,7 @@ impl Config {
             "batch": { "max": self.batch.max }, "buckets": self.buckets, "load": self.load, "threads": self.threads,
             "state": self.state, "guard": self.guard, "allow_narrowing": self.allow_narrowing,
             "constants": self.constants, "max": self.max, "trial": self.trial, "plans": self.plans,
-            "precision": self.precision,
+            "precision": self.precision, "fallback": self.fallback,
         });
         if let Some(Require { device, dtypes, max_batch, max_rank, ops, memory, streams, graph_capture }) =
             &self.require
@@ -397,6 +401,15 @@ impl Config {
         }
         if self.threads == 0 || self.threads > MAX_THREADS {
             errors.at("threads", format!("{} threads inside a call; 1 to {MAX_THREADS} are possible", self.threads));
+        }
+        if let Some(fallback) = self.fallback {
+            if self.backend != Choice::Wgpu {
+                let message = "is for the backend `wgpu`, whose device may be lost";
+                errors.at("fallback", message).help("leave it out, or write `backend: wgpu`");
+            } else if !matches!(fallback, Choice::Rten | Choice::Tract | Choice::Ort) {
+                let message = "a fallback computes on the CPU, and not on the device that is lost";
+                errors.at("fallback", message).help("write `rten`, `tract` or `ort`");
+            }
         }
         if self.precision == Precision::F16 {
             if self.backend != Choice::Wgpu {

@@ -34,6 +34,7 @@ pub(super) fn plan_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<InferPlan, 
     let mut lines: Vec<String> = R::device(job.options).into_iter().map(|device| format!("runs on {device}")).collect();
     lines.extend(compare_with_reference(&prepared, job, &mut errors));
     lines.extend(add_shadow(&mut prepared, job, &mut errors));
+    lines.extend(add_fallback(&mut prepared, job, &mut errors));
     lines.extend(batching_advice(&prepared, job));
     lines.extend(compilation_lines(&prepared, job));
     lines.extend_from_slice(prepared.notes());
@@ -118,6 +119,29 @@ fn add_shadow<R: Runtime>(
         Err(why) => {
             not_compared("shadow.backend", &why, errors);
             Vec::new()
+        }
+    }
+}
+
+/// Loads the model into the backend of `fallback`.
+fn add_fallback<R: Runtime>(
+    prepared: &mut OnnxPrepared<R>,
+    job: &PlanRequest<'_>,
+    errors: &mut PlanErrors,
+) -> Option<String> {
+    let found = reference(job.config.fallback?, job).and_then(|reference| {
+        reference.fits(prepared.signature(), job.config.batch.max)?;
+        Ok(reference)
+    });
+    match found {
+        Ok(reference) => {
+            let line = format!("while its device is lost, `{}` makes the calls", reference.name);
+            prepared.set_fallback(reference);
+            Some(line)
+        }
+        Err(why) => {
+            not_compared("fallback", &why, errors);
+            None
         }
     }
 }

@@ -29,7 +29,8 @@ pub(crate) fn planned(
     };
     let given_specs = given.inputs().map(|(port, spec)| (port.to_string(), spec.map(GivenSpec::of)));
     let others = config.verify.as_ref().map_or(0, |verify| u64::from(verify.against.is_some()))
-        + u64::from(config.shadow.is_some());
+        + u64::from(config.shadow.is_some())
+        + u64::from(config.fallback.is_some());
     let all = config.backend == Choice::Auto || options.calibrate;
     let mut node = RequestedNode {
         config: config.to_json(),

@@ -141,6 +141,45 @@ fn a_destroyed_device_is_opened_again() {
 }
 
 #[test]
+fn a_fallback_makes_the_calls_of_a_lost_device() {
+    apart("a_fallback");
+}
+
+/// Lost more often than it is opened again: no message is lost, and every number is right.
+#[test]
+#[ignore = "started by the test above, in a process of its own"]
+fn a_fallback() {
+    if !has_adapter() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    models(folder.path());
+    let destroy = |seq: u64| {
+        if seq % 5 == 4
+            && let Ok((_, api)) = shared_device(true).api()
+        {
+            api.device.device.destroy();
+        }
+    };
+    let node = "  c: { kind: infer, config: { model: double.onnx, backend: wgpu, fallback: rten }, from: a }\n";
+    let (found, report) = run(wired(folder.path(), node), 40, destroy);
+    let expected: Vec<_> = (0..40).map(|seq| (seq, (0..5).map(|at| (seq * 10 + at) as f32 * 2.0).collect())).collect();
+    assert_eq!(found, expected);
+    assert_eq!(report.failed_calls, 0, "{:?}", report.failures);
+    // Four losses, then the device is not opened any more.
+    let calls = report.metric("c.fallback_calls").unwrap();
+    assert!((20.0..=28.0).contains(&calls), "{calls}");
+    for (config, expected) in [
+        ("backend: rten, fallback: tract", "is for the backend `wgpu`"),
+        ("backend: wgpu, fallback: mock", "write `rten`, `tract` or `ort`"),
+    ] {
+        let node = format!("  c: {{ kind: infer, config: {{ model: double.onnx, {config} }}, from: a }}\n");
+        let problems = plan(folder.path(), &node, false).unwrap_err().to_string();
+        assert!(problems.contains(expected), "{config}: {problems}");
+    }
+}
+
+#[test]
 fn a_kernel_that_takes_too_long_is_given_up() {
     apart("an_endless_kernel");
 }
