@@ -67,6 +67,12 @@ pub enum Term {
     Age,
     /// How far apart in time the messages of a join originated.
     Skew,
+    /// Passing messages to a device, on the host. Part of the call's [`Term::Compute`].
+    Upload,
+    /// What a call takes on a device, by its clock. The host sees it in the compute time of what waits for it.
+    Kernel,
+    /// Copying messages from a device, by its clock. Part of the call's [`Term::Compute`].
+    Download,
 }
 
 impl Term {
@@ -84,6 +90,9 @@ impl Term {
             Term::Batch => "batch",
             Term::Age => "age",
             Term::Skew => "skew",
+            Term::Upload => "upload",
+            Term::Kernel => "kernel",
+            Term::Download => "download",
         }
     }
 }

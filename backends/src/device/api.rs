@@ -80,6 +80,12 @@ pub(crate) trait Api: fmt::Debug + Send + Sync + Sized + 'static {
     /// Returns how far the work is. Never blocks, and starts nothing.
     fn state(&self, event: &Self::Event) -> EventState;
 
+    /// Returns how long ended work took, or how long the host took to pass bytes to the device; once. Not all work is timed.
+    fn time(&self, event: &Self::Event) -> Option<Duration> {
+        let _ = event;
+        None
+    }
+
     /// Waits until the work has ended, at most so long; a device whose work does not end is lost.
     fn wait(&self, event: &Self::Event, at_most: Duration) -> EventState;
 

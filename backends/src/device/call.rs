@@ -20,6 +20,8 @@ struct CallState<A: Api> {
     /// The calls that wrote its inputs; none once its outcome is known.
     inputs: Vec<Arc<Call<A>>>,
     outcome: Option<Outcome>,
+    /// How long it took on the device, if it was timed.
+    time: Option<Duration>,
 }
 
 /// How a call ended.
@@ -33,7 +35,7 @@ enum Outcome {
 
 impl<A: Api> Call<A> {
     fn new() -> Self {
-        Call(Mutex::new(CallState { work: None, inputs: Vec::new(), outcome: None }))
+        Call(Mutex::new(CallState { work: None, inputs: Vec::new(), outcome: None, time: None }))
     }
 
     fn state(&self) -> MutexGuard<'_, CallState<A>> {
@@ -59,6 +61,7 @@ impl<A: Api> Call<A> {
                 found = Outcome::InputLost;
             }
         }
+        state.time = if found == Outcome::Done { api.time(event) } else { None };
         (state.work, state.outcome) = (None, Some(found.clone()));
         state.inputs.clear();
         Some(found)
@@ -182,7 +185,7 @@ impl<A: Api> Calls<A> {
         if is_awaited {
             self.waits += 1;
         }
-        *call.state() = CallState { work: Some((api.clone(), event)), inputs: writers, outcome: None };
+        *call.state() = CallState { work: Some((api.clone(), event)), inputs: writers, outcome: None, time: None };
         for tensor in outputs.iter().flatten() {
             PoolMemory::<A>::of(tensor)?.1.writer = Some(call.clone());
         }
@@ -224,6 +227,10 @@ impl<A: Api> EnqueuedCalls for Calls<A> {
             // It has ended since the worker looked.
             None => helpers.wake(),
         }
+    }
+
+    fn device_time(&mut self, ticket: &Ticket) -> Option<Duration> {
+        self.call(ticket)?.state().time
     }
 
     fn finish(&mut self, ticket: Ticket) -> Result<(), BackendError> {

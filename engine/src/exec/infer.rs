@@ -21,6 +21,7 @@ use crate::exec::infer::streams::ResetRules;
 use crate::exec::stage::{Common, Stage};
 use crate::exec::worker::Cx;
 use crate::host::sync::{Arc, DynArc};
+use crate::ledger::Term;
 use crate::message::device::Device;
 use crate::message::tensor::{Memory, PortSpec, Tensor};
 use crate::node::Many;
@@ -293,6 +294,17 @@ pub(crate) struct Residence {
     pub(crate) outputs: bool,
     /// The most calls at the same time.
     pub(crate) calls: usize,
+}
+
+impl Residence {
+    /// What calls do on the device.
+    pub(crate) fn term(self) -> Term {
+        match (self.inputs, self.outputs) {
+            (false, _) => Term::Upload,
+            (true, false) => Term::Download,
+            (true, true) => Term::Kernel,
+        }
+    }
 }
 
 impl std::fmt::Debug for InferPlan {

@@ -426,6 +426,13 @@ pub trait EnqueuedCalls {
         let _ = ticket;
     }
 
+    /// Returns how long the device worked on a call that has finished, or how long the host took to pass messages to it. Not every call is
+    /// timed.
+    fn device_time(&mut self, ticket: &Ticket) -> Option<Duration> {
+        let _ = ticket;
+        None
+    }
+
     /// Ends a call whose outputs are on the device, after [`EnqueuedCalls::poll`] returned true.
     ///
     /// # Errors

@@ -373,7 +373,9 @@ impl Planner<'_> {
         let path = histogram_bytes(3);
         let mut histograms = 0usize;
         for node in nodes {
-            histograms = histograms.saturating_add((4 + usize::from(node.has_skew())) * hop);
+            let is_on_device = node.planned.as_ref().is_some_and(|planned| planned.ports().device.is_some());
+            let own = 4 + usize::from(node.has_skew()) + usize::from(is_on_device);
+            histograms = histograms.saturating_add(own * hop);
             if node.outputs.is_empty() {
                 let ages = node.stage.sources.iter().filter(|(_, is_reused)| *is_reused).count();
                 histograms = histograms.saturating_add(node.stage.sources.len() * path + ages * hop);

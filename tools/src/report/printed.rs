@@ -41,6 +41,7 @@ pub fn show_report(report: &Report, detail: Detail) -> String {
     if detail != Detail::Problems {
         latency::latencies(&mut text, report);
         latency::joins(&mut text, report);
+        latency::devices(&mut text, report);
         latency::path_latencies(&mut text, report);
         latency::coverage(&mut text, report);
         losses(&mut text, report);

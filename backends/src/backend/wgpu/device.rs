@@ -20,6 +20,8 @@ pub(super) struct Device {
     pub(super) width: Width,
     /// Whether shaders have fractions of 16 bits.
     pub(super) has_halves: bool,
+    /// The tick of its clock, ns, if it has one.
+    pub(super) tick: Option<f32>,
     faults: Arc<Faults>,
 }
 
@@ -46,14 +48,19 @@ impl Device {
             return Ok(device);
         }
         let limits = adapter.limits();
-        let has_halves = adapter.features().contains(Features::SHADER_F16);
-        let required_features = if has_halves { Features::SHADER_F16 } else { Features::empty() };
+        let clock = Features::TIMESTAMP_QUERY | Features::TIMESTAMP_QUERY_INSIDE_ENCODERS;
+        let has = |features: Features| adapter.features().contains(features);
+        let (has_halves, has_clock) = (has(Features::SHADER_F16), has(clock));
+        let optional = [(Features::SHADER_F16, has_halves), (clock, has_clock)];
+        let wanted = optional.into_iter().filter(|(_, has)| *has);
+        let required_features = wanted.fold(Features::empty(), |all, (features, _)| all | features);
         let wanted =
             wgpu::DeviceDescriptor { required_limits: limits.clone(), required_features, ..Default::default() };
         let info = adapter.get_info();
         let refused = |why: String| BackendError::Unavailable(format!("`{}` cannot be opened: {why}", info.name));
         let opened = ready(adapter.request_device(&wanted)).ok_or_else(|| refused("it does not answer".into()))?;
         let (device, queue) = opened.map_err(|error| refused(one_line(&error.to_string())))?;
+        let tick = has_clock.then(|| queue.get_timestamp_period());
         let faults = Arc::new(Faults::default());
         let noted = faults.clone();
         device.on_uncaptured_error(Arc::new(move |error| noted.note(error.to_string())));
@@ -65,7 +72,7 @@ impl Device {
         // A GPU is idle where few workgroups run; a processor runs few at once, and large tiles of them faster.
         let busy = if info.device_type == DeviceType::Cpu { 4 } else { 128 };
         let width = Width { most: limits.max_compute_workgroups_per_dimension as usize, busy };
-        let device = Arc::new(Device { device, queue, limits, info, width, has_halves, faults });
+        let device = Arc::new(Device { device, queue, limits, info, width, has_halves, tick, faults });
         *open = Arc::downgrade(&device);
         Ok(device)
     }

@@ -8,6 +8,7 @@ use limen::backend::Helpers;
 use limen::message::{DType, PortSpec};
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use wgpu::{Buffer, BufferUsages, CommandBuffer, CommandEncoder, PollError, PollType, SubmissionIndex};
@@ -100,6 +101,7 @@ impl Drop for WgpuApi {
 }
 
 /// Work that has not been submitted.
+#[derive(Default)]
 pub(crate) struct WgpuStream {
     encoder: Option<CommandEncoder>,
     /// What the host will read.
@@ -108,12 +110,80 @@ pub(crate) struct WgpuStream {
     report: Option<FaultReport>,
     /// How long the call may take, if not as long as any.
     pub(super) time_limit: Option<Duration>,
+    /// How long the host took to pass bytes to the device.
+    uploaded: Duration,
+    /// What times the call.
+    timer: Option<Arc<Timer>>,
+    timers: Vec<Arc<Timer>>,
+    /// Calls since the last one that was timed.
+    untimed: u32,
+}
+
+/// One in so many calls of a stream is timed by the device: a time costs a few µs on the host.
+const TIMED: u32 = 16;
+
+/// The times of the device at the begin and the end of a call.
+pub(crate) struct Timer {
+    set: wgpu::QuerySet,
+    resolved: Buffer,
+    readback: Arc<Readback>,
+    /// Whether it can be used again.
+    is_read: AtomicBool,
+}
+
+impl Timer {
+    const BYTES: u64 = 16;
+
+    fn new(device: &Device) -> Timer {
+        let of = wgpu::QuerySetDescriptor { label: None, ty: wgpu::QueryType::Timestamp, count: 2 };
+        let usage = BufferUsages::QUERY_RESOLVE | BufferUsages::COPY_SRC;
+        let resolved = wgpu::BufferDescriptor { label: None, size: Timer::BYTES, usage, mapped_at_creation: false };
+        Timer {
+            set: device.device.create_query_set(&of),
+            resolved: device.device.create_buffer(&resolved),
+            readback: Arc::new(Readback::new(device, Timer::BYTES)),
+            is_read: AtomicBool::new(true),
+        }
+    }
+
+    /// Returns what is between both times, in ns.
+    fn read(&self, tick: f32) -> Option<Duration> {
+        let mut times = [0; 2];
+        self.readback.read(bytemuck::cast_slice_mut(&mut times)).ok()?;
+        self.is_read.store(true, Ordering::Release);
+        let [begin, end]: [u64; 2] = times;
+        Some(Duration::from_nanos((end.saturating_sub(begin) as f64 * f64::from(tick)) as u64))
+    }
 }
 
 impl WgpuStream {
     /// Returns where to encode work.
     pub(super) fn encoder(&mut self, device: &Device) -> &mut CommandEncoder {
+        if self.encoder.is_none() {
+            let mut encoder = device.device.create_command_encoder(&Default::default());
+            self.untimed += 1;
+            if device.tick.is_some() && self.untimed >= TIMED {
+                self.untimed = 0;
+                let timer = self.free_timer(device);
+                timer.is_read.store(false, Ordering::Release);
+                encoder.write_timestamp(&timer.set, 0);
+                self.timer = Some(timer);
+            }
+            self.encoder = Some(encoder);
+        }
         self.encoder.get_or_insert_with(|| device.device.create_command_encoder(&Default::default()))
+    }
+
+    /// Returns a timer that no call uses. What was never read is mapped still, and dropped.
+    fn free_timer(&mut self, device: &Device) -> Arc<Timer> {
+        let is_free = |timer: &Arc<Timer>| Arc::strong_count(timer) == 1;
+        self.timers.retain(|timer| !is_free(timer) || timer.is_read.load(Ordering::Acquire));
+        let free = self.timers.iter().find(|timer| is_free(timer)).cloned();
+        free.unwrap_or_else(|| {
+            let timer = Arc::new(Timer::new(device));
+            self.timers.push(timer.clone());
+            timer
+        })
     }
 
     /// Has the call fail if the word at the beginning of a buffer is not zero: the number of a kernel, counted from 1.
@@ -179,6 +249,8 @@ pub(crate) struct WgpuEvent {
     cell: Arc<EventCell>,
     report: Option<FaultReport>,
     time_limit: Duration,
+    uploaded: Duration,
+    timer: Option<Arc<Timer>>,
 }
 
 #[derive(Debug, Default)]
@@ -225,18 +297,19 @@ impl Api for WgpuApi {
     }
 
     fn stream(&self) -> Result<WgpuStream, Fault> {
-        Ok(WgpuStream { encoder: None, mapped: Vec::new(), report: None, time_limit: None })
+        Ok(WgpuStream::default())
     }
 
     fn abandon(&self, stream: &mut WgpuStream) {
-        *stream = WgpuStream { encoder: None, mapped: Vec::new(), report: None, time_limit: None };
+        *stream = WgpuStream::default();
     }
 
     fn follow(&self, _: &mut WgpuStream, _: &WgpuEvent) {
         // Submitted work follows what was submitted before it.
     }
 
-    fn upload(&self, _: &mut WgpuStream, from: &[u8], to: &Buffer, at: usize) -> Result<(), Fault> {
+    fn upload(&self, stream: &mut WgpuStream, from: &[u8], to: &Buffer, at: usize) -> Result<(), Fault> {
+        let begun = Instant::now();
         let (whole, rest) = from.split_at(from.len() - from.len() % 4);
         let mut last = [0; 4];
         last[..rest.len()].copy_from_slice(rest);
@@ -246,7 +319,9 @@ impl Api for WgpuApi {
                 self.device.queue.write_buffer(to, (at + whole.len()) as u64, &last);
             }
         };
-        self.device.scoped(write).map_err(|why| self.fault(why))
+        let written = self.device.scoped(write).map_err(|why| self.fault(why));
+        stream.uploaded += begun.elapsed();
+        written
     }
 
     fn download(&self, stream: &mut WgpuStream, from: &Buffer, at: usize, to: &mut Arc<Readback>) -> Result<(), Fault> {
@@ -257,13 +332,21 @@ impl Api for WgpuApi {
     }
 
     fn record(&self, stream: &mut WgpuStream, is_awaited: bool) -> Result<WgpuEvent, Fault> {
-        let WgpuStream { encoder, mapped, report, time_limit } = stream;
+        let WgpuStream { encoder, mapped, report, time_limit, uploaded, timer, .. } = stream;
+        let timer = timer.take();
+        if let (Some(encoder), Some(timer)) = (encoder.as_mut(), &timer) {
+            encoder.write_timestamp(&timer.set, 1);
+            encoder.resolve_query_set(&timer.set, 0..2, &timer.resolved, 0);
+            encoder.copy_buffer_to_buffer(&timer.resolved, 0, &timer.readback.buffer, 0, Timer::BYTES);
+            mapped.push(timer.readback.clone());
+        }
         let work = match encoder.take() {
             Some(encoder) => Some(self.device.scoped(|| encoder.finish()).map_err(|why| self.fault(why))?),
             None => None,
         };
         let time_limit = time_limit.take().unwrap_or(LONGEST_CALL);
-        let event = WgpuEvent { cell: Arc::default(), report: report.take(), time_limit };
+        let uploaded = std::mem::take(uploaded);
+        let event = WgpuEvent { cell: Arc::default(), report: report.take(), time_limit, uploaded, timer };
         let mut pending = lock(&self.pending);
         pending.work.extend(work);
         pending.mapped.append(mapped);
@@ -299,6 +382,13 @@ impl Api for WgpuApi {
         }
         let fault = self.lost().or_else(|| event.report.as_ref().and_then(FaultReport::fault));
         known.insert(fault.map_or(EventState::Done, EventState::Failed)).clone()
+    }
+
+    fn time(&self, event: &WgpuEvent) -> Option<Duration> {
+        match (&event.timer, self.device.tick) {
+            (Some(timer), Some(tick)) => timer.read(tick),
+            _ => (!event.uploaded.is_zero()).then_some(event.uploaded),
+        }
     }
 
     fn wait(&self, event: &WgpuEvent, at_most: Duration) -> EventState {

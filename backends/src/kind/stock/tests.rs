@@ -3,6 +3,7 @@
 use crate::backend::gpu_adapters;
 use crate::base::BackendOptions;
 use limen::message::{DType, Header};
+use limen::report::Term;
 use limen::{Folders, Plan, Problems, Registry, Spec, Tensor, Time};
 use std::time::Duration;
 
@@ -175,6 +176,13 @@ fn a_frame_is_uploaded_once() {
     let names: Vec<&str> = report.nodes.iter().map(|node| node.name.as_str()).collect();
     assert_eq!(names, ["a", "a_to_wgpu", "small", "floats", "best", "best_index_to_host", "z"]);
     assert_eq!(report.metric("best_index_to_host.host_waits"), Some(20.0));
+    // The host times every upload, the device one call in sixteen if it has a clock.
+    let samples = |node: &str, term| report.histogram(node, term).map(|recorded| recorded.samples);
+    assert_eq!(samples("a_to_wgpu", Term::Upload), Some(20));
+    for (node, term) in [("small", Term::Kernel), ("best_index_to_host", Term::Download)] {
+        assert!(samples(node, term).is_some_and(|samples| samples <= 1), "{node}");
+    }
+    assert_eq!(samples("small", Term::Upload), None);
 }
 
 #[test]

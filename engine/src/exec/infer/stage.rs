@@ -106,6 +106,8 @@ pub(super) struct InferStage<B: Backend> {
     within: u64,
     stride: usize,
     sizes: Hist,
+    /// What calls take on the device.
+    device_time: Option<Hist>,
     /// Messages in all calls; those kept as context count in each.
     called: u64,
     /// Durations of calls, by number of messages.
@@ -161,6 +163,7 @@ impl<B: Backend> InferStage<B> {
         Ok(InferStage {
             called: 0,
             sizes: cx.histogram(common.node, Term::Batch, 2),
+            device_time: residence.map(|at| cx.histogram(common.node, at.term(), 2)),
             inputs: sides(&signature.inputs, in_device)?,
             outputs: sides(&signature.outputs, out_device)?,
             common,

@@ -62,7 +62,7 @@ const STATS: [(&str, Stat); 5] = [
     ("max", Stat::Max),
 ];
 
-const TERMS: [Term; 9] = [
+const TERMS: [Term; 12] = [
     Term::Source,
     Term::Queue,
     Term::Hold,
@@ -72,6 +72,9 @@ const TERMS: [Term; 9] = [
     Term::Closure,
     Term::Batch,
     Term::Skew,
+    Term::Upload,
+    Term::Kernel,
+    Term::Download,
 ];
 
 /// An error in a `--fail-on` expression.

@@ -80,6 +80,25 @@ pub(super) fn latencies(text: &mut String, report: &Report) {
     }
 }
 
+/// What calls took on devices, where their clocks were read, and what passing messages to them took.
+pub(super) fn devices(text: &mut String, report: &Report) {
+    let mut table = Table::new(["<node on a device", "<term", "n", "p50", "p90", "p99", "max", "<clock"]);
+    for node in &report.nodes {
+        for term in [Term::Upload, Term::Kernel, Term::Download] {
+            let Some(recorded) = if_any(report, &node.name, term) else { continue };
+            let clock = if term == Term::Upload { "host" } else { "device" };
+            let quantiles = [0.5, 0.9, 0.99].map(|q| at(Some(recorded), q));
+            let begin = [node.name.clone(), term.name().into(), recorded.samples.to_string()];
+            let end = [show_ns(recorded.histogram.max()), clock.into()];
+            table.row(begin.into_iter().chain(quantiles).chain(end));
+        }
+    }
+    if !table.is_empty() {
+        text.push('\n');
+        table.write(text);
+    }
+}
+
 /// Of each join: how far apart the messages it combined began, and how long the first of them waited for the others. Joins whose
 /// messages always began together are left out.
 pub(super) fn joins(text: &mut String, report: &Report) {

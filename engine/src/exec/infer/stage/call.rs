@@ -157,6 +157,7 @@ impl<B: Backend> InferStage<B> {
     /// Finishes the oldest call.
     pub(super) fn collect_first(&mut self, cx: &mut Cx) {
         let Some(mut flight) = self.flights.pop_front() else { return };
+        self.record_device_time(&flight, cx);
         self.emit.now = Time(cx.mark());
         let outcome = match flight.trouble.take() {
             Some(trouble) => Err(trouble),

@@ -82,6 +82,17 @@ impl<B: Backend> InferStage<B> {
         session.enqueued().is_none_or(|calls| calls.poll(&flight.ticket))
     }
 
+    /// Records what a finished call took on the device.
+    pub(super) fn record_device_time(&mut self, flight: &Flight, cx: &mut Cx) {
+        let (Some(hist), Some(session)) = (self.device_time, &mut self.session) else { return };
+        let Some(calls) = session.enqueued() else { return };
+        // A session that panics here panics again when the call is finished, where it is caught.
+        let time = guarded("infer", || Ok(calls.device_time(&flight.ticket))).unwrap_or(None);
+        if let Some(time) = time {
+            cx.record(hist, time.as_nanos() as u64, flight.n as u32, 1);
+        }
+    }
+
     /// Waits for the oldest call, if something here can only go on when it has ended.
     pub(super) fn await_first(&mut self, wait: DeviceWait) -> Option<bool> {
         let is_full = self.flights.len() == self.max_in_flight && !self.held.is_empty();
@@ -104,6 +115,7 @@ impl<B: Backend> InferStage<B> {
     /// Ends the oldest enqueued call, which has finished on the device.
     pub(super) fn finish_first(&mut self, cx: &mut Cx) {
         let Some(flight) = self.flights.pop_front() else { return };
+        self.record_device_time(&flight, cx);
         let InferStage { session, .. } = self;
         let mut is_input_lost = false;
         let outcome = guarded("infer", || {
