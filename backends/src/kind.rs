@@ -9,6 +9,11 @@ mod layers;
 #[cfg(feature = "wgpu")]
 mod stock;
 
+/// The stock kinds that run on a device, in programs with the feature `wgpu`.
+#[cfg(not(feature = "wgpu"))]
+pub(crate) const ON_DEVICE: [&str; 7] =
+    ["to_tensor", "normalize", "resize", "crop", "letterbox", "threshold", "argmax"];
+
 pub use copy::{CopyConfig, ToDeviceKind, ToHostKind};
 pub use infer::InferKind;
 #[cfg(feature = "wgpu")]

@@ -80,6 +80,10 @@ pub use weights::{Encoding, Quantize, Quantized, Slice, WeightConfig, WeightTran
 pub fn register(registry: limen::Registry) -> limen::Registry {
     #[cfg(feature = "wgpu")]
     let registry = kind::register_on_device(registry.infer::<KernelKind>("kernel"));
+    #[cfg(not(feature = "wgpu"))]
+    let registry = kind::ON_DEVICE.into_iter().fold(registry, |registry, kind| {
+        registry.without_device(kind, "wgpu", "build it with the cargo feature `wgpu`")
+    });
     registry
         .infer::<InferKind>("infer")
         .infer::<ToDeviceKind>("to_device")

@@ -82,8 +82,9 @@ fn graphs_in_the_book() -> Vec<(String, String)> {
         }
         let text = std::fs::read_to_string(&path).unwrap();
         let blocks = text.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
-        // Programs without that cargo feature do not have the kind.
-        let blocks = blocks.filter(|block| cfg!(feature = "wgpu") || !block.contains("kind: kernel"));
+        // Programs without that cargo feature have neither.
+        let needs = |block: &&str| ["kind: kernel", "device: wgpu"].iter().any(|part| block.contains(part));
+        let blocks = blocks.filter(|block| cfg!(feature = "wgpu") || !needs(block));
         graphs.extend(blocks.map(|block| (page.clone(), block.to_string())));
     }
     graphs

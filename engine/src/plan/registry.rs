@@ -202,6 +202,8 @@ pub struct Registry {
     kinds: BTreeMap<String, Vec<Kind>>,
     /// By kind: how its nodes run on a device, for each.
     on_devices: BTreeMap<String, Vec<(&'static str, Kind)>>,
+    /// By kind: devices that this program has not, and how to get them.
+    not_built: BTreeMap<String, Vec<(&'static str, &'static str)>>,
     extensions: Extensions,
 }
 
@@ -379,6 +381,13 @@ impl Registry {
         self
     }
 
+    /// Says how to get the device on which nodes of a kind run in other builds of this program: `build it with …`.
+    #[must_use]
+    pub fn without_device(mut self, name: &str, device: &'static str, way: &'static str) -> Self {
+        self.not_built.entry(name.into()).or_default().push((device, way));
+        self
+    }
+
     /// Lets the kind of a name say on which devices it runs.
     fn list_devices(&mut self, name: &str) {
         let devices: Vec<_> = self.devices_of(name).collect();
@@ -411,11 +420,19 @@ impl Registry {
 
     /// Describes a device in a config on which nodes of the kind do not run: its place, the problem and a way out.
     pub(crate) fn other_device(&self, node: &NodeSpec) -> Option<(Place, String, String)> {
-        let devices: Vec<_> = self.devices_of(&node.kind.value).map(|device| format!("`{device}`")).collect();
-        let written = node.config.get(DEVICE).filter(|_| !devices.is_empty())?;
-        let known =
-            written.as_text().is_some_and(|text| self.devices_of(&node.kind.value).any(|device| device == text));
-        let (what, kind) = (written.value.describe(), &node.kind.value);
+        let kind = &node.kind.value;
+        let written = node.config.get(DEVICE)?;
+        let not_built = self.not_built.get(kind).into_iter().flatten();
+        if let Some((device, way)) = not_built.copied().find(|(device, _)| written.as_text() == Some(device)) {
+            let message = format!("`{kind}` does not run on `{device}` in this program");
+            return Some((written.place.clone(), message, format!("{way}, or leave `device` out for the CPU")));
+        }
+        let devices: Vec<_> = self.devices_of(kind).map(|device| format!("`{device}`")).collect();
+        if devices.is_empty() {
+            return None;
+        }
+        let known = written.as_text().is_some_and(|text| self.devices_of(kind).any(|device| device == text));
+        let what = written.value.describe();
         let message = format!("`{kind}` runs on the CPU or on {}; this is {what}", devices.join(", "));
         let help = format!("write {}, or leave `device` out for the CPU", devices.join(" or "));
         (!known).then(|| (written.place.clone(), message, help))
