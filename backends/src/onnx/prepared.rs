@@ -7,7 +7,7 @@ use super::lengths::{BoundInput, ValueLengths};
 use super::loaded::Loaded;
 use super::outline::{BoundShapes, Outline};
 use super::outputs::{NotPrepared, OutputBounds, why_single};
-use super::runtime::{Call, CallInput, Runtime};
+use super::runtime::{Call, CallInput, Provider, Runtime};
 use super::session::{OnnxSession, SessionInput, SessionOutput, buffer};
 use super::shadow::ShadowPlan;
 use super::shapes::Extent;
@@ -66,6 +66,8 @@ pub struct OnnxModel {
     pub one_item: bool,
     /// How many shapes of calls stay prepared, for a runtime that compiles for them; 0 counts as 1.
     pub plans: usize,
+    /// How an execution provider of ONNX Runtime is used.
+    pub provider: Provider,
     /// The cache folder and the library of ONNX Runtime.
     pub options: BackendOptions,
 }
@@ -83,7 +85,7 @@ pub struct ModelState {
 }
 
 impl<R: Runtime> Backend for Onnx<R> {
-    const NAME: &'static str = R::NAME;
+    const NAME: &'static str = R::BACKEND;
     type Model = OnnxModel;
     type Prepared = OnnxPrepared<R>;
 
@@ -199,7 +201,8 @@ impl<R: Runtime> OnnxPrepared<R> {
         });
         let names = outline.outputs.iter().map(|output| output.name.clone()).collect();
         let threads = model.threads.max(1);
-        let call = Call { inputs: inputs.collect(), outputs: names, threads, batches: Vec::new(), plans: model.plans };
+        let (plans, provider) = (model.plans, model.provider.clone());
+        let call = Call { inputs: inputs.collect(), outputs: names, threads, batches: Vec::new(), plans, provider };
         let at = |port: &str, ports: &[String]| ports.iter().position(|other| other == port).unwrap_or_default();
         let in_ports: Vec<String> = outline.inputs.iter().map(|input| input.port.clone()).collect();
         let out_ports: Vec<String> = outline.outputs.iter().map(|output| output.port.clone()).collect();
@@ -213,7 +216,7 @@ impl<R: Runtime> OnnxPrepared<R> {
             return Err(NotPrepared::Field("max", format!("`max` names `{port}`; its outputs are `{there}`{near}")));
         }
 
-        let shared = loaded.runtime.share(call.threads)?;
+        let shared = loaded.runtime.share(&call)?;
         let trial = Trial { loaded: &*loaded, shared: &shared, call: &call, model, steps };
         let varying = call.inputs.iter().position(|input| input.varies.contains(&true));
         let bounds = OutputBounds {

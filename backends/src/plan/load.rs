@@ -34,6 +34,7 @@ pub(super) fn prepare_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<OnnxPrep
         sample: job.recorded.sample().cloned(),
         untried: config.is_untried(),
         plans: config.plans,
+        provider: config.provider(),
         ..OnnxModel::default()
     };
     OnnxPrepared::<R>::new(loaded, inputs.bound.clone(), &how, steps).map_err(|error| match error {

@@ -7,7 +7,7 @@
 use limen::Folders;
 use limen::backend::BatchRef;
 use limen::message::DType;
-use limen_backends::onnx::{Artifact, Call, CallInput, Runner, Runtime};
+use limen_backends::onnx::{Artifact, Call, CallInput, Provider, Runner, Runtime};
 use limen_backends::{BackendOptions, WeightConfig, Weights};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -56,6 +56,7 @@ fn run<R: Runtime>(folder: &Path) -> Result<(), String> {
         return Err(format!("the model has {} inputs, the case {}", declared.len(), inputs.len()));
     }
     let call = Call {
+        provider: Provider { cpu_fallback: true, ..Provider::default() },
         plans: 16,
         inputs: std::iter::zip(declared, &inputs)
             .map(|(declared, array)| CallInput {
@@ -73,7 +74,7 @@ fn run<R: Runtime>(folder: &Path) -> Result<(), String> {
     };
     let runtime = R::load(artifact, &BackendOptions { allow_software: true, ..BackendOptions::default() })
         .map_err(|e| e.to_string())?;
-    let shared = runtime.share(1).map_err(|e| e.to_string())?;
+    let shared = runtime.share(&call).map_err(|e| e.to_string())?;
     let mut runner = runtime.runner(&shared, &call).map_err(|e| e.to_string())?;
     let given: Vec<BatchRef<'_>> =
         inputs.iter().map(|i| BatchRef { dtype: i.dtype, shape: &i.shape, bytes: &i.bytes }).collect();
