@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 /// A runtime for ONNX models: the part that differs between rten, tract and ONNX Runtime. [`Onnx`](super::Onnx) makes a backend
 /// of it.
 pub trait Runtime: Send + Sync + Sized + 'static {
-    /// The name, in messages and for cached results: that in YAML, unless a backend has a runtime for each device.
+    /// The name, in messages and for cached results: that in YAML, unless a backend has a runtime for each device. Without
+    /// spaces.
     const NAME: &'static str;
     /// The name in YAML.
     const BACKEND: &'static str = Self::NAME;

@@ -1,6 +1,6 @@
 //! The plugin: a library with the execution provider WebGPU, which ONNX Runtime loads.
 
-use super::{environment, is_bare, lock_library, no_library, version};
+use super::{environment, lock_library, no_library};
 use crate::base::{BackendOptions, caught};
 use ::ort::device::Device;
 use ::ort::environment::Environment;
@@ -108,11 +108,8 @@ fn found(environment: &Environment, file: PathBuf, allow_software: bool) -> Resu
 impl Plugin {
     /// Registers the plugin, unless that was done, and returns its file.
     fn register(&mut self, environment: &Environment, asked: Option<&Path>) -> Result<PathBuf, String> {
-        let absolute = |path: &Path| match is_bare(path) {
-            true => path.to_path_buf(),
-            false => std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()),
-        };
-        let asked = asked.map(absolute);
+        // ONNX Runtime would look for a relative path beside its own library.
+        let asked = asked.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()));
         if let Some(registered) = &self.registered {
             return match asked {
                 Some(asked) if real_path(&asked) != real_path(registered) => Err(format!(
@@ -153,12 +150,11 @@ impl Plugin {
 fn refused(file: &Path, error: &str) -> String {
     let shown = file.display();
     if error.contains("below the minimum required version") {
-        let library =
-            lock_library().loaded.as_ref().map(|(library, _)| library.display().to_string()).unwrap_or_default();
+        let loaded = lock_library().loaded.as_ref().map(|(library, _)| library.display().to_string());
         return format!(
-            "the plugin `{shown}` needs a later ONNX Runtime than {} of `{library}` ({error}): install that (`pip install -U \
-             onnxruntime`) and name it with `--onnxruntime FILE`",
-            version()
+            "the plugin `{shown}` needs a later ONNX Runtime than `{}` ({error}): install one (`pip install -U onnxruntime`) and name it \
+             with `--onnxruntime FILE`",
+            loaded.unwrap_or_default()
         );
     }
     format!("`{shown}` is not a plugin of ONNX Runtime ({error}); {GET}")
@@ -173,10 +169,12 @@ pub(super) fn why_no_session(error: &str) -> BackendError {
                 .into(),
         );
     }
-    if error.contains("No supported adapters") {
+    // The text in front of it is about the source of ONNX Runtime.
+    if let Some(at) = error.find("Failed to get a WebGPU adapter") {
         return BackendError::Unavailable(format!(
-            "the driver lists a device but gives no adapter that the plugin supports ({error}): install a later driver (of Mesa, 25.0 was \
-             tried; 22.3 is too old), or take `device: cpu`"
+            "the plugin supports no adapter of the driver: install a later driver (of Mesa, 25.0 was tried, and 22.3 is too old), or take \
+             `device: cpu` ({})",
+            error[at..].trim()
         ));
     }
     BackendError::Unsupported(error.into())
@@ -195,8 +193,8 @@ mod tests {
                 &["`cpu_fallback: true`", "`backend: wgpu`", "`device: cpu`"][..],
             ),
             (
-                "EP_FAIL : Failed to get a WebGPU adapter: No supported adapters",
-                &["not available", "later driver", "`device: cpu`"],
+                "EP_FAIL : /source.cc:136 Initialize() Failed to get a WebGPU adapter: No supported adapters.\n",
+                &["driver (of Mesa", "`device: cpu` (Failed to get a WebGPU adapter: No supported adapters.)"],
             ),
             ("something else", &["something else"]),
         ] {
@@ -205,7 +203,7 @@ mod tests {
         }
         let old = "ORT runtime version \"1.24.3\" is below the minimum required version \"1.24.4\".";
         let why = refused(Path::new("/p.so"), old);
-        for part in ["`/p.so` needs a later ONNX Runtime than", old, "`--onnxruntime FILE`"] {
+        for part in ["`/p.so` needs a later ONNX Runtime than `", old, "`--onnxruntime FILE`"] {
             assert!(why.contains(part), "{part}: {why}");
         }
         let why = refused(Path::new("/p.so"), "undefined symbol: CreateEpFactories");

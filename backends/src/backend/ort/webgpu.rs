@@ -42,7 +42,7 @@ impl Debug for OrtWebgpuRuntime {
 }
 
 impl Runtime for OrtWebgpuRuntime {
-    const NAME: &'static str = "ort on webgpu";
+    const NAME: &'static str = "ort-webgpu";
     const BACKEND: &'static str = "ort";
     const COMPILES: bool = false;
     const IS_LIBRARY: bool = true;
