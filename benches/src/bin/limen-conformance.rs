@@ -1,4 +1,5 @@
-//! Runs the test cases of the ONNX project, one operator each, on every runtime that is built in.
+//! Runs the test cases of the ONNX project, one operator each, on every runtime that is built in; with `LIMEN_ONNXRUNTIME_PLUGIN`, only on
+//! ONNX Runtime's provider for WebGPU.
 //!
 //! `limen-conformance FOLDER [FROM]`: each folder in FOLDER holds `model.onnx`, `in_0.npy`, … and `out_0.npy`, …, as
 //! `benches/backends/conformance.py` writes them. Prints a line for each runtime and case, in order, beginning with the case FROM:
@@ -25,6 +26,11 @@ fn arrays(folder: &Path, what: &str) -> Result<Vec<Weights>, String> {
         arrays.push(config.load(&folders).map_err(|(_, why)| why)?);
     }
     Ok(arrays)
+}
+
+/// ONNX Runtime's plugin for WebGPU, if the environment names it.
+fn plugin() -> Option<PathBuf> {
+    std::env::var_os("LIMEN_ONNXRUNTIME_PLUGIN").filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
 fn numbers(dtype: DType, bytes: &[u8]) -> Vec<f64> {
@@ -56,7 +62,7 @@ fn run<R: Runtime>(folder: &Path) -> Result<(), String> {
         return Err(format!("the model has {} inputs, the case {}", declared.len(), inputs.len()));
     }
     let call = Call {
-        provider: Provider { cpu_fallback: true, ..Provider::default() },
+        provider: Provider::default(),
         plans: 16,
         inputs: std::iter::zip(declared, &inputs)
             .map(|(declared, array)| CallInput {
@@ -72,8 +78,8 @@ fn run<R: Runtime>(folder: &Path) -> Result<(), String> {
         threads: 1,
         batches: vec![1],
     };
-    let runtime = R::load(artifact, &BackendOptions { allow_software: true, ..BackendOptions::default() })
-        .map_err(|e| e.to_string())?;
+    let options = BackendOptions { allow_software: true, onnxruntime_plugin: plugin(), ..BackendOptions::default() };
+    let runtime = R::load(artifact, &options).map_err(|e| e.to_string())?;
     let shared = runtime.share(&call).map_err(|e| e.to_string())?;
     let mut runner = runtime.runner(&shared, &call).map_err(|e| e.to_string())?;
     let given: Vec<BatchRef<'_>> =
@@ -136,6 +142,11 @@ fn main() {
         .collect();
     cases.sort();
     for case in cases.iter().filter(|case| case.file_name().is_some_and(|name| name >= &*from)) {
+        #[cfg(feature = "ort")]
+        if plugin().is_some() {
+            report::<limen_backends::OrtWebgpuRuntime>(case);
+            continue;
+        }
         report::<limen_backends::RtenRuntime>(case);
         #[cfg(feature = "tract")]
         report::<limen_backends::TractRuntime>(case);
