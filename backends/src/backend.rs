@@ -16,9 +16,9 @@ mod tract;
 mod wgpu;
 
 #[cfg(feature = "ort")]
-pub(crate) use self::ort::library_for as onnxruntime;
+pub use self::ort::{Ort, OrtRunner, OrtRuntime, OrtWebgpuRuntime};
 #[cfg(feature = "ort")]
-pub use self::ort::{Ort, OrtRunner, OrtRuntime};
+pub(crate) use self::ort::{library_for as onnxruntime, plugin_for as onnxruntime_plugin};
 #[cfg(feature = "rten")]
 pub use self::rten::{Rten, RtenRunner, RtenRuntime, on_rten_thread};
 #[cfg(all(test, feature = "wgpu"))]

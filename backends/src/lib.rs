@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | `rten` | `rten` (default) | ONNX models on the CPU, in pure Rust |
 //! | `tract` | `tract` | ONNX models on the CPU, in pure Rust, compiled for each number of items |
-//! | `ort` | `ort` | ONNX models on the CPU, with ONNX Runtime's shared library, which is loaded on first use |
+//! | `ort` | `ort` | ONNX models on the CPU, with ONNX Runtime's shared library, which is loaded on first use; on a GPU with `device: webgpu` |
 //! | `wgpu` | `wgpu` | ONNX models on a GPU, through its Vulkan driver |
 //! | `auto` | | the first of `ort`, `rten` and `tract` that is available and can run the model |
 //! | `mock` | always | outputs of the right shape after a configured latency; fails, panics or hangs on request |
@@ -51,7 +51,7 @@ mod weights;
 pub use backend::{GpuAdapter, Wgpu, WgpuRunner, WgpuRuntime, gpu_adapters};
 pub use backend::{Mock, MockConfig, MockPrepared, MockSession};
 #[cfg(feature = "ort")]
-pub use backend::{Ort, OrtRunner, OrtRuntime};
+pub use backend::{Ort, OrtRunner, OrtRuntime, OrtWebgpuRuntime};
 #[cfg(feature = "rten")]
 pub use backend::{Rten, RtenRunner, RtenRuntime, on_rten_thread};
 #[cfg(feature = "tract")]
@@ -69,7 +69,7 @@ pub use kind::{
 };
 pub use onnx::OnnxModel;
 pub use plan::{
-    Choice, Config, ConstantConfig, Dispatch, Guard, Load, MaxConfig, Require, RequireMemory, ShadowConfig,
+    Choice, Config, ConstantConfig, Dispatch, Guard, Load, MaxConfig, OrtDevice, Require, RequireMemory, ShadowConfig,
     StateConfig, VerifyConfig,
 };
 pub use record::{RecordRequest, RecordedCase, record_case};

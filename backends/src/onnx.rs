@@ -77,7 +77,7 @@ pub(crate) use outputs::NotPrepared;
 pub(crate) use prepared::batch_dims;
 pub use prepared::{ModelState, Onnx, OnnxModel, OnnxPrepared};
 pub(crate) use reference::{AnySession, Reference};
-pub use runtime::{Call, CallInput, DeviceCalls, Precision, Runner, Runtime, Take};
+pub use runtime::{Call, CallInput, DeviceCalls, Precision, Provider, Runner, Runtime, Take};
 #[cfg(feature = "rten")]
 pub(crate) use separate::separate_weights;
 pub use session::OnnxSession;

@@ -12,6 +12,7 @@ mod load;
 mod model_file;
 mod onnx_plan;
 mod order;
+mod provider;
 mod runtimes;
 mod verdict;
 
@@ -27,4 +28,5 @@ pub(crate) use infer_plan::{check_node, infer_plan};
 pub(crate) use inputs::all_connected;
 pub(crate) use model_file::read_model;
 pub(crate) use onnx_plan::COMPILED;
+pub use provider::OrtDevice;
 pub(crate) use runtimes::runtimes;

@@ -15,3 +15,5 @@ mod reference_pages;
 mod streams;
 mod terminal_escapes;
 mod trials;
+#[cfg(feature = "ort")]
+mod webgpu;

@@ -27,11 +27,11 @@ fn varint(mut n: u64) -> Vec<u8> {
     bytes
 }
 
-fn number(field: u64, n: u64) -> Vec<u8> {
+pub(crate) fn number(field: u64, n: u64) -> Vec<u8> {
     [varint(field << 3), varint(n)].concat()
 }
 
-fn text(field: u64, bytes: impl AsRef<[u8]>) -> Vec<u8> {
+pub(crate) fn text(field: u64, bytes: impl AsRef<[u8]>) -> Vec<u8> {
     let bytes = bytes.as_ref();
     [varint(field << 3 | 2), varint(bytes.len() as u64), bytes.to_vec()].concat()
 }
@@ -42,7 +42,7 @@ fn value(name: &str, elem: u64, is_item: bool) -> Vec<u8> {
     [text(1, name), text(2, text(1, [number(1, elem), text(2, dims)].concat()))].concat()
 }
 
-fn node(op: &str, inputs: &[&str], outputs: &[&str], attribute: &[u8]) -> Vec<u8> {
+pub(crate) fn node(op: &str, inputs: &[&str], outputs: &[&str], attribute: &[u8]) -> Vec<u8> {
     let inputs: Vec<u8> = inputs.iter().flat_map(|name| text(1, name)).collect();
     let names: Vec<u8> = outputs.iter().flat_map(|name| text(2, name)).collect();
     text(1, [inputs, names, text(3, outputs[0]), text(4, op), attribute.to_vec()].concat())
@@ -52,11 +52,11 @@ fn integer(name: &str, n: u64) -> Vec<u8> {
     text(5, [text(1, name), number(3, n), number(20, 2)].concat())
 }
 
-const FLOAT: u64 = 1;
+pub(crate) const FLOAT: u64 = 1;
 const I64: u64 = 7;
 const BOOL: u64 = 9;
 
-fn weight(name: &str, elem: u64, dims: &[u64], bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn weight(name: &str, elem: u64, dims: &[u64], bytes: &[u8]) -> Vec<u8> {
     let dims: Vec<u8> = dims.iter().flat_map(|dim| number(1, *dim)).collect();
     text(5, [dims, number(2, elem), text(8, name), text(9, bytes)].concat())
 }

@@ -5,27 +5,31 @@
 //! loading a library runs its code. It has to be version 1.22 or later. A process loads one library and never unloads it; for a graph
 //! that names another file, `ort` is unavailable.
 //!
-//! Models run on the CPU only; no other execution provider is used.
+//! Models run on the CPU, or with `device: webgpu` through an execution provider in a library of its own, the plugin ([`webgpu`]).
 //!
 //! # Threads
 //! With one thread a call runs on the thread that makes it. More threads are created while planning, before any thread is
 //! pinned. They spin between the operators of a call, which saves a third of a call of some milliseconds, and sleep between
 //! calls.
 
+mod plugin;
+mod values;
+mod webgpu;
+
+pub(crate) use self::plugin::plugin_for;
+use self::values::{give, value};
+pub use self::webgpu::OrtWebgpuRuntime;
 use crate::base::{BackendOptions, caught};
-use crate::base::{elements, narrow};
 use crate::cache::{self, Compiled, Found, Key};
-use crate::onnx::{Artifact, Call, Deviation, Elem, Onnx, Runner, Runtime, Take, aligns_fractional_corners};
+use crate::onnx::{Artifact, Call, DataFile, Deviation, Elem, Onnx, Runner, Runtime, Take, aligns_fractional_corners};
 use ::ort::LoadDynamicError;
 use ::ort::environment::Environment;
 use ::ort::logging::LogLevel;
 use ::ort::session::builder::{GraphOptimizationLevel, PrepackedWeights, SessionBuilder};
 use ::ort::session::{Session, SessionInputValue};
-use ::ort::value::{DynValue, PrimitiveTensorElementType, Tensor, TensorElementType, TensorRef, ValueType};
 use limen::backend::{BackendError, BatchRef, Capabilities, Ops, SessionMetadata};
 use limen::files::{InputFile, real_path};
-use limen::message::{DType, Element};
-use std::borrow::Cow;
+use limen::message::DType;
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Display};
 use std::io::{ErrorKind, Read};
@@ -172,7 +176,7 @@ fn unsupported(error: impl Display) -> BackendError {
 /// A model for ONNX Runtime. Each thread has its own session; packed weights are shared.
 pub struct OrtRuntime {
     model: Arc<Vec<u8>>,
-    data: Vec<(String, Arc<[u8]>)>,
+    data: Data,
     packed: PrepackedWeights,
     made: Mutex<Made>,
     environment: Environment,
@@ -200,17 +204,14 @@ impl Runtime for OrtRuntime {
     const NAME: &'static str = "ort";
     const COMPILES: bool = false;
     const IS_LIBRARY: bool = true;
-    /// A session created while planning: the trial returns it, and the node takes it.
-    type Shared = Arc<Mutex<Option<Session>>>;
+    type Shared = Home;
     type Runner = OrtRunner;
 
     fn probe(options: &BackendOptions) -> Result<Capabilities, BackendError> {
         use DType::*;
         environment(options)?;
-        let about = caught(::ort::info).unwrap_or_default();
-        let version = about.split(", ").find_map(|part| part.strip_prefix("git-branch=")).unwrap_or("unknown");
         let dtypes = [F32, F16, I8, U8, I16, U16, I32, U32, U64];
-        Ok(Capabilities::cpu(format!("ONNX Runtime {version}"), dtypes, Ops::Unlisted))
+        Ok(Capabilities::cpu(format!("ONNX Runtime {}", version()), dtypes, Ops::Unlisted))
     }
 
     /// The text that the library has about itself: its branch, commit, and flags of the compiler.
@@ -235,33 +236,16 @@ impl Runtime for OrtRuntime {
             Some(Found::Nothing) | None => {}
         }
         let model = artifact.bytes;
-        let data = artifact.data.into_iter().map(|file| (file.name, Arc::from(&file.bytes[..]))).collect();
+        let data = data(artifact.data);
         Ok(OrtRuntime { model, data, packed: PrepackedWeights::new(), made: Mutex::new(made), environment, cache, key })
     }
 
-    fn share(&self, threads: usize) -> Result<Self::Shared, BackendError> {
-        Ok(Arc::new(Mutex::new(Some(self.session(threads)?))))
+    fn share(&self, call: &Call) -> Result<Home, BackendError> {
+        Ok(home(Opened::on_cpu(self.session(call.threads)?)))
     }
 
-    fn runner(&self, shared: &Self::Shared, call: &Call) -> Result<OrtRunner, BackendError> {
-        let made = shared.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let session = match made {
-            Some(session) => session,
-            None => self.session(call.threads)?,
-        };
-        let find = |name: &str, outlets: &[::ort::value::Outlet]| {
-            let at = outlets.iter().position(|outlet| outlet.name() == name);
-            at.ok_or_else(|| BackendError::Model(format!("ONNX Runtime finds no tensor `{name}`")))
-        };
-        let inputs = call.inputs.iter().map(|input| Ok((find(&input.name, session.inputs())?, input.elem)));
-        let inputs = inputs.collect::<Result<Vec<_>, BackendError>>()?;
-        if inputs.iter().enumerate().any(|(at, (found, _))| at != *found) || inputs.len() != session.inputs().len() {
-            return Err(BackendError::Model("ONNX Runtime finds different inputs".into()));
-        }
-        let outputs = call.outputs.iter().map(|name| Ok((name.clone(), find(name, session.outputs())?)));
-        let outputs = outputs.collect::<Result<_, BackendError>>()?;
-        let elems = inputs.into_iter().map(|(_, elem)| elem).collect();
-        Ok(OrtRunner { session: Some(session), home: shared.clone(), elems, outputs, threads: call.threads })
+    fn runner(&self, home: &Home, call: &Call) -> Result<OrtRunner, BackendError> {
+        OrtRunner::new(home, call, || Ok(Opened::on_cpu(self.session(call.threads)?)))
     }
 
     fn compiled(&self) -> Option<Compiled> {
@@ -269,24 +253,47 @@ impl Runtime for OrtRuntime {
     }
 }
 
+/// The branch of the loaded library, which is its version.
+fn version() -> &'static str {
+    let about: &'static str = caught(::ort::info).unwrap_or_default();
+    about.split(", ").find_map(|part| part.strip_prefix("git-branch=")).unwrap_or("unknown")
+}
+
+/// Files of weights, by their names in the model.
+type Data = Vec<(String, Arc<[u8]>)>;
+
+fn data(files: Vec<DataFile>) -> Data {
+    files.into_iter().map(|file| (file.name, Arc::from(&file.bytes[..]))).collect()
+}
+
+/// Begins a session.
+fn builder(
+    environment: &Environment,
+    data: &Data,
+    threads: usize,
+    level: GraphOptimizationLevel,
+) -> Result<SessionBuilder, BackendError> {
+    let mut builder = Session::builder(environment)
+        .map_err(unsupported)?
+        .with_intra_threads(threads)
+        .map_err(unsupported)?
+        .with_config_entry("session.force_spinning_stop", "1")
+        .map_err(unsupported)?
+        .with_optimization_level(level)
+        .map_err(unsupported)?
+        .with_log_level(LogLevel::Fatal)
+        .map_err(unsupported)?;
+    for (name, bytes) in data {
+        builder = builder.with_external_initializer_file_in_memory(name, bytes.clone()).map_err(unsupported)?;
+    }
+    Ok(builder)
+}
+
 impl OrtRuntime {
     fn builder(&self, threads: usize, level: GraphOptimizationLevel) -> Result<SessionBuilder, BackendError> {
-        let mut builder = Session::builder(&self.environment)
-            .map_err(unsupported)?
-            .with_intra_threads(threads)
-            .map_err(unsupported)?
-            .with_config_entry("session.force_spinning_stop", "1")
-            .map_err(unsupported)?
-            .with_optimization_level(level)
-            .map_err(unsupported)?
+        builder(&self.environment, &self.data, threads, level)?
             .with_prepacked_weights(&self.packed)
-            .map_err(unsupported)?
-            .with_log_level(LogLevel::Fatal)
-            .map_err(unsupported)?;
-        for (name, bytes) in &self.data {
-            builder = builder.with_external_initializer_file_in_memory(name, bytes.clone()).map_err(unsupported)?;
-        }
-        Ok(builder)
+            .map_err(unsupported)
     }
 
     fn session(&self, threads: usize) -> Result<Session, BackendError> {
@@ -348,11 +355,54 @@ fn not_kept(folder: &Path, error: &std::io::Error) -> String {
     format!("the compiled model cannot be written to {}: {error}", folder.display())
 }
 
+/// A session, and where it computes.
+struct Opened {
+    /// `None` once it is released.
+    session: Option<Session>,
+    /// What its metadata say of the device.
+    device: Arc<str>,
+    /// Whether it is one of the plugin, whose sessions are used one at a time: see [`plugin::alone`].
+    is_alone: bool,
+}
+
+impl Opened {
+    fn on_cpu(session: Session) -> Self {
+        Opened { session: Some(session), device: Arc::from("cpu"), is_alone: false }
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let _alone = self.is_alone.then(plugin::alone);
+        self.session = None;
+    }
+}
+
+/// Where a node's first session, created while planning, is between its runners: the trial returns it, and the node takes it.
+#[derive(Clone)]
+pub struct Home(Arc<Mutex<Option<Opened>>>);
+
+impl Debug for Home {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Home")
+    }
+}
+
+fn home(opened: Opened) -> Home {
+    Home(Arc::new(Mutex::new(Some(opened))))
+}
+
+impl Home {
+    fn lock(&self) -> MutexGuard<'_, Option<Opened>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// A model on one thread, through ONNX Runtime.
 pub struct OrtRunner {
     /// `Some` until it is returned to `home`.
-    session: Option<Session>,
-    home: Arc<Mutex<Option<Session>>>,
+    opened: Option<Opened>,
+    home: Home,
     elems: Vec<Elem>,
     /// The name of each output in the model, and its index in the session.
     outputs: Vec<(String, usize)>,
@@ -365,11 +415,46 @@ impl Debug for OrtRunner {
     }
 }
 
+impl OrtRunner {
+    /// Takes the session that is at home, or else opens one.
+    fn new(
+        home: &Home,
+        call: &Call,
+        open: impl FnOnce() -> Result<Opened, BackendError>,
+    ) -> Result<OrtRunner, BackendError> {
+        let made = home.lock().take();
+        let opened = match made {
+            Some(opened) => opened,
+            None => open()?,
+        };
+        let (inputs, outputs) = match &opened.session {
+            Some(session) => (session.inputs(), session.outputs()),
+            None => (&[][..], &[][..]),
+        };
+        let find = |name: &str, outlets: &[::ort::value::Outlet]| {
+            let at = outlets.iter().position(|outlet| outlet.name() == name);
+            at.ok_or_else(|| BackendError::Model(format!("ONNX Runtime finds no tensor `{name}`")))
+        };
+        let found = call.inputs.iter().map(|input| Ok((find(&input.name, inputs)?, input.elem)));
+        let found = found.collect::<Result<Vec<_>, BackendError>>()?;
+        if found.iter().enumerate().any(|(at, (found, _))| at != *found) || found.len() != inputs.len() {
+            return Err(BackendError::Model("ONNX Runtime finds different inputs".into()));
+        }
+        let outputs = call.outputs.iter().map(|name| Ok((name.clone(), find(name, outputs)?)));
+        let outputs = outputs.collect::<Result<_, BackendError>>()?;
+        let elems = found.into_iter().map(|(_, elem)| elem).collect();
+        Ok(OrtRunner { opened: Some(opened), home: home.clone(), elems, outputs, threads: call.threads })
+    }
+}
+
 impl Runner for OrtRunner {
     fn run(&mut self, _: usize, inputs: &[BatchRef<'_>], take: &mut Take<'_>) -> Result<(), BackendError> {
         let values: Vec<SessionInputValue<'_>> =
             std::iter::zip(inputs, &self.elems).map(|(input, elem)| value(input, *elem)).collect::<Result<_, _>>()?;
-        let session = self.session.as_mut().ok_or_else(|| BackendError::Call("the session is gone".into()))?;
+        let opened = self.opened.as_mut().ok_or_else(|| BackendError::Call("the session is gone".into()))?;
+        let session = opened.session.as_mut().ok_or_else(|| BackendError::Call("the session is gone".into()))?;
+        // Before the outputs, so that they are released first.
+        let _alone = opened.is_alone.then(plugin::alone);
         let outputs = session.run(&values[..]).map_err(BackendError::call)?;
         for (at, (name, found)) in self.outputs.iter().enumerate() {
             give(at, name, &outputs[*found], take)?;
@@ -378,87 +463,16 @@ impl Runner for OrtRunner {
     }
 
     fn metadata(&self) -> SessionMetadata {
-        SessionMetadata { device: "cpu".into(), threads: self.threads, ..SessionMetadata::default() }
+        let device = self.opened.as_ref().map_or("", |opened| &opened.device);
+        SessionMetadata { device: device.into(), threads: self.threads, ..SessionMetadata::default() }
     }
 }
 
 impl Drop for OrtRunner {
     fn drop(&mut self) {
-        *self.home.lock().unwrap_or_else(PoisonError::into_inner) = self.session.take();
-    }
-}
-
-fn value<'a>(input: &BatchRef<'a>, elem: Elem) -> Result<SessionInputValue<'a>, BackendError> {
-    match elem {
-        Elem::F32 => plain::<f32>(input),
-        Elem::F16 => plain::<half::f16>(input),
-        Elem::U8 => plain::<u8>(input),
-        Elem::I8 => plain::<i8>(input),
-        Elem::U16 => plain::<u16>(input),
-        Elem::I16 => plain::<i16>(input),
-        Elem::U32 => plain::<u32>(input),
-        Elem::I32 => plain::<i32>(input),
-        Elem::U64 => plain::<u64>(input),
-        Elem::I64 => converted(input, |v: i32| i64::from(v)),
-        Elem::Bool => converted(input, |v: i32| v != 0),
-        Elem::F64 => converted(input, |v: f32| f64::from(v)),
-        Elem::BF16 => Err(BackendError::Unsupported("elements of type bf16".into())),
-    }
-}
-
-fn plain<'a, T>(input: &BatchRef<'a>) -> Result<SessionInputValue<'a>, BackendError>
-where
-    T: Element + PrimitiveTensorElementType + Debug,
-{
-    match elements::<T>(input.bytes)? {
-        Cow::Borrowed(elements) => TensorRef::from_array_view((input.shape, elements)).map(Into::into),
-        Cow::Owned(elements) => Tensor::from_array((input.shape, elements)).map(Into::into),
-    }
-    .map_err(BackendError::call)
-}
-
-fn converted<'a, T, U>(input: &BatchRef<'_>, wider: impl Fn(T) -> U) -> Result<SessionInputValue<'a>, BackendError>
-where
-    T: Element,
-    U: PrimitiveTensorElementType + Debug + Clone + 'static,
-{
-    let wide: Vec<U> = elements::<T>(input.bytes)?.iter().map(|value| wider(*value)).collect();
-    Tensor::from_array((input.shape, wide)).map(Into::into).map_err(BackendError::call)
-}
-
-fn give(at: usize, name: &str, value: &DynValue, take: &mut Take<'_>) -> Result<(), BackendError> {
-    let ValueType::Tensor { ty, shape, .. } = value.dtype() else { return Ok(()) };
-    let shape: Vec<usize> = shape.iter().map(|n| usize::try_from(*n).unwrap_or(0)).collect();
-    fn read<T: PrimitiveTensorElementType>(value: &DynValue) -> Result<&[T], BackendError> {
-        value.try_extract_tensor::<T>().map(|(_, elements)| elements).map_err(BackendError::call)
-    }
-    macro_rules! plain {
-        ($t:ty) => {
-            take(at, BatchRef { dtype: <$t>::DTYPE, shape: &shape, bytes: bytemuck::cast_slice(read::<$t>(value)?) })
-        };
-    }
-    let mut converted = |dtype: DType, bytes: &[u8]| take(at, BatchRef { dtype, shape: &shape, bytes });
-    match ty {
-        TensorElementType::Int64 => converted(DType::I32, bytemuck::cast_slice(&narrow(name, read(value)?)?)),
-        TensorElementType::Bool => {
-            let numbers: Vec<i32> = read::<bool>(value)?.iter().map(|v| i32::from(*v)).collect();
-            converted(DType::I32, bytemuck::cast_slice(&numbers))
-        }
-        TensorElementType::Float64 => {
-            let numbers: Vec<f32> = read::<f64>(value)?.iter().map(|v| *v as f32).collect();
-            converted(DType::F32, bytemuck::cast_slice(&numbers))
-        }
-        TensorElementType::Float32 => plain!(f32),
-        TensorElementType::Float16 => plain!(half::f16),
-        TensorElementType::Uint8 => plain!(u8),
-        TensorElementType::Int8 => plain!(i8),
-        TensorElementType::Uint16 => plain!(u16),
-        TensorElementType::Int16 => plain!(i16),
-        TensorElementType::Uint32 => plain!(u32),
-        TensorElementType::Int32 => plain!(i32),
-        TensorElementType::Uint64 => plain!(u64),
-        // The caller counts outputs: one that no port can carry is reported as missing.
-        _ => Ok(()),
+        let opened = self.opened.take();
+        // One that lies there is released after the lock of `home`.
+        let _other = std::mem::replace(&mut *self.home.lock(), opened);
     }
 }
 

@@ -216,8 +216,8 @@ impl Runtime for RtenRuntime {
         Ok(RtenRuntime { model: Arc::new(model) })
     }
 
-    fn share(&self, threads: usize) -> Result<Self::Shared, BackendError> {
-        Ok((threads > 1).then(|| Arc::new(ThreadPool::with_num_threads(threads))))
+    fn share(&self, call: &Call) -> Result<Self::Shared, BackendError> {
+        Ok((call.threads > 1).then(|| Arc::new(ThreadPool::with_num_threads(call.threads))))
     }
 
     fn runner(&self, shared: &Self::Shared, call: &Call) -> Result<RtenRunner, BackendError> {

@@ -41,6 +41,8 @@ mod recurrent;
 mod rewritten;
 mod shipped_models;
 mod states;
+#[cfg(feature = "ort")]
+mod webgpu;
 mod wrong_models;
 
 fn prepare<R: Runtime>(path: &str) -> OnnxPrepared<R> {

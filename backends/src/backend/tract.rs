@@ -278,7 +278,7 @@ impl Runtime for TractRuntime {
         Ok(TractRuntime(Arc::new(TractModel { template, plans: Mutex::default() })))
     }
 
-    fn share(&self, _: usize) -> Result<(), BackendError> {
+    fn share(&self, _: &Call) -> Result<(), BackendError> {
         Ok(())
     }
 

@@ -57,6 +57,7 @@ const NOT_LOWERED: &str = "\
 impl Runtime for WgpuRuntime {
     const NAME: &'static str = "wgpu";
     const COMPILES: bool = true;
+    const DEVICE: &'static str = "gpu";
     type Shared = ();
     type Runner = WgpuRunner;
 
@@ -94,7 +95,7 @@ impl Runtime for WgpuRuntime {
         Ok(WgpuRuntime(Arc::new(Model { tract: TractRuntime::load(artifact, options)?, device })))
     }
 
-    fn share(&self, _: usize) -> Result<(), BackendError> {
+    fn share(&self, _: &Call) -> Result<(), BackendError> {
         Ok(())
     }
 

@@ -19,7 +19,10 @@ pub struct BackendOptions {
     /// environment's `ORT_DYLIB_PATH`, else the one that the system finds by its usual name. A process can load only one: if it has
     /// loaded another file, the backend `ort` is unavailable.
     pub onnxruntime: Option<PathBuf>,
-    /// Whether the backend `wgpu` may take an adapter that computes on the CPU, as Mesa's lavapipe does. That is slower than every
+    /// The path of ONNX Runtime's plugin for WebGPU, for `backend: ort` with `device: webgpu`. By default the one that this process has
+    /// loaded; a process can load only one. A graph file cannot name it, because loading a library runs its code.
+    pub onnxruntime_plugin: Option<PathBuf>,
+    /// Whether the backend `wgpu`, and `ort` with `device: webgpu`, may take an adapter that computes on the CPU, as Mesa's lavapipe does. That is slower than every
     /// other backend, and for tests.
     pub allow_software: bool,
     /// Whether kernels of a graph may run (`kind: kernel`): programs for a device, which the graph must allow, too.
@@ -39,6 +42,7 @@ impl BackendOptions {
             cache: None,
             calibrate: false,
             onnxruntime: None,
+            onnxruntime_plugin: None,
             allow_software: false,
             allow_kernels: false,
             report_differences: false,

@@ -9,7 +9,7 @@ use super::loaded::Loaded;
 use super::outline::{BoundShapes, Outline};
 use super::outputs::{NotPrepared, OutputBounds, why_single};
 use super::reference::Reference;
-use super::runtime::{Call, CallInput, Precision, Runtime};
+use super::runtime::{Call, CallInput, Precision, Provider, Runtime};
 use super::session::{OnnxSession, SessionInput, SessionOutput, buffer};
 use super::shadow::ShadowPlan;
 use super::shapes::Extent;
@@ -70,6 +70,8 @@ pub struct OnnxModel {
     pub plans: usize,
     /// How precise its numbers are, for a runtime that can choose.
     pub precision: Precision,
+    /// How an execution provider of ONNX Runtime is used.
+    pub provider: Provider,
     /// The cache folder and the library of ONNX Runtime.
     pub options: BackendOptions,
 }
@@ -87,7 +89,7 @@ pub struct ModelState {
 }
 
 impl<R: Runtime> Backend for Onnx<R> {
-    const NAME: &'static str = R::NAME;
+    const NAME: &'static str = R::BACKEND;
     type Model = OnnxModel;
     type Prepared = OnnxPrepared<R>;
 
@@ -204,9 +206,9 @@ impl<R: Runtime> OnnxPrepared<R> {
         });
         let names = outline.outputs.iter().map(|output| output.name.clone()).collect();
         let threads = model.threads.max(1);
-        let (plans, precision) = (model.plans, model.precision);
+        let (plans, precision, provider) = (model.plans, model.precision, model.provider.clone());
         let inputs = inputs.collect();
-        let call = Call { inputs, outputs: names, threads, batches: Vec::new(), plans, precision };
+        let call = Call { inputs, outputs: names, threads, batches: Vec::new(), plans, precision, provider };
         let at = |port: &str, ports: &[String]| ports.iter().position(|other| other == port).unwrap_or_default();
         let in_ports: Vec<String> = outline.inputs.iter().map(|input| input.port.clone()).collect();
         let out_ports: Vec<String> = outline.outputs.iter().map(|output| output.port.clone()).collect();
@@ -220,7 +222,7 @@ impl<R: Runtime> OnnxPrepared<R> {
             return Err(NotPrepared::Field("max", format!("`max` names `{port}`; its outputs are `{there}`{near}")));
         }
 
-        let shared = loaded.runtime.share(call.threads)?;
+        let shared = loaded.runtime.share(&call)?;
         let trial = Trial { loaded: &*loaded, shared: &shared, call: &call, model, steps };
         let varying = call.inputs.iter().position(|input| input.varies.contains(&true));
         let bounds = OutputBounds {

@@ -11,16 +11,22 @@ use limen::backend::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// A runtime for ONNX models: the part that differs between rten, tract and ONNX Runtime. [`Onnx`](super::Onnx) makes a backend
 /// of it.
 pub trait Runtime: Send + Sync + Sized + 'static {
-    /// The name in YAML.
+    /// The name, in messages and for cached results: that in YAML, unless a backend has a runtime for each device. Without
+    /// spaces.
     const NAME: &'static str;
+    /// The name in YAML.
+    const BACKEND: &'static str = Self::NAME;
     /// Whether calls are compiled for a batch size. Batches are then padded to the compiled sizes.
     const COMPILES: bool;
     /// Whether it is a shared library that is loaded on first use. Loading is slow, so it is skipped unless a node names the runtime.
     const IS_LIBRARY: bool = false;
+    /// The device of a session that is not prepared yet.
+    const DEVICE: &'static str = "cpu";
     /// Resources that the threads of one node share.
     type Shared: Send + Sync;
     /// The model on one thread.
@@ -68,7 +74,7 @@ pub trait Runtime: Send + Sync + Sized + 'static {
     ///
     /// # Errors
     /// When a resource cannot be created.
-    fn share(&self, threads: usize) -> Result<Self::Shared, BackendError>;
+    fn share(&self, call: &Call) -> Result<Self::Shared, BackendError>;
 
     /// Prepares the model for calls of a shape on the calling thread.
     ///
@@ -97,6 +103,8 @@ pub struct Call {
     pub plans: usize,
     /// How precise the numbers between inputs and outputs are, if the runtime can choose.
     pub precision: Precision,
+    /// How an execution provider of ONNX Runtime is used.
+    pub provider: Provider,
 }
 
 /// How precise the numbers of a model are between its inputs and its outputs.
@@ -108,6 +116,15 @@ pub enum Precision {
     F32,
     /// Weights and results between operators are kept in 16 bits, with 11 significant ones, and computed with in 32.
     F16,
+}
+
+/// How an execution provider of ONNX Runtime is used. Runtimes without one ignore it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Provider {
+    /// Whether operators that it does not run may run on the CPU.
+    pub cpu_fallback: bool,
+    /// Its options, by their names.
+    pub options: BTreeMap<String, String>,
 }
 
 /// An input of a call.

@@ -216,12 +216,12 @@ impl<R: Runtime> Session for OnnxSession<R> {
         let memory = shared + 8 * buffers as u64;
         match &self.runner {
             Some(runner) => SessionMetadata { copied_out, memory, shared, ..runner.runner.metadata() },
-            // Not prepared yet; all runtimes run on the CPU.
+            // Not prepared yet.
             None => SessionMetadata {
                 copied_out,
                 memory,
                 shared,
-                device: "cpu".into(),
+                device: R::DEVICE.into(),
                 threads: self.call.threads,
                 ..SessionMetadata::default()
             },

@@ -4,6 +4,7 @@ use super::config::{Choice, Config, Recorded};
 use super::dispatch::Dispatch;
 use super::inputs::ModelInputs;
 use super::model_file::ModelFiles;
+use super::provider::OrtDevice;
 use super::verdict::RuntimeVerdict;
 use crate::base::{BackendOptions, caught};
 use crate::onnx::{Deviation, Op, Reference, measure};
@@ -62,6 +63,8 @@ const MEASURED_FOR: Duration = Duration::from_millis(50);
 #[derive(Clone, Copy)]
 pub(crate) struct Candidate<'a> {
     pub(crate) choice: Choice,
+    /// The device of this runtime, if its backend has a runtime for each.
+    pub(crate) device: OrtDevice,
     pub(crate) name: &'static str,
     /// The backend options of the program.
     pub(super) options: &'a BackendOptions,
@@ -82,6 +85,25 @@ pub(super) struct Built {
 }
 
 impl Candidate<'_> {
+    /// Whether it is the runtime of a node's backend, which is not `auto`.
+    pub(crate) fn serves(&self, config: &Config) -> bool {
+        self.choice == config.serving() && self.device == config.device
+    }
+
+    /// Whether it is what `against:` and `shadow:` call by this name: ONNX Runtime on the CPU, for `ort`.
+    pub(crate) fn is_called(&self, choice: Choice) -> bool {
+        self.choice == choice && self.device == OrtDevice::Cpu
+    }
+
+    /// Returns what a node writes to have this runtime instead of its own.
+    pub(crate) fn written_in(&self, config: &Config) -> String {
+        match (config.device, self.choice) {
+            (OrtDevice::Cpu, _) => format!("`backend: {}`", self.name),
+            (OrtDevice::Webgpu, Choice::Ort) => "`device: cpu`".into(),
+            (OrtDevice::Webgpu, _) => format!("`backend: {}` without `device:`", self.name),
+        }
+    }
+
     /// Whether it meets the requirements.
     pub(crate) fn verdict(&self, required: &Requirements) -> RuntimeVerdict {
         let Some(built) = &self.built else { return RuntimeVerdict::NotBuilt(self.name) };
@@ -173,7 +195,7 @@ impl Candidate<'_> {
 /// # Errors
 /// Why the backend cannot run the model.
 pub(crate) fn reference(choice: Choice, job: &PlanRequest<'_>) -> Result<Reference, String> {
-    let candidate = job.candidates.iter().find(|candidate| candidate.choice == choice);
+    let candidate = job.candidates.iter().find(|candidate| candidate.is_called(choice));
     let candidate = candidate.ok_or("a model can be compared with `rten`, `tract`, `ort` or `wgpu`")?;
     match (candidate.verdict(&job.required), &candidate.built) {
         (RuntimeVerdict::Fits, Some(built)) => (built.reference)(job).map_err(|refused| {
@@ -202,8 +224,13 @@ mod tests {
             lacks: |_| false,
             deviations: || &[],
         };
-        let library =
-            Candidate { choice: Choice::Ort, name: "ort", options: &BackendOptions::default(), built: Some(built) };
+        let library = Candidate {
+            choice: Choice::Ort,
+            device: OrtDevice::Cpu,
+            name: "ort",
+            options: &BackendOptions::default(),
+            built: Some(built),
+        };
         let linked = Candidate { built: Some(Built { is_library: false, ..built }), ..library };
         for (config, is_loaded) in [
             (json!({ "backend": "rten" }), false),

@@ -6,6 +6,7 @@ use super::dispatch::Dispatch;
 use super::inputs::ModelInputs;
 use super::model_file::{ModelFiles, read_model, unreadable};
 use super::order::order;
+use super::provider::OrtDevice;
 use super::runtimes::runtimes;
 use super::verdict::RuntimeVerdict;
 use crate::base::{BackendOptions, refuse_remote};
@@ -98,7 +99,7 @@ pub(crate) fn choose(
     let is_compared = config.verify.as_ref().is_some_and(|verify| verify.against.is_some())
         || config.shadow.is_some()
         || config.fallback.is_some();
-    let is_shared = config.backend == Choice::Auto || is_compared || options.calibrate;
+    let is_shared = config.serving() == Choice::Auto || is_compared || options.calibrate;
     let files = ModelFiles::new(artifact, is_shared);
     let job = PlanRequest { config, options, candidates: &candidates, inputs, model, files, recorded, required, steps };
     let mut notes = Vec::new();
@@ -112,14 +113,16 @@ pub(crate) fn choose(
             notes.push(format!("the measured times cannot be written to {}: {error}", folder.display()));
         }
     }
-    if config.backend == Choice::Auto {
+    if config.serving() == Choice::Auto {
         notes.push(order(&mut verdicts, &table, &measured));
     }
     let planned = first_that_plans(&mut verdicts, &job, &outline, &table, &measured)?;
     if let Some(plan) = planned {
         // It was compared with, so it was called.
         let against = config.verify.as_ref().and_then(|verify| verify.against);
-        for (_, verdict) in verdicts.iter_mut().filter(|(candidate, _)| Some(candidate.choice) == against) {
+        for (_, verdict) in
+            verdicts.iter_mut().filter(|(candidate, _)| against.is_some_and(|against| candidate.is_called(against)))
+        {
             *verdict = RuntimeVerdict::Runs;
         }
         let why = "the model's output is a sequence or a map, which no port carries; export it as a tensor (scikit-learn: `zipmap: False`)";
@@ -187,7 +190,7 @@ fn check_compared(config: &Config, candidates: &[Candidate<'_>], required: &Requ
     let shadow = config.shadow.as_ref().map(|shadow| ("shadow.backend", shadow.backend));
     let fallback = config.fallback.map(|choice| ("fallback", choice));
     for (key, choice) in against.into_iter().chain(shadow).chain(fallback) {
-        let Some(candidate) = candidates.iter().find(|candidate| candidate.choice == choice) else { continue };
+        let Some(candidate) = candidates.iter().find(|candidate| candidate.is_called(choice)) else { continue };
         let verdict = candidate.verdict(required);
         let way = match &verdict {
             RuntimeVerdict::NotBuilt(feature) => format!("build this program with the cargo feature `{feature}`"),
@@ -250,8 +253,8 @@ fn first_that_plans(
     let (mut call, mut only_calls) = (None, true);
     for (candidate, verdict) in verdicts {
         // A GPU is used only where it is asked for.
-        let is_of_auto = config.backend == Choice::Auto && candidate.choice != Choice::Wgpu;
-        let is_asked = is_of_auto || config.backend == candidate.choice;
+        let is_of_auto = config.serving() == Choice::Auto && candidate.choice != Choice::Wgpu;
+        let is_asked = is_of_auto || candidate.serves(config);
         if !is_asked || *verdict != RuntimeVerdict::Fits {
             continue;
         }
@@ -285,7 +288,7 @@ fn first_that_plans(
                 }));
             }
             // With a named backend no other is tried.
-            Err(refused) if config.backend != Choice::Auto => return Err(refused.errors()),
+            Err(refused) if config.serving() != Choice::Auto => return Err(refused.errors()),
             Err(why) => {
                 match &why {
                     Refused::Node(errors) => refused = refused.or_else(|| Some(errors.clone())),
@@ -317,13 +320,13 @@ fn none_fits(verdicts: &[(Candidate<'_>, RuntimeVerdict)], config: &Config, mode
         *verdict == RuntimeVerdict::Fits && (!asks_for_operators || candidate.lists_operators())
     };
     let fitting: Vec<String> =
-        verdicts.iter().filter(fits).map(|(candidate, _)| format!("`backend: {}`", candidate.name)).collect();
+        verdicts.iter().filter(fits).map(|(candidate, _)| candidate.written_in(config)).collect();
     let others = |name: &str| {
         let others = verdicts.iter().filter(|(other, verdict)| other.name != name && *verdict != RuntimeVerdict::Fits);
         let others: Vec<String> = others.map(|(other, verdict)| format!("`{}` {verdict}", other.name)).collect();
         if others.is_empty() { String::new() } else { format!("; of the others {}", others.join(", and ")) }
     };
-    match verdicts.iter().find(|(candidate, _)| candidate.choice == config.backend) {
+    match verdicts.iter().find(|(candidate, _)| candidate.serves(config)) {
         Some((candidate, RuntimeVerdict::NotBuilt(name))) => {
             let message = format!("this program was built without the backend `{}`", candidate.name);
             let mut help = format!(
@@ -338,7 +341,11 @@ fn none_fits(verdicts: &[(Candidate<'_>, RuntimeVerdict)], config: &Config, mode
             // A requirement of the config itself is reported at `require`.
             let asked = config.require.clone().map(|require| candidate.verdict(&require.requirements()));
             let is_asked = matches!(asked, Some(RuntimeVerdict::Lacks(_)));
-            let field = if is_asked { "require" } else { "backend" };
+            let field = match is_asked {
+                true => "require",
+                false if candidate.device != OrtDevice::Cpu => "device",
+                false => "backend",
+            };
             let instead = match (fitting.is_empty(), is_asked) {
                 _ if matches!(verdict, RuntimeVerdict::Deviates(_)) => {
                     let record = "if the model's numbers are right all the same, show it with a recorded case: `verify: { case: FILE.npz }`";

@@ -1,6 +1,7 @@
 //! The config of a node that runs a model.
 
 use super::constant::ConstantConfig;
+use super::provider::OrtDevice;
 use crate::backend::MockConfig;
 use crate::base::refuse_remote;
 use crate::onnx::Precision;
@@ -45,6 +46,18 @@ pub struct Config {
     /// The backend that runs the model: `rten` by default; `auto` takes the first of `ort`, `rten` and `tract` that can.
     #[serde(default)]
     pub backend: Choice,
+    /// The device of `backend: ort`: `cpu`, or `webgpu`, a GPU through ONNX Runtime's plugin for WebGPU. `auto` with `webgpu` is `ort`.
+    #[serde(default)]
+    pub device: OrtDevice,
+    /// Lets ONNX Runtime run operators on the CPU that the provider of `device: webgpu` does not run. Without it such a model is refused.
+    #[serde(default)]
+    pub cpu_fallback: bool,
+    /// Options of the provider of `device: webgpu`: `preferredLayout` (`NCHW`, or `NHWC`, which needs `verify:` because the plugin
+    /// computes some convolutions wrong with it), `powerPreference` (`high-performance`, `low-power`), `enableInt64` (`'0'`, `'1'`),
+    /// `storageBufferCacheMode` (`disabled`, `lazyRelease`, `simple`, `bucket`), `validationMode` (`disabled`, `wgpuOnly`, `basic`,
+    /// `full`).
+    #[serde(default)]
+    pub provider_options: BTreeMap<String, String>,
     /// Capabilities that the backend must have beyond those the model needs.
     pub require: Option<Require>,
     /// How messages are batched: `{ max: 8, within: 2ms }`. One at a time by default. With `stride: 2` the batch is a window
@@ -131,7 +144,7 @@ pub enum Choice {
     Rten,
     /// ONNX models on the CPU, in pure Rust, compiled for each number of items; built in with the cargo feature `tract`.
     Tract,
-    /// ONNX models on the CPU, with ONNX Runtime's library; built in with the cargo feature `ort`.
+    /// ONNX models on the CPU, with ONNX Runtime's library; on a GPU with `device: webgpu`. Built in with the cargo feature `ort`.
     Ort,
     /// ONNX models on a GPU, through its Vulkan driver; built in with the cargo feature `wgpu`. `auto` does not take it.
     Wgpu,
@@ -144,7 +157,7 @@ pub enum Choice {
 /// Capabilities that a backend must have. `limen-run GRAPH --plan` says of each backend in question whether it has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct Require {
-    /// The device it computes on: `cpu`.
+    /// The device it computes on: `cpu`; `gpu` for `wgpu`, and for `ort` with `device: webgpu`, which is also `webgpu`.
     pub device: Option<String>,
     /// Element types that it takes.
     #[serde(default)]
@@ -339,13 +352,18 @@ impl Config {
     pub(crate) fn names(&self, choice: Choice) -> bool {
         let against = self.verify.as_ref().and_then(|verify| verify.against);
         let shadow = self.shadow.as_ref().map(|shadow| shadow.backend);
-        [Some(self.backend), against, shadow, self.fallback].into_iter().flatten().any(|named| named == choice)
+        [Some(self.serving()), against, shadow, self.fallback].into_iter().flatten().any(|named| named == choice)
     }
 
     /// Returns the options that change how long a call takes, apart from threads and batch.
     pub(crate) fn call_options(&self) -> String {
         let Config { buckets, state, constants, max, guard, .. } = self;
-        json!({ "buckets": buckets, "state": state, "constants": constants, "max": max, "guard": guard }).to_string()
+        let mut options =
+            json!({ "buckets": buckets, "state": state, "constants": constants, "max": max, "guard": guard });
+        if self.device != OrtDevice::Cpu {
+            options["provider"] = json!([self.cpu_fallback, self.provider_options]);
+        }
+        options.to_string()
     }
 
     /// Returns the config for the trial process: everything that a trial depends on, so not how messages wait for a batch.
@@ -360,7 +378,8 @@ impl Config {
             "batch": { "max": self.batch.max }, "buckets": self.buckets, "load": self.load, "threads": self.threads,
             "state": self.state, "guard": self.guard, "allow_narrowing": self.allow_narrowing,
             "constants": self.constants, "max": self.max, "trial": self.trial, "plans": self.plans,
-            "precision": self.precision, "fallback": self.fallback,
+            "precision": self.precision, "fallback": self.fallback, "device": self.device,
+            "cpu_fallback": self.cpu_fallback, "provider_options": self.provider_options,
         });
         if let Some(Require { device, dtypes, max_batch, max_rank, ops, memory, streams, graph_capture }) =
             &self.require
@@ -385,6 +404,7 @@ impl Config {
     /// Reports every error that shows without reading a file.
     pub(crate) fn check(&self, errors: &mut PlanErrors) {
         self.check_batch(errors);
+        self.check_device(errors);
         if self.state.is_empty() && self.on_skip == OnSkip::Reset {
             errors.at("on_skip", "is for models with `state:`").help("leave it out");
         }

@@ -35,6 +35,7 @@ pub(super) fn prepare_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<OnnxPrep
         untried: config.is_untried(),
         plans: config.plans,
         precision: config.precision,
+        provider: config.provider(),
         ..OnnxModel::default()
     };
     OnnxPrepared::<R>::new(loaded, inputs.bound.clone(), &how, steps).map_err(|error| match error {

@@ -86,6 +86,13 @@ pub(super) fn unusable<R: crate::onnx::Runtime>(model: &str, error: &BackendErro
     let mut errors = PlanErrors::default();
     let help = match error {
         BackendError::Model(_) => return unreadable(model, error),
+        // A runtime of its own for the device.
+        _ if R::NAME != R::BACKEND => {
+            let help =
+                format!("take `device: cpu` or another backend than `{}`, or change what the message names", R::NAME);
+            errors.at("device", format!("`{model}`: {error}")).help(help);
+            return errors;
+        }
         _ => format!(
             "take another backend than `{}` (`auto` takes the first that runs the model), or change what the message names",
             R::NAME

@@ -5,6 +5,7 @@ use super::config::{Choice, Config};
 use super::dispatch::Dispatch;
 use super::load::reference_onnx;
 use super::onnx_plan::plan_onnx;
+use super::provider::OrtDevice;
 use crate::base::BackendOptions;
 use crate::inspect::Inspection;
 use crate::onnx::{Op, Runtime};
@@ -22,13 +23,13 @@ fn built<R: Runtime>(choice: Choice, options: &BackendOptions) -> Candidate<'_> 
         lacks: R::lacks,
         deviations: R::deviations,
     };
-    Candidate { choice, name: R::NAME, options, built: Some(built) }
+    Candidate { choice, device: OrtDevice::Cpu, name: R::NAME, options, built: Some(built) }
 }
 
 /// Returns the runtimes of `auto`, in the order in which it tries them: the fastest first, as measured on nine models.
 pub(crate) fn all_runtimes(options: &BackendOptions) -> [Candidate<'_>; 3] {
     #[cfg(not(all(feature = "rten", feature = "tract", feature = "ort")))]
-    let missing = |choice, name| Candidate { choice, name, options, built: None };
+    let missing = |choice, name| Candidate { choice, device: OrtDevice::Cpu, name, options, built: None };
     #[cfg(feature = "ort")]
     let ort = built::<crate::backend::OrtRuntime>(Choice::Ort, options);
     #[cfg(not(feature = "ort"))]
@@ -44,14 +45,22 @@ pub(crate) fn all_runtimes(options: &BackendOptions) -> [Candidate<'_>; 3] {
     [ort, rten, tract]
 }
 
-/// Returns the runtimes that a node may use: those of `auto`, and `wgpu` if the node names it, as looking for its drivers takes time.
+/// Returns the runtimes that a node may use: those of `auto`, and those on a GPU if the node names them, as looking for drivers takes
+/// time.
 pub(crate) fn runtimes<'a>(config: &Config, options: &'a BackendOptions) -> Vec<Candidate<'a>> {
     let mut runtimes = all_runtimes(options).to_vec();
     if config.names(Choice::Wgpu) {
         #[cfg(feature = "wgpu")]
         runtimes.push(built::<crate::backend::WgpuRuntime>(Choice::Wgpu, options));
         #[cfg(not(feature = "wgpu"))]
-        runtimes.push(Candidate { choice: Choice::Wgpu, name: "wgpu", options, built: None });
+        runtimes.push(Candidate { choice: Choice::Wgpu, device: OrtDevice::Cpu, name: "wgpu", options, built: None });
+    }
+    if config.device == OrtDevice::Webgpu && config.serving() == Choice::Ort {
+        let device = OrtDevice::Webgpu;
+        #[cfg(feature = "ort")]
+        runtimes.push(Candidate { device, ..built::<crate::backend::OrtWebgpuRuntime>(Choice::Ort, options) });
+        #[cfg(not(feature = "ort"))]
+        runtimes.push(Candidate { choice: Choice::Ort, device, name: "ort", options, built: None });
     }
     runtimes
 }

@@ -5,7 +5,7 @@ use super::program::program;
 use super::record::RecordPlace;
 use super::request::{AnyPath, GivenSpec, Request, RequestedNode, Task};
 use crate::base::BackendOptions;
-use crate::plan::{Choice, Config, Recorded, choose, read_model};
+use crate::plan::{Choice, Config, OrtDevice, Recorded, choose, read_model};
 use crate::steps::{Record, Steps};
 use limen::Folders;
 use limen::files::{MemoryFiles, memory_name};
@@ -31,7 +31,7 @@ pub(crate) fn planned(
     let others = config.verify.as_ref().map_or(0, |verify| u64::from(verify.against.is_some()))
         + u64::from(config.shadow.is_some())
         + u64::from(config.fallback.is_some());
-    let all = config.backend == Choice::Auto || options.calibrate;
+    let all = config.serving() == Choice::Auto || options.calibrate;
     let mut node = RequestedNode {
         config: config.to_json(),
         given: given_specs.collect(),
@@ -57,7 +57,7 @@ pub(crate) fn planned(
     let mut is_again = false;
     loop {
         // If results are kept by content, the file is read here and passed on: the bytes looked up are the bytes that run.
-        let file = if is_kept(options, &node) { Some(read_model(model, cx)?) } else { None };
+        let file = if is_kept(config, options, &node) { Some(read_model(model, cx)?) } else { None };
         let place = RecordPlace::of(config, options, &node, &stamps, file.as_ref(), &recorded);
         let (record, note) = match place.find().filter(|_| !is_again) {
             Some((record, note)) => (record, note),
@@ -71,7 +71,7 @@ pub(crate) fn planned(
                 Err(died) => {
                     let sentence = died.sentence(&format!("`{model}`"));
                     let is_dead = |name: &String| node.dead.iter().any(|(dead, _)| dead == name);
-                    match died.runtime.filter(|name| config.backend == Choice::Auto && !is_dead(name)) {
+                    match died.runtime.filter(|name| config.serving() == Choice::Auto && !is_dead(name)) {
                         Some(runtime) => node.dead.push((runtime, sentence)),
                         None => {
                             let mut errors = PlanErrors::default();
@@ -125,9 +125,9 @@ fn stamp(file: &str, folders: &Folders) -> String {
 }
 
 /// Whether the results for a node are cached by the content of its files: not when measuring, and not after a runtime has crashed,
-/// which may not happen again.
-fn is_kept(options: &BackendOptions, node: &RequestedNode) -> bool {
-    options.cache.is_some() && !node.calibrate && node.dead.is_empty()
+/// which may not happen again. Nor on webgpu: ONNX Runtime does not say which driver computed them, and another one may fail.
+fn is_kept(config: &Config, options: &BackendOptions, node: &RequestedNode) -> bool {
+    options.cache.is_some() && !node.calibrate && node.dead.is_empty() && config.device == OrtDevice::Cpu
 }
 
 #[cfg(test)]

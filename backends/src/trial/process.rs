@@ -331,6 +331,7 @@ mod tests {
                 size: 0,
                 cache: None,
                 onnxruntime: None,
+                onnxruntime_plugin: None,
                 memory: Vec::new(),
                 allow_software: false,
                 report_differences: false,

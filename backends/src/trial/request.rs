@@ -2,7 +2,7 @@
 
 use super::limits::{Calls, RequestedLimits};
 #[cfg(feature = "ort")]
-use crate::backend::onnxruntime;
+use crate::backend::{onnxruntime, onnxruntime_plugin};
 use crate::base::BackendOptions;
 use limen::backend::BackendError;
 use limen::files::MemoryFiles;
@@ -32,6 +32,7 @@ pub(super) struct Request {
     pub(super) size: u64,
     pub(super) cache: Option<AnyPath>,
     pub(super) onnxruntime: Option<AnyPath>,
+    pub(super) onnxruntime_plugin: Option<AnyPath>,
     /// The names and lengths of files in memory, whose bytes follow the request.
     pub(super) memory: Vec<(String, u64)>,
     pub(super) allow_software: bool,
@@ -43,15 +44,16 @@ impl Request {
     /// A request for a model whose file has `size` bytes, with these files in memory.
     pub(super) fn new(trials: &Trials, options: &BackendOptions, size: u64, memory: &MemoryFiles, task: Task) -> Self {
         #[cfg(feature = "ort")]
-        let onnxruntime = onnxruntime(options);
+        let (onnxruntime, plugin) = (onnxruntime(options), onnxruntime_plugin(options));
         #[cfg(not(feature = "ort"))]
-        let onnxruntime = options.onnxruntime.clone();
+        let (onnxruntime, plugin) = (options.onnxruntime.clone(), options.onnxruntime_plugin.clone());
         Request {
             parent: std::process::id(),
             limits: RequestedLimits::new(trials),
             size,
             cache: options.cache.as_deref().map(AnyPath::new),
             onnxruntime: onnxruntime.as_deref().map(AnyPath::new),
+            onnxruntime_plugin: plugin.as_deref().map(AnyPath::new),
             memory: memory.iter().map(|(name, bytes)| (name.to_string(), bytes.len() as u64)).collect(),
             allow_software: options.allow_software,
             report_differences: options.report_differences,
@@ -65,6 +67,7 @@ impl Request {
             cache: self.cache.as_ref().map(AnyPath::path),
             calibrate: matches!(&self.task, Task::Plan(node) if node.calibrate),
             onnxruntime: self.onnxruntime.as_ref().map(AnyPath::path),
+            onnxruntime_plugin: self.onnxruntime_plugin.as_ref().map(AnyPath::path),
             allow_software: self.allow_software,
             allow_kernels: false,
             report_differences: self.report_differences,

@@ -1,4 +1,5 @@
-//! Runs the test cases of the ONNX project, one operator each, on every runtime that is built in.
+//! Runs the test cases of the ONNX project, one operator each, on every runtime that is built in; with `LIMEN_ONNXRUNTIME_PLUGIN`, only on
+//! ONNX Runtime's provider for WebGPU.
 //!
 //! `limen-conformance FOLDER [FROM]`: each folder in FOLDER holds `model.onnx`, `in_0.npy`, … and `out_0.npy`, …, as
 //! `benches/backends/conformance.py` writes them. Prints a line for each runtime and case, in order, beginning with the case FROM:
@@ -10,7 +11,7 @@
 use limen::Folders;
 use limen::backend::BatchRef;
 use limen::message::DType;
-use limen_backends::onnx::{Artifact, Call, CallInput, Constant, Precision, Runner, Runtime};
+use limen_backends::onnx::{Artifact, Call, CallInput, Constant, Precision, Provider, Runner, Runtime};
 use limen_backends::{BackendOptions, WeightConfig, Weights};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,6 +29,11 @@ fn arrays(folder: &Path, what: &str) -> Result<Vec<Weights>, String> {
         arrays.push(config.load(&folders).map_err(|(_, why)| why)?);
     }
     Ok(arrays)
+}
+
+/// ONNX Runtime's plugin for WebGPU, if the environment names it.
+fn plugin() -> Option<PathBuf> {
+    std::env::var_os("LIMEN_ONNXRUNTIME_PLUGIN").filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
 fn numbers(dtype: DType, bytes: &[u8]) -> Vec<f64> {
@@ -69,6 +75,7 @@ fn run<R: Runtime>(folder: &Path, with_constants: bool) -> Result<(), String> {
         return Err(format!("the model has {} inputs, the case {}", declared.len(), inputs.len()));
     }
     let call = Call {
+        provider: Provider::default(),
         plans: 16,
         inputs: std::iter::zip(declared, inputs.iter().enumerate())
             .map(|(declared, (at, array))| CallInput {
@@ -85,9 +92,9 @@ fn run<R: Runtime>(folder: &Path, with_constants: bool) -> Result<(), String> {
         batches: vec![1],
         precision: Precision::F32,
     };
-    let runtime = R::load(artifact, &BackendOptions { allow_software: true, ..BackendOptions::default() })
-        .map_err(|e| e.to_string())?;
-    let shared = runtime.share(1).map_err(|e| e.to_string())?;
+    let options = BackendOptions { allow_software: true, onnxruntime_plugin: plugin(), ..BackendOptions::default() };
+    let runtime = R::load(artifact, &options).map_err(|e| e.to_string())?;
+    let shared = runtime.share(&call).map_err(|e| e.to_string())?;
     let mut runner = runtime.runner(&shared, &call).map_err(|e| e.to_string())?;
     let given: Vec<BatchRef<'_>> =
         inputs.iter().map(|i| BatchRef { dtype: i.dtype, shape: &i.shape, bytes: &i.bytes }).collect();
@@ -157,6 +164,11 @@ fn main() {
         .collect();
     cases.sort();
     for case in cases.iter().filter(|case| case.file_name().is_some_and(|name| name >= &*from)) {
+        #[cfg(feature = "ort")]
+        if plugin().is_some() {
+            report::<limen_backends::OrtWebgpuRuntime>(case);
+            continue;
+        }
         report::<limen_backends::RtenRuntime>(case);
         #[cfg(feature = "tract")]
         report::<limen_backends::TractRuntime>(case);

@@ -266,7 +266,12 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Execution")]
     pub onnxruntime: Option<PathBuf>,
 
-    /// Let `backend: wgpu` take an adapter that computes on the CPU, for tests
+    /// Path of ONNX Runtime's plugin for WebGPU, for `backend: ort` with `device: webgpu`
+    #[arg(long, env = "LIMEN_ONNXRUNTIME_PLUGIN", value_name = "FILE")]
+    #[arg(hide_env = true, help_heading = "Execution")]
+    pub onnxruntime_plugin: Option<PathBuf>,
+
+    /// Let `backend: wgpu` and `device: webgpu` take an adapter that computes on the CPU, for tests
     #[arg(long, env = "LIMEN_ALLOW_SOFTWARE", value_parser = BoolishValueParser::new())]
     #[arg(hide_env = true, help_heading = "Execution")]
     pub allow_software: bool,

@@ -196,19 +196,21 @@ impl<'a> Run<'a> {
 
     /// Sets the backend options: those of the command line, else those that the registry has.
     fn with_backend_options(&self, registry: Registry, calibrate: bool) -> Registry {
+        let RunArguments { cache, onnxruntime, onnxruntime_plugin, allow_software, allow_kernels, .. } = self.arguments;
         #[cfg(not(feature = "ort"))]
-        if let Some(library) = &self.arguments.onnxruntime {
+        for (option, library) in [("--onnxruntime", onnxruntime), ("--onnxruntime-plugin", onnxruntime_plugin)] {
+            let Some(library) = library else { continue };
             let library = one_line(&library.display().to_string());
             print_error(&format!(
-                "limen-run: --onnxruntime {library} is ignored: this program was built without the backend `ort` (cargo feature `ort`)"
+                "limen-run: {option} {library} is ignored: this program was built without the backend `ort` (cargo feature `ort`)"
             ));
         }
-        let RunArguments { cache, onnxruntime, allow_software, allow_kernels, .. } = self.arguments;
         let registered = backend_options(&registry);
         registry.with_extension(BackendOptions {
             cache: cache.clone().or(registered.cache),
             calibrate: calibrate || registered.calibrate,
             onnxruntime: onnxruntime.clone().or(registered.onnxruntime),
+            onnxruntime_plugin: onnxruntime_plugin.clone().or(registered.onnxruntime_plugin),
             allow_software: *allow_software || registered.allow_software,
             allow_kernels: *allow_kernels || registered.allow_kernels,
             ..registered
