@@ -29,7 +29,7 @@ pub use self::tract::{Tract, TractRunner, TractRuntime};
 pub use self::wgpu::{GpuAdapter, Wgpu, WgpuRunner, WgpuRuntime, gpu_adapters};
 #[cfg(feature = "wgpu")]
 pub(crate) use self::wgpu::{
-    KernelModel, PreparedKernel, PreparedProgram, WgpuApi, WgpuKernel, WgpuProgram, shared_device,
+    KernelModel, LONGEST_CALL, PreparedKernel, PreparedProgram, WgpuApi, WgpuKernel, WgpuProgram, shared_device,
 };
 pub(crate) use in_flight::{InFlight, InFlightPrepared};
 pub use mock::{Mock, MockConfig, MockPrepared, MockSession};

@@ -7,6 +7,7 @@ mod check;
 mod connection;
 mod effort;
 mod lineage;
+mod on_device;
 mod path;
 pub(crate) mod place;
 mod planner;
@@ -14,8 +15,9 @@ pub(crate) mod registry;
 mod sizing;
 mod transfer;
 
+pub use on_device::{DevicePorts, OnDevice};
 pub use place::{Placement, WorkerPlan};
-pub use registry::{DevicePorts, Kind, OnDevice, Role};
+pub use registry::{Kind, Role};
 
 use crate::node::PortType;
 use crate::node::planning::PlannedPorts;

@@ -18,7 +18,7 @@ pub(crate) use self::kernel::{KernelModel, PreparedKernel, WgpuKernel};
 use self::loaded::Loaded;
 use self::program::BoundProgram;
 pub(crate) use self::program::{PreparedProgram, WgpuProgram};
-pub(crate) use self::resident::{WgpuApi, shared_device};
+pub(crate) use self::resident::{LONGEST_CALL, WgpuApi, shared_device};
 use super::tract::{Given, TractRuntime};
 use crate::base::{BackendOptions, elements};
 use crate::device::{Calls, SharedDevice};

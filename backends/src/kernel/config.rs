@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 /// Runs a compute shader of the graph, a file in WGSL, on the messages of its inputs.
 ///
-/// The ports are variables of the shader, by name: each input is a `var<storage, read>`, each output a `var<storage, read_write>`, in group
-/// 0. Elements of `f32` and `i32` are those of the shader; `u8` inputs are packed, four in a `u32`. Messages stay on the device: the plan
+/// The ports are variables of the shader, by name: each input is a `var<storage, read>` (but for those of `in_place`), each output a
+/// `var<storage, read_write>`, in group 0. Elements of `f32` and `i32` are those of the shader; `u8` inputs are packed, four in a `u32`. Messages stay on the device: the plan
 /// inserts copies where others need them.
 ///
 /// A shader is a program: it runs only with `allow_kernels: true` here and `--allow-kernels` on the command line.
@@ -35,7 +35,8 @@ pub struct KernelConfig {
     /// Outputs that begin as a copy of an input instead of zeros: `{ y: x }`. The shader reads and writes `y`, and has no variable `x`.
     #[serde(default)]
     pub in_place: BTreeMap<String, String>,
-    /// A call that takes longer is given up, and the device is lost; 120 s by default.
+    /// A call that has not ended so long after it was submitted, with what was queued before it, is given up, and the device is lost; 120 s
+    /// by default and at most.
     pub time_limit: Option<Span>,
     /// Whether the shader may run; the command line must say so, too.
     #[serde(default)]

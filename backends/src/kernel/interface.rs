@@ -21,6 +21,8 @@ pub(crate) struct Constant {
     /// How the API names it: by its `@id`, if it has one.
     pub(crate) key: String,
     pub(crate) has_value: bool,
+    /// Whether it may have a fraction.
+    pub(crate) is_float: bool,
 }
 
 /// A buffer of a shader.
@@ -94,7 +96,8 @@ impl Interface {
         let constants = module.overrides.iter().filter_map(|(_, constant)| {
             let name = constant.name.clone()?;
             let key = constant.id.map_or_else(|| name.clone(), |id| id.to_string());
-            Some(Constant { name, key, has_value: constant.init.is_some() })
+            let is_float = matches!(&module.types[constant.ty].inner, TypeInner::Scalar(scalar) if scalar.kind == naga::ScalarKind::Float);
+            Some(Constant { name, key, has_value: constant.init.is_some(), is_float })
         });
         Ok(Interface {
             entry: point.name.clone(),
@@ -157,9 +160,13 @@ mod tests {
                       { if (id.x < N) { y[id.x] = f32(x[0].x) * M; } }";
         let found = Interface::of(source, None).unwrap();
         assert_eq!((found.entry.as_str(), found.workgroup), ("main", [8, 4, 1]));
-        let constant =
-            |name: &str, key: &str, has_value: bool| Constant { name: name.into(), key: key.into(), has_value };
-        assert_eq!(found.constants, [constant("N", "N", false), constant("M", "7", true)]);
+        let constant = |name: &str, key: &str, has_value: bool, is_float: bool| Constant {
+            name: name.into(),
+            key: key.into(),
+            has_value,
+            is_float,
+        };
+        assert_eq!(found.constants, [constant("N", "N", false, false), constant("M", "7", true, true)]);
         let of = |name: &str| found.variables.iter().find(|variable| variable.name == name).unwrap();
         assert_eq!(
             (of("x").binding, of("x").is_written, of("x").scalar, of("x").least),

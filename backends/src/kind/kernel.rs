@@ -1,7 +1,7 @@
 //! The kind `kernel`: runs a shader that the graph brings along.
 
 use super::copy::WGPU;
-use crate::backend::{KernelModel, WgpuKernel};
+use crate::backend::{KernelModel, LONGEST_CALL, WgpuKernel};
 use crate::base::{BackendOptions, refuse_remote};
 use crate::device::Api;
 use crate::kernel::{Constant, Interface, KernelConfig, Symbols, Variable};
@@ -71,6 +71,12 @@ impl Infer for KernelKind {
         errors.into_result(())?;
         let (Some(source), Some(interface)) = (source, interface) else { return Err(PlanErrors::default()) };
         let allow_software = options.allow_software;
+        if config.time_limit.is_some_and(|limit| !(1..=LONGEST_CALL.as_nanos() as u64).contains(&limit.as_nanos())) {
+            let mut errors = PlanErrors::default();
+            let most = LONGEST_CALL.as_secs();
+            errors.at("time_limit", format!("is not between 0 and {most} s")).help("write a time such as `500ms`");
+            return Err(errors);
+        }
         let time_limit = config.time_limit.map(|limit| Duration::from_nanos(limit.as_nanos()));
         let source = source.into();
         let model =
@@ -286,6 +292,10 @@ fn constants(
     for (name, written) in &config.constants {
         let known = interface.and_then(|interface| interface.constants.iter().find(|known| known.name == *name));
         match written.value(symbols) {
+            Ok(value) if value.fract() != 0.0 && known.is_some_and(|known| !known.is_float) => {
+                let message = format!("is {value}, and `override {name}` of the shader is whole");
+                errors.at(format!("constants.{name}"), message).help("write a whole number, or declare it `f32`");
+            }
             Ok(value) => values.extend(known.map(|known| (known.key.clone(), value))),
             Err(why) => _ = errors.at(format!("constants.{name}"), why).help("write a number or the names of `inputs`"),
         }

@@ -101,8 +101,15 @@ impl Lowered for normalize::Normalize {
     }
 }
 
+/// The longest side of an image that is scaled: tables of its pixels are kept.
+const MAX_SIDE: usize = 1 << 15;
+
 /// Returns how a filter scales along an axis.
 fn taps(filter: Filter, channels: usize, from: usize, to: usize) -> Result<Taps, PlanErrors> {
+    if [from, to].iter().any(|side| !(1..=MAX_SIDE).contains(side)) {
+        let message = format!("on `wgpu` a side has 1 to {MAX_SIDE} pixels; this scales {from} to {to}");
+        return refused("device", &message, "leave `device` out, or let smaller images in");
+    }
     match filter {
         Filter::Nearest => Ok(Taps::nearest(from, to)),
         Filter::Linear => Ok(Taps::linear(from, to)),

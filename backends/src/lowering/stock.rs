@@ -124,16 +124,21 @@ impl Steps {
         let index = self.lowering.reduce(name, &flat, &[0], How::ArgMax { last: false }, least.clone(), Expr::Folded);
         let value = self.lowering.reduce(name, &flat, &[0], How::Max, least, Expr::Folded);
         let is_nan = Expr::Select(is_nan.into(), Expr::f32(1.0).into(), Expr::f32(0.0).into());
-        let nans = self.lowering.reduce(name, &flat, &[0], How::Min, is_nan, Expr::Folded);
+        let nans = self.lowering.reduce(name, &flat, &[0], How::Min, is_nan.clone(), Expr::Folded);
+        let first = self.lowering.reduce(name, &flat, &[0], How::ArgMin { last: false }, is_nan, Expr::Folded);
         // Beyond 32 bits where the smallest truth value is 1, which fails the call.
         let most = Expr::Number(Number::I32(i32::MAX));
         let all = Expr::Cast(Scalar::I32, Expr::Read(1).into());
         let sum = Expr::Exact(most.clone().binary(Binary::Add, all).into());
         let none = sum.binary(Binary::Sub, most);
-        let checked = Expr::Read(0).binary(Binary::Add, none);
+        // If no number is greater than what NaN counts as, the first number is.
+        let is_least = Expr::Read(2).binary(Binary::Equal, Expr::f32(f32::NEG_INFINITY));
+        let found = Expr::Select(is_least.into(), Expr::Read(3).into(), Expr::Read(0).into());
+        let checked = found.binary(Binary::Add, none);
         let name = format!("{name} of nothing but NaN");
-        let index = self.lowering.map(&name, Scalar::I32, &[], &[&scalar_of(index), &scalar_of(nans)], checked);
-        [index, scalar_of(value)]
+        let [index, nans, value, first] = [index, nans, value, first].map(scalar_of);
+        let index = self.lowering.map(&name, Scalar::I32, &[], &[&index, &nans, &value, &first], checked);
+        [index, value]
     }
 
     /// Scales along a dim, to `f32`.

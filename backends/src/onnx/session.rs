@@ -159,6 +159,8 @@ impl<R: Runtime> Session for OnnxSession<R> {
         // What the model makes of zeros does not matter, also if it is an error of the call.
         match runner.run(size, &whole, &mut |_, _| Ok(())) {
             Err(BackendError::Call(_)) => Ok(()),
+            // The next call opens the device again, or the fallback makes it.
+            Err(error) if self.fallback.is_some() && Fallback::takes(&error) => Ok(()),
             other => other,
         }
     }

@@ -360,6 +360,9 @@ impl Config {
         let Config { buckets, state, constants, max, guard, .. } = self;
         let mut options =
             json!({ "buckets": buckets, "state": state, "constants": constants, "max": max, "guard": guard });
+        if self.precision != Precision::F32 {
+            options["precision"] = json!(self.precision);
+        }
         if self.device != OrtDevice::Cpu {
             options["provider"] = json!([self.cpu_fallback, self.provider_options]);
         }
@@ -470,6 +473,11 @@ impl Config {
             errors
                 .at("in_flight", "`shadow:` compares calls one at a time")
                 .help("leave `in_flight:` out, or `shadow:`");
+        }
+        if self.in_flight > 1 && self.fallback.is_some() {
+            errors
+                .at("in_flight", "`fallback:` makes calls one at a time")
+                .help("leave `in_flight:` out, or `fallback:`");
         }
         if let Some(verify) = &self.verify {
             check_tolerance("verify", verify.atol, verify.rtol, errors);

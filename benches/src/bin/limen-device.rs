@@ -25,8 +25,8 @@ const SHADER: &str = "override TIMES: u32;
     y[id.x] = sum;
 }";
 
-/// `x * 0.5 + 0.5` as ONNX, and by hand.
-const MODEL: &[u8] = b"\x08\x08:T\x0a\x0e\x0a\x01x\x0a\x01c\x12\x01m\x22\x03Mul\x0a\x0e\x0a\x01m\x0a\x01c\x12\x01y\x22\x03Add\x12\x01g*\x0b\x10\x01\x22\x04\x00\x00\x00?B\x01cZ\x10\x0a\x01x\x12\x0b\x0a\x09\x08\x01\x12\x05\x0a\x03\x08\x80 b\x10\x0a\x01y\x12\x0b\x0a\x09\x08\x01\x12\x05\x0a\x03\x08\x80 B\x04\x0a\x00\x10\x12";
+/// `x * 0.5 + 0.5` of `[n, 4096]` as ONNX, and by hand.
+const MODEL: &[u8] = b"\x08\x08:^\x0a\x0e\x0a\x01x\x0a\x01c\x12\x01m\x22\x03Mul\x0a\x0e\x0a\x01m\x0a\x01c\x12\x01y\x22\x03Add\x12\x01g*\x0b\x10\x01\x22\x04\x00\x00\x00?B\x01cZ\x15\x0a\x01x\x12\x10\x0a\x0e\x08\x01\x12\x0a\x0a\x03\x12\x01n\x0a\x03\x08\x80 b\x15\x0a\x01y\x12\x10\x0a\x0e\x08\x01\x12\x0a\x0a\x03\x12\x01n\x0a\x03\x08\x80 B\x04\x0a\x00\x10\x12";
 const HALVES: &str = "@group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
 @compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) { y[id.x] = x[id.x] * 0.5 + 0.5; }";
@@ -46,8 +46,10 @@ impl Graph {
         ))
     }
 
-    fn model() -> Graph {
-        Graph::new("k:\n    kind: infer\n    config: { model: 'mem:halves', backend: wgpu }")
+    fn model(batch: usize) -> Graph {
+        Graph::new(&format!(
+            "k:\n    kind: infer\n    config: {{ model: 'mem:halves', backend: wgpu, batch: {{ max: {batch} }}, buckets: [{batch}] }}"
+        ))
     }
 
     fn new(node: &str) -> Graph {
@@ -55,8 +57,8 @@ impl Graph {
         std::fs::create_dir_all(&folder).expect("a folder");
         std::fs::write(folder.join("k.wgsl"), SHADER).expect("a shader");
         let text = format!(
-            "version: 1\nnodes:\n  a: {{ kind: inlet, config: {{ spec: 'f32[{LENGTH}]', capacity: 4 }} }}\n  {node}\n    from: a\n  \
-             z: {{ kind: outlet, config: {{ hold: 2 }}, from: k }}\n"
+            "version: 1\nnodes:\n  a: {{ kind: inlet, config: {{ spec: 'f32[{LENGTH}]', capacity: 16 }} }}\n  {node}\n    from: a\n  \
+             z: {{ kind: outlet, config: {{ hold: 16 }}, from: k }}\n"
         );
         let options = BackendOptions { allow_software: true, allow_kernels: true, ..BackendOptions::default() };
         let registry = Registry::new().with(register_with(options)).inlet::<Tensor>("inlet").outlet::<Tensor>("outlet");
@@ -68,18 +70,29 @@ impl Graph {
         Graph { driven: wired.drive(Clock::Monotonic).expect("a graph"), inlet, outlet, seq: 0 }
     }
 
+    /// Sends messages of the values, all before the first turn, and takes as many results. Returns the last number.
     fn call(&mut self, values: &[f32]) -> f32 {
+        values.chunks_exact(LENGTH).for_each(|values| self.send(values));
+        let mut last = 0.0;
+        values.chunks_exact(LENGTH).for_each(|_| last = self.take());
+        last
+    }
+
+    fn send(&mut self, values: &[f32]) {
         let mut tensor = self.inlet.loan(&Header::new(self.seq, Time::ZERO)).expect("a slot");
         tensor.as_mut_slice::<f32>().expect("numbers").copy_from_slice(values);
         self.seq += 1;
         assert!(self.inlet.try_send(tensor).is_ok());
+    }
+
+    fn take(&mut self) -> f32 {
         loop {
+            if let Ok(message) = self.outlet.try_recv() {
+                return message.body.as_slice::<f32>().expect("numbers")[LENGTH - 1];
+            }
             // Sleeps where there is nothing to do, as the call by hand does: the cores may be those of the device.
             if let Turned::Idle(_) = self.driven.turn() {
                 self.driven.wait(Duration::from_millis(100));
-            }
-            if let Ok(message) = self.outlet.try_recv() {
-                return message.body.as_slice::<f32>().expect("numbers")[LENGTH - 1];
             }
         }
     }
@@ -94,10 +107,11 @@ struct Raw {
     input: wgpu::Buffer,
     output: wgpu::Buffer,
     readback: wgpu::Buffer,
+    items: usize,
 }
 
 impl Raw {
-    fn new(shader: &str, times: Option<u32>) -> Raw {
+    fn new(shader: &str, times: Option<u32>, items: usize) -> Raw {
         let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
         let adapter = block_on(instance.request_adapter(&wgpu::RequestAdapterOptions::default())).expect("an adapter");
         let (device, queue) = block_on(adapter.request_device(&wgpu::DeviceDescriptor::default())).expect("a device");
@@ -113,7 +127,7 @@ impl Raw {
             cache: None,
         });
         let buffer = |usage: wgpu::BufferUsages| {
-            let size = 4 * LENGTH as u64;
+            let size = 4 * (items * LENGTH) as u64;
             device.create_buffer(&wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false })
         };
         use wgpu::BufferUsages as U;
@@ -127,7 +141,7 @@ impl Raw {
             layout: &pipeline.get_bind_group_layout(0),
             entries: &[entry(0, &input), entry(1, &output)],
         });
-        Raw { device, queue, pipeline, bound, input, output, readback }
+        Raw { device, queue, pipeline, bound, input, output, readback, items }
     }
 
     fn call(&mut self, values: &[f32]) -> f32 {
@@ -137,7 +151,7 @@ impl Raw {
             let mut pass = encoder.begin_compute_pass(&Default::default());
             pass.set_pipeline(&self.pipeline);
             pass.set_bind_group(0, &self.bound, &[]);
-            pass.dispatch_workgroups(LENGTH as u32 / 64, 1, 1);
+            pass.dispatch_workgroups((self.items * LENGTH) as u32 / 64, 1, 1);
         }
         encoder.copy_buffer_to_buffer(&self.output, 0, &self.readback, 0, self.readback.size());
         self.queue.submit([encoder.finish()]);
@@ -147,7 +161,7 @@ impl Raw {
         let values: Vec<f32> = bytemuck::cast_slice(&view).to_vec();
         drop(view);
         self.readback.unmap();
-        values[LENGTH - 1]
+        values[values.len() - 1]
     }
 }
 
@@ -170,25 +184,28 @@ fn resident_kib() -> u64 {
 fn main() {
     let words: Vec<usize> = std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect();
     let (rounds, calls) = (words.first().copied().unwrap_or(2000), words.get(1).copied().unwrap_or(100_000));
-    let values: Vec<f32> = (0..LENGTH).map(|n| n as f32 / 64.0).collect();
+    let all_values: Vec<f32> = (0..8 * LENGTH).map(|n| n as f32 / 64.0).collect();
+    let values = &all_values[..LENGTH];
     println!(
         "| a call of | by hand, p50 / p99 / max µs | node, p50 / p99 / max µs | ratio of p50 | more at p50 |\n|---|---|---|---|---|"
     );
-    for (name, times, rounds) in [
-        ("a model alone, a few µs of work", None, rounds),
-        ("a kernel with its copies, a few µs of work", Some(1), rounds),
-        ("a kernel with its copies, some ms of work", Some(6000), rounds / 10),
+    for (name, times, items, rounds) in [
+        ("a model alone, a few µs of work", None, 1, rounds),
+        ("a model alone, a batch of 8 messages", None, 8, rounds),
+        ("a kernel with its copies, a few µs of work", Some(1), 1, rounds),
+        ("a kernel with its copies, some ms of work", Some(6000), 1, rounds / 10),
     ] {
         let (mut graph, mut raw) = match times {
-            Some(times) => (Graph::kernel(times), Raw::new(SHADER, Some(times))),
-            None => (Graph::model(), Raw::new(HALVES, None)),
+            Some(times) => (Graph::kernel(times), Raw::new(SHADER, Some(times), items)),
+            None => (Graph::model(items), Raw::new(HALVES, None, items)),
         };
+        let values = &all_values[..items * LENGTH];
         let mut seen = [Histogram::<u64>::new(3).expect("digits"), Histogram::new(3).expect("digits")];
         for round in 0..rounds + rounds / 10 {
             let begun = Instant::now();
-            let by_hand = raw.call(&values);
+            let by_hand = raw.call(values);
             let between = Instant::now();
-            let by_node = graph.call(&values);
+            let by_node = graph.call(values);
             let ended = Instant::now();
             assert_eq!(by_hand.to_bits(), by_node.to_bits());
             // The first tenth warms up.
@@ -208,8 +225,8 @@ fn main() {
         println!("| {name} | {} | {} | {ratio:.3} | {more:.1} µs |", show(&seen[0]), show(&seen[1]));
     }
     let mut graph = Graph::kernel(1);
-    (0..calls / 10).for_each(|_| _ = graph.call(&values));
+    (0..calls / 10).for_each(|_| _ = graph.call(values));
     let before = resident_kib();
-    (0..calls).for_each(|_| _ = graph.call(&values));
+    (0..calls).for_each(|_| _ = graph.call(values));
     println!("\n{calls} calls: resident memory grew by {} KiB", resident_kib().saturating_sub(before));
 }

@@ -202,11 +202,7 @@ impl Scheduler {
     #[cold]
     pub(crate) fn await_device(&mut self, wait: DeviceWait) -> Option<bool> {
         let waiting = |member: &mut Member| if member.is_done { None } else { member.stage.await_device(wait) };
-        let waits = self.members.iter_mut().filter_map(waiting);
-        match wait {
-            DeviceWait::Block(_) => { waits }.next(),
-            DeviceWait::Ring => waits.reduce(|some, other| some || other),
-        }
+        wait.over(self.members.iter_mut().filter_map(waiting))
     }
 
     /// Applies settings changed from outside.

@@ -140,6 +140,16 @@ pub(crate) enum DeviceWait {
     Ring,
 }
 
+impl DeviceWait {
+    /// Blocks on the first of several, or has the end of each ring.
+    pub(crate) fn over(self, mut waits: impl Iterator<Item = bool>) -> Option<bool> {
+        match self {
+            DeviceWait::Block(_) => waits.next(),
+            DeviceWait::Ring => waits.reduce(|some, other| some || other),
+        }
+    }
+}
+
 /// The state of a stage that a schedule decides by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {

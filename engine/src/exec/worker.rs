@@ -328,7 +328,12 @@ impl DeviceIdler {
         }
         if !self.was_long && now.saturating_sub(self.since) < DEVICE_NS {
             let at_most = DEVICE_SLICE_NS.min(wake.saturating_sub(now));
-            return await_device(DeviceWait::Block(Duration::from_nanos(at_most)));
+            let waited = await_device(DeviceWait::Block(Duration::from_nanos(at_most)));
+            if waited.is_none() {
+                // For a message, not for a call.
+                self.since = 0;
+            }
+            return waited;
         }
         match std::mem::replace(&mut self.is_asked, true) {
             true => None,
@@ -337,6 +342,7 @@ impl DeviceIdler {
     }
 
     /// Ends the wait: there is work.
+    #[inline]
     pub(crate) fn worked(&mut self, now: impl FnOnce() -> u64) {
         if self.since != 0 {
             self.was_long = now().saturating_sub(self.since) >= DEVICE_NS;
@@ -369,8 +375,8 @@ impl Idler {
             if self.armed {
                 self.bell.disarm();
                 self.armed = false;
-                self.device.worked(|| cx.watch.now());
             }
+            self.device.worked(|| cx.watch.now());
             self.patience.worked(|| cx.watch.now());
             self.passes += 1;
             if self.passes >= self.housekeep_every {
@@ -439,7 +445,11 @@ impl Idler {
                 self.armed = true;
             }
             // If the bell was rung meanwhile, the next pass sees why.
-            Idle::Sleep if cx.has_device && self.device.wait(cx.watch.now(), wake, await_device).is_some() => {}
+            Idle::Sleep if cx.has_device && self.device.wait(cx.watch.now(), wake, await_device).is_some() => {
+                if waits_for_descriptors {
+                    cx.ask(ASK_IDLE_NS);
+                }
+            }
             Idle::Sleep if waits_for_descriptors => {
                 cx.poller.sleep(wake);
                 self.armed = false;
@@ -551,4 +561,42 @@ pub(crate) fn spawn(
         // The receiver is dropped only if the run was abandoned.
         let _ = done.send(outcome);
     })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// A worker that waited for a message, slept, and then makes calls: it blocks on each if calls are short, else each rings once.
+    #[test]
+    fn a_worker_blocks_on_short_calls_and_is_woken_by_long_ones() {
+        let mut idler = DeviceIdler::default();
+        let mut asked = Vec::new();
+        let mut wait = |idler: &mut DeviceIdler, now: u64, is_awaited: bool| {
+            let found = idler.wait(now, u64::MAX, &mut |wait| {
+                asked.push(wait);
+                is_awaited.then_some(false)
+            });
+            (found, std::mem::take(&mut asked))
+        };
+        let block = DeviceWait::Block(Duration::from_nanos(DEVICE_SLICE_NS));
+        // Nothing is awaited, for long.
+        assert_eq!(wait(&mut idler, 1, false), (None, vec![block]));
+        assert_eq!(wait(&mut idler, 20_000_000, false), (None, vec![block]));
+        let mut now = 30_000_000;
+        for took in [100_000, 100_000, 5_000_000, 5_000_000, 100_000, 100_000] {
+            let was_long = idler.was_long;
+            idler.worked(|| now);
+            let (found, asked) = wait(&mut idler, now, true);
+            assert_eq!((found, asked), (Some(false), vec![if was_long { DeviceWait::Ring } else { block }]), "{now}");
+            if took > DEVICE_NS {
+                let (found, asked) = wait(&mut idler, now + DEVICE_NS, true);
+                let expected = if was_long { (None, vec![]) } else { (Some(false), vec![DeviceWait::Ring]) };
+                assert_eq!((found, asked), expected, "asked once, then it sleeps");
+            }
+            now += took;
+            idler.worked(|| now);
+            assert_eq!(idler.was_long, took > DEVICE_NS);
+        }
+    }
 }

@@ -11,7 +11,7 @@ use crate::file::spec::{NodeSpec, Spec};
 use crate::handle::{InletConfig, InletPlan, OutletConfig, OutletPlan};
 use crate::host::panic::catch_panic;
 use crate::message::payload::Payload;
-use crate::message::tensor::{PortSpec, Tensor};
+use crate::message::tensor::Tensor;
 use crate::node::emit::Emit;
 use crate::node::error::NodeError;
 use crate::node::extensions::Extensions;
@@ -22,9 +22,10 @@ use crate::node::planning::{Building, Connected, Planning};
 use crate::node::port::SealedOutputs;
 use crate::node::ports::Ports;
 use crate::node::{Node, PortType, Sink, Source, Transform};
+use crate::plan::on_device::{DEVICE, OnDevice, plan_on_device};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::DeserializeOwned;
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -63,6 +64,8 @@ pub struct Kind {
     read: fn(&Tree, &mut Problems),
     plan: PlanFn,
     device: fn(&Tree) -> Option<DeviceUse>,
+    /// The type that was registered: what runs on a device belongs to it.
+    node: TypeId,
     /// The devices on which its nodes can run, beside the CPU.
     devices: Vec<&'static str>,
 }
@@ -70,57 +73,6 @@ pub struct Kind {
 impl std::fmt::Debug for Kind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({})", self.name, self.role.name())
-    }
-}
-
-/// The field of a config that says on which device a node runs.
-const DEVICE: &str = "device";
-
-/// How the nodes of a kind run on a device.
-///
-/// The config and the ports are those of the kind: its [`Node::ports`] reports what is wrong with them.
-pub trait OnDevice: 'static {
-    /// The kind.
-    type Node: Node;
-    /// The name of the device.
-    const DEVICE: &'static str;
-
-    /// Plans a node whose messages are in the memory of the device ([`InferPlan::on_device`]).
-    ///
-    /// # Errors
-    /// What of the config or the messages the device cannot do.
-    fn plan(
-        config: <Self::Node as Node>::Config,
-        ports: &DevicePorts,
-        cx: &mut Planning<'_>,
-    ) -> Result<InferPlan, PlanErrors>;
-}
-
-/// The ports of a node on a device: their names and messages, of fixed shapes.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DevicePorts {
-    /// What is connected to its inputs.
-    pub inputs: Vec<(String, PortSpec)>,
-    /// What the kind says of its outputs.
-    pub outputs: Vec<(String, PortSpec)>,
-}
-
-impl DevicePorts {
-    fn of(ports: &Ports, given: &Connected) -> Result<DevicePorts, PlanErrors> {
-        let mut errors = PlanErrors::default();
-        let mut inputs = Vec::new();
-        for port in &ports.inputs {
-            let only = given.single().filter(|_| ports.inputs.len() == 1);
-            // What is not known is reported elsewhere.
-            let Some(spec) = given.input(&port.name).or(only) else { return Err(errors) };
-            if spec.fixed_shape().is_none() {
-                let message = format!("{spec} has no fixed shape, which messages on a device have");
-                errors.input(&port.name, message).help("leave `device` out, or put `resize` or `pad` before");
-            }
-            inputs.push((port.name.clone(), spec.clone()));
-        }
-        let outputs = ports.outputs.iter().filter_map(|port| Some((port.name.clone(), port.spec.clone()?))).collect();
-        errors.into_result(DevicePorts { inputs, outputs })
     }
 }
 
@@ -252,6 +204,7 @@ impl Registry {
                 plan_node::<N>(config, given, cx, problems, |p| Box::new(SourceNode(p)))
             },
             device: |_| None,
+            node: TypeId::of::<N>(),
             devices: Vec::new(),
         })
     }
@@ -268,6 +221,7 @@ impl Registry {
                 plan_node::<N>(config, given, cx, problems, |p| Box::new(TransformNode(p)))
             },
             device: |_| None,
+            node: TypeId::of::<N>(),
             devices: Vec::new(),
         })
     }
@@ -282,6 +236,7 @@ impl Registry {
             read: read::<N::Config>,
             plan: |config, given, cx, problems| plan_node::<N>(config, given, cx, problems, |p| Box::new(SinkNode(p))),
             device: |_| None,
+            node: TypeId::of::<N>(),
             devices: Vec::new(),
         })
     }
@@ -311,6 +266,7 @@ impl Registry {
                 Some(K::plan(config, given, cx).map(|plan| Box::new(plan) as Box<dyn PlannedNode>))
             },
             device: |config| K::device(&config.read_config::<K::Config>(&mut Problems::default())?),
+            node: TypeId::of::<K>(),
             devices: Vec::new(),
         })
     }
@@ -329,6 +285,7 @@ impl Registry {
                 Some(InletPlan::<T>::new(&config).map(|plan| Box::new(plan) as Box<dyn PlannedNode>))
             },
             device: |_| None,
+            node: TypeId::of::<InletPlan<T>>(),
             devices: Vec::new(),
         })
     }
@@ -347,6 +304,7 @@ impl Registry {
                 Some(OutletPlan::<T>::new(&config).map(|plan| Box::new(plan) as Box<dyn PlannedNode>))
             },
             device: |_| None,
+            node: TypeId::of::<OutletPlan<T>>(),
             devices: Vec::new(),
         })
     }
@@ -361,17 +319,10 @@ impl Registry {
             read: |config, problems| read::<<D::Node as Node>::Config>(&config.without(DEVICE), problems),
             plan: |config, given, cx, problems| {
                 let config = config.without(DEVICE).read_config::<<D::Node as Node>::Config>(problems)?;
-                let ports = match D::Node::ports(&config, &given.in_host_memory(), cx) {
-                    Ok(ports) => ports,
-                    Err(errors) => return Some(Err(errors)),
-                };
-                let planned = DevicePorts::of(&ports, given).and_then(|ports| {
-                    let plan = D::plan(config, &ports, cx)?;
-                    Ok(plan.with_content(&ports.outputs))
-                });
-                Some(planned.map(|plan| Box::new(plan) as Box<dyn PlannedNode>))
+                Some(plan_on_device::<D>(config, given, cx).map(|plan| Box::new(plan) as Box<dyn PlannedNode>))
             },
             device: |_| Some(DeviceUse { device: D::DEVICE.into(), side: DeviceSide::Both, is_optional: false }),
+            node: TypeId::of::<D::Node>(),
             devices: Vec::new(),
         };
         let of = self.on_devices.entry(name.into()).or_default();
@@ -388,16 +339,13 @@ impl Registry {
         self
     }
 
-    /// Lets the kind of a name say on which devices it runs.
+    /// Lets the kinds of a name say on which devices they run.
     fn list_devices(&mut self, name: &str) {
-        let devices: Vec<_> = self.devices_of(name).collect();
-        let kinds = self.kinds.get_mut(name).into_iter().flatten();
-        kinds.filter(|kind| kind.role != Role::Source).for_each(|kind| kind.devices.clone_from(&devices));
-    }
-
-    /// Returns the devices on which the nodes of a kind can run.
-    fn devices_of(&self, kind: &str) -> impl Iterator<Item = &'static str> {
-        self.on_devices.get(kind).into_iter().flatten().map(|(device, _)| *device)
+        let devices = self.on_devices.get(name).map_or(&[][..], Vec::as_slice);
+        for kind in self.kinds.get_mut(name).into_iter().flatten() {
+            let own = devices.iter().filter(|(_, variant)| variant.node == kind.node);
+            kind.devices = own.map(|(device, _)| *device).collect();
+        }
     }
 
     /// Returns every kind, sorted by name.
@@ -407,35 +355,38 @@ impl Registry {
 
     /// Returns the kind that fits a node: its name, whether it has inputs, and the device in its config.
     pub(crate) fn find(&self, node: &NodeSpec) -> Option<&Kind> {
-        let (name, has_inputs) = (&*node.kind.value, !node.inputs.is_empty());
-        let device = self.on_devices.get(name).zip(node.config.get(DEVICE).and_then(Tree::as_text));
-        if let Some((devices, written)) = device
-            && let Some((_, kind)) = devices.iter().find(|(device, _)| *device == written)
-        {
-            return Some(kind);
-        }
-        let kinds = self.kinds.get(name)?;
+        let kind = self.on_host(node)?;
+        let written = node.config.get(DEVICE).and_then(Tree::as_text);
+        let devices = self.on_devices.get(&kind.name).into_iter().flatten();
+        // A program that replaces a kind has no stock device for its own.
+        let there = { devices }.find(|(device, of)| Some(*device) == written && of.node == kind.node);
+        Some(there.map_or(kind, |(_, there)| there))
+    }
+
+    fn on_host(&self, node: &NodeSpec) -> Option<&Kind> {
+        let kinds = self.kinds.get(&node.kind.value)?;
+        let has_inputs = !node.inputs.is_empty();
         kinds.iter().find(|k| (k.role != Role::Source) == has_inputs).or_else(|| kinds.first())
     }
 
     /// Describes a device in a config on which nodes of the kind do not run: its place, the problem and a way out.
     pub(crate) fn other_device(&self, node: &NodeSpec) -> Option<(Place, String, String)> {
-        let kind = &node.kind.value;
-        let written = node.config.get(DEVICE)?;
-        let not_built = self.not_built.get(kind).into_iter().flatten();
+        let (written, kind) = (node.config.get(DEVICE)?, self.on_host(node)?);
+        let name = &kind.name;
+        let not_built = self.not_built.get(name).filter(|_| kind.role == Role::Transform).into_iter().flatten();
         if let Some((device, way)) = not_built.copied().find(|(device, _)| written.as_text() == Some(device)) {
-            let message = format!("`{kind}` does not run on `{device}` in this program");
+            let message = format!("`{name}` does not run on `{device}` in this program");
             return Some((written.place.clone(), message, format!("{way}, or leave `device` out for the CPU")));
         }
-        let devices: Vec<_> = self.devices_of(kind).map(|device| format!("`{device}`")).collect();
-        if devices.is_empty() {
+        let is_known = written.as_text().is_some_and(|text| kind.devices.contains(&text));
+        if kind.devices.is_empty() || is_known {
             return None;
         }
-        let known = written.as_text().is_some_and(|text| self.devices_of(kind).any(|device| device == text));
+        let devices: Vec<_> = kind.devices.iter().map(|device| format!("`{device}`")).collect();
         let what = written.value.describe();
-        let message = format!("`{kind}` runs on the CPU or on {}; this is {what}", devices.join(", "));
+        let message = format!("`{name}` runs on the CPU or on {}; this is {what}", devices.join(", "));
         let help = format!("write {}, or leave `device` out for the CPU", devices.join(" or "));
-        (!known).then(|| (written.place.clone(), message, help))
+        Some((written.place.clone(), message, help))
     }
 
     /// Reads the config of every node whose kind is known, so that each value substituted from outside the file (variables, settings) is

@@ -110,6 +110,8 @@ impl Wired {
         let warmup = u64::try_from(running.plan.warmup.as_nanos()).unwrap_or(u64::MAX);
         workers.iter_mut().for_each(|(_, cx)| cx.warm_up(warmup));
         let begun = clock.now();
+        // With that clock, the descriptor becomes readable by itself before long.
+        let is_monotonic = matches!(clock, Clock::Monotonic);
         Ok(Driven {
             running,
             workers,
@@ -119,7 +121,7 @@ impl Wired {
             clock,
             begun,
             is_armed: false,
-            has_waiter: Cell::new(false),
+            has_waiter: Cell::new(!is_monotonic),
             device: DeviceIdler::default(),
             has_ended: false,
         })
@@ -165,11 +167,7 @@ impl Driven {
     /// Waits for a call on a device that a node needs; see `Stage::await_device`.
     fn await_device(&mut self, wait: DeviceWait) -> Option<bool> {
         let on_devices = self.workers.iter_mut().filter(|(_, cx)| cx.has_device);
-        let waits = on_devices.filter_map(|(scheduler, _)| scheduler.await_device(wait));
-        match wait {
-            DeviceWait::Block(_) => { waits }.next(),
-            DeviceWait::Ring => waits.reduce(|some, other| some || other),
-        }
+        wait.over(on_devices.filter_map(|(scheduler, _)| scheduler.await_device(wait)))
     }
 
     fn turn_once(&mut self) -> Turned {
@@ -237,7 +235,12 @@ impl Driven {
             let until = if matches!(self.clock, Clock::Monotonic) { until } else { Time::NEVER };
             let end = Clock::Monotonic.now() + u64::try_from(at_most.as_nanos()).unwrap_or(u64::MAX);
             let wake = until.min(end).0;
-            while self.bells.iter().all(|bell| bell.is_armed()) && !self.poller.ask(Clock::Monotonic.now().0, 0) {
+            while self.bells.iter().all(|bell| bell.is_armed()) {
+                // What became ready is known to its node now, and would not end a sleep any more.
+                if self.poller.ask(Clock::Monotonic.now().0, 0) {
+                    let _ = self.kernel.set_timer(0);
+                    return turned;
+                }
                 let mut idler = std::mem::take(&mut self.device);
                 let waits = idler.wait(Clock::Monotonic.now().0, wake, &mut |wait| self.await_device(wait));
                 self.device = idler;

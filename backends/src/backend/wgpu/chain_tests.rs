@@ -191,6 +191,9 @@ fn an_endless_kernel() {
     if !has_adapter() {
         return;
     }
+    if adapter(true).unwrap().get_info().device_type != wgpu::DeviceType::Cpu {
+        return println!("skipped: a GPU is faster than the limit");
+    }
     let folder = tempfile::tempdir().unwrap();
     let slow = "@group(0) @binding(0) var<storage, read_write> y: array<f32>;
 @compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
@@ -201,7 +204,6 @@ fn an_endless_kernel() {
     std::fs::write(folder.path().join("k.wgsl"), slow).unwrap();
     let nodes = "  c:\n    kind: kernel\n    config: { source: k.wgsl, inputs: { x: [n] }, outputs: { y: { dtype: f32, shape: [n] } }, \
                  grid: [20000], in_place: { y: x }, time_limit: 50ms, allow_kernels: true }\n    from: a\n";
-    let begun = std::time::Instant::now();
     let mut wired = wired(folder.path(), nodes);
     let mut inlet = wired.inlet::<Tensor>("a").unwrap();
     let mut outlet = wired.outlet::<Tensor>("z").unwrap();
@@ -214,7 +216,6 @@ fn an_endless_kernel() {
     let report = running.wait();
     let failures: Vec<&str> = report.failures.iter().map(|failure| failure.text.as_str()).collect();
     assert!(failures.iter().any(|text| text.contains("a call did not end in 0.05 s")), "{failures:?}");
-    println!("given up after {:?}", begun.elapsed());
 }
 
 /// The device is destroyed while the graph runs: what was on it is lost and counted, and what follows is right.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use wgpu::{Buffer, BufferUsages, CommandBuffer, CommandEncoder, PollError, PollType, SubmissionIndex};
 
 /// A call that takes longer than this is given up, and the device with it.
-pub(super) const LONGEST_CALL: Duration = Duration::from_secs(120);
+pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(120);
 
 /// The number of the device among those of a process.
 const NUMBER: u8 = 0;
@@ -159,19 +159,25 @@ impl Timer {
 impl WgpuStream {
     /// Returns where to encode work.
     pub(super) fn encoder(&mut self, device: &Device) -> &mut CommandEncoder {
-        if self.encoder.is_none() {
-            let mut encoder = device.device.create_command_encoder(&Default::default());
-            self.untimed += 1;
-            if device.tick.is_some() && self.untimed >= TIMED {
-                self.untimed = 0;
-                let timer = self.free_timer(device);
-                timer.is_read.store(false, Ordering::Release);
-                encoder.write_timestamp(&timer.set, 0);
-                self.timer = Some(timer);
-            }
-            self.encoder = Some(encoder);
+        let encoder = match self.encoder.take() {
+            Some(encoder) => encoder,
+            None => self.begin(device),
+        };
+        self.encoder.insert(encoder)
+    }
+
+    /// Begins a call.
+    fn begin(&mut self, device: &Device) -> CommandEncoder {
+        let mut encoder = device.device.create_command_encoder(&Default::default());
+        self.untimed += 1;
+        if device.tick.is_some() && self.untimed >= TIMED {
+            self.untimed = 0;
+            let timer = self.free_timer(device);
+            timer.is_read.store(false, Ordering::Release);
+            encoder.write_timestamp(&timer.set, 0);
+            self.timer = Some(timer);
         }
-        self.encoder.get_or_insert_with(|| device.device.create_command_encoder(&Default::default()))
+        encoder
     }
 
     /// Returns a timer that no call uses. What was never read is mapped still, and dropped.
@@ -445,7 +451,7 @@ struct Waiter {
 
 #[derive(Default)]
 struct Waits {
-    /// In the order of submission; no longer than the calls that the host waits for.
+    /// In the order in which workers went to sleep; no longer than the calls that they wait for.
     calls: VecDeque<(SubmissionIndex, Helpers)>,
     has_thread: bool,
     is_closed: bool,

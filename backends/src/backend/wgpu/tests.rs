@@ -138,7 +138,6 @@ fn the_models_of_graphs_give_the_numbers_of_tract() {
     check_all(small_graphs().into_iter().chain(large.map(|path| TestCase::file(&graphs(path), 1))));
 }
 
-/// Where tiles end: an implementation of others is wrong at 129 channels.
 /// With 16 bits between operators, the numbers of a model keep two or three digits, and its weights take half the memory.
 #[test]
 fn half_precision_keeps_two_digits() {
@@ -167,6 +166,7 @@ fn half_precision_keeps_two_digits() {
     assert_eq!(seen, 3);
 }
 
+/// Where tiles end: an implementation of others is wrong at 129 channels.
 #[test]
 fn lengths_around_those_of_tiles_are_right() {
     let lengths = [1, 3, 4, 5, 15, 16, 17, 63, 64, 65, 127, 128, 129];

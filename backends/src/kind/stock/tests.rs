@@ -134,7 +134,9 @@ fn a_maximum_of_nothing_but_nan_fails_the_call() {
     let mut wired = plan(text).unwrap().wire().unwrap();
     let (mut inlet, mut outlet) = (wired.inlet::<Tensor>("a").unwrap(), wired.outlet::<Tensor>("z").unwrap());
     let running = wired.start().unwrap();
-    for (seq, numbers) in [[1.0, 3.0, 2.0], [f32::NAN; 3], [f32::NAN, -1.0, -2.0]].into_iter().enumerate() {
+    let least = f32::NEG_INFINITY;
+    let messages = [[1.0, 3.0, 2.0], [f32::NAN; 3], [f32::NAN, -1.0, -2.0], [f32::NAN, least, least]];
+    for (seq, numbers) in messages.into_iter().enumerate() {
         let mut tensor = inlet.loan(&Header::new(seq as u64, Time::ZERO)).unwrap();
         tensor.as_mut_slice::<f32>().unwrap().copy_from_slice(&numbers);
         inlet.send_timeout(tensor, Duration::from_secs(10)).unwrap();
@@ -143,7 +145,7 @@ fn a_maximum_of_nothing_but_nan_fails_the_call() {
     let found: Vec<_> = std::iter::from_fn(|| outlet.recv_timeout(Duration::from_secs(10)).ok())
         .map(|message| (message.header().seq, message.body.as_slice::<i32>().unwrap()[0]))
         .collect();
-    assert_eq!(found, [(0, 1), (2, 1)]);
+    assert_eq!(found, [(0, 1), (2, 1), (3, 1)]);
     let report = running.wait();
     assert_eq!(report.nodes.iter().find(|node| node.name == "gpu").map(|node| node.failed), Some(1), "{report:?}");
 }
@@ -180,7 +182,8 @@ fn a_frame_is_uploaded_once() {
     let samples = |node: &str, term| report.histogram(node, term).map(|recorded| recorded.samples);
     assert_eq!(samples("a_to_wgpu", Term::Upload), Some(20));
     for (node, term) in [("small", Term::Kernel), ("best_index_to_host", Term::Download)] {
-        assert!(samples(node, term).is_some_and(|samples| samples <= 1), "{node}");
+        let least = u64::from(gpu_adapters().iter().any(|adapter| adapter.is_software));
+        assert!(samples(node, term).is_some_and(|samples| (least..=1).contains(&samples)), "{node}");
     }
     assert_eq!(samples("small", Term::Upload), None);
 }
@@ -206,6 +209,13 @@ fn what_a_device_cannot_do_is_said_at_its_place() {
         ("u8[<=4,4,3]", "to_tensor, config: { device: wgpu }", &["has no fixed shape", "leave `device` out"]),
         ("u8[4,4,3]", "crop, config: { width: 5, height: 2, device: wgpu }", &["the image has 4 columns"]),
         ("f32[4]", "softmax, config: { device: wgpu }", &["device"]),
+        // As on the host.
+        ("u8[4,4,3]", "normalize, config: { mean: [0], std: [1], device: wgpu }", &["E0128", "u8[4,4,3]", "f32"]),
+        ("i32[4]", "argmax, config: { device: wgpu }", &["E0128", "i32[4]"]),
+        ("f32[4,4,3]", "resize, config: { width: 2, height: 2, device: wgpu }", &["E0128", "f32[4,4,3]"]),
+        ("u8[4,4]", "crop, config: { width: 2, height: 2, device: wgpu }", &["E0128", "u8[4,4]"]),
+        ("u8[4]", "to_tensor, config: { device: wgpu }", &["E0128", "u8[4]"]),
+        ("u8[40000,2,1]", "resize, config: { width: 2, height: 2, device: wgpu }", &["1 to 32768 pixels"]),
     ] {
         let text = input.replace("SPEC", spec)
             + &format!("k: {{ kind: {node}, from: a }}\n  z: {{ kind: 'null', from: k }}\n");
