@@ -35,8 +35,8 @@ pub struct KernelConfig {
     /// Outputs that begin as a copy of an input instead of zeros: `{ y: x }`. The shader reads and writes `y`, and has no variable `x`.
     #[serde(default)]
     pub in_place: BTreeMap<String, String>,
-    /// A call that has not ended so long after it was submitted, with what was queued before it, is given up, and the device is lost; 120 s
-    /// by default and at most.
+    /// A call that has not ended so long after the one before it on the device is given up, and the device is lost; 120 s by default and at
+    /// most. It is for shaders that do not end: one that ends a little late may pass.
     pub time_limit: Option<Span>,
     /// Whether the shader may run; the command line must say so, too.
     #[serde(default)]

@@ -13,10 +13,11 @@ use std::sync::Arc;
 /// The device that this crate opens by itself.
 pub(super) const WGPU: &str = "wgpu";
 
-/// The config of `to_device` and `to_host`.
+/// Copies messages of fixed shapes between host memory and the memory of a device: `in` to `out`. The plan inserts these nodes where the
+/// two ends of a connection keep their messages in different memory; a graph may also write them itself.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CopyConfig {
-    /// The device.
+    /// The device, of programs that have it: `wgpu`.
     pub device: String,
 }
 

@@ -191,7 +191,8 @@ fn check_compared(config: &Config, candidates: &[Candidate<'_>], required: &Requ
     let fallback = config.fallback.map(|choice| ("fallback", choice));
     for (key, choice) in against.into_iter().chain(shadow).chain(fallback) {
         let Some(candidate) = candidates.iter().find(|candidate| candidate.is_called(choice)) else { continue };
-        let verdict = candidate.verdict(required);
+        // The device that the node requires is that of the backend that serves.
+        let verdict = candidate.verdict(&Requirements { device: None, ..required.clone() });
         let way = match &verdict {
             RuntimeVerdict::NotBuilt(feature) => format!("build this program with the cargo feature `{feature}`"),
             RuntimeVerdict::Unavailable(_) if choice == Choice::Ort => {

@@ -9,6 +9,8 @@ use crate::node::ports::Ports;
 
 /// The field of a config that says on which device a node runs.
 pub(super) const DEVICE: &str = "device";
+/// The device of nodes that run on none.
+pub(super) const CPU: &str = "cpu";
 
 /// How the nodes of a kind run on a device.
 ///

@@ -22,7 +22,7 @@ use crate::node::planning::{Building, Connected, Planning};
 use crate::node::port::SealedOutputs;
 use crate::node::ports::Ports;
 use crate::node::{Node, PortType, Sink, Source, Transform};
-use crate::plan::on_device::{DEVICE, OnDevice, plan_on_device};
+use crate::plan::on_device::{CPU, DEVICE, OnDevice, plan_on_device};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::DeserializeOwned;
 use std::any::{Any, TypeId};
@@ -87,8 +87,10 @@ impl Kind {
     pub fn schema(&self) -> Schema {
         let mut schema = (self.schema)();
         if !self.devices.is_empty() {
-            let about = "The device on which it runs, with its messages in the memory there; the CPU by default.";
-            let device = json_schema!({ "description": about, "type": "string", "enum": self.devices });
+            let about = "The device on which it runs, with its messages in the memory there, which need fixed shapes; `cpu` by default. \
+                         The page about GPUs says which values of the other keys a device lacks.";
+            let names: Vec<&str> = self.devices.iter().copied().chain([CPU]).collect();
+            let device = json_schema!({ "description": about, "type": "string", "enum": names });
             let object = schema.ensure_object();
             let properties = object.entry("properties").or_insert_with(|| Schema::default().to_value());
             properties.as_object_mut().into_iter().for_each(|all| _ = all.insert(DEVICE.into(), device.clone().into()));
@@ -107,10 +109,16 @@ impl Kind {
         quietly("config", || Ok((self.device)(config))).unwrap_or(None)
     }
 
+    /// Returns a config without `device: cpu`, which a kind need not know.
+    fn of_host<'a>(&self, config: &'a Tree) -> Cow<'a, Tree> {
+        let is_written = config.get(DEVICE).and_then(Tree::as_text) == Some(CPU);
+        if is_written && !self.devices.is_empty() { Cow::Owned(config.without(DEVICE)) } else { Cow::Borrowed(config) }
+    }
+
     /// Reads a config and reports its problems.
     pub(crate) fn check(&self, config: &Tree, problems: &mut Problems) {
         let outcome = quietly("config", || {
-            (self.read)(config, problems);
+            (self.read)(&self.of_host(config), problems);
             Ok(())
         });
         if let Err(trouble) = outcome {
@@ -126,7 +134,7 @@ impl Kind {
         cx: &mut Planning<'_>,
         problems: &mut Problems,
     ) -> Option<Result<Box<dyn PlannedNode>, PlanErrors>> {
-        match quietly("ports", || Ok((self.plan)(config, given, cx, problems))) {
+        match quietly("ports", || Ok((self.plan)(&self.of_host(config), given, cx, problems))) {
             Ok(planned) => planned,
             Err(trouble) => {
                 let mut errors = PlanErrors::default();
@@ -378,13 +386,13 @@ impl Registry {
             let message = format!("`{name}` does not run on `{device}` in this program");
             return Some((written.place.clone(), message, format!("{way}, or leave `device` out for the CPU")));
         }
-        let is_known = written.as_text().is_some_and(|text| kind.devices.contains(&text));
+        let is_known = written.as_text().is_some_and(|text| text == CPU || kind.devices.contains(&text));
         if kind.devices.is_empty() || is_known {
             return None;
         }
         let devices: Vec<_> = kind.devices.iter().map(|device| format!("`{device}`")).collect();
         let what = written.value.describe();
-        let message = format!("`{name}` runs on the CPU or on {}; this is {what}", devices.join(", "));
+        let message = format!("`{}` can run on `cpu` or {}; this is {what}", node.name, devices.join(", "));
         let help = format!("write {}, or leave `device` out for the CPU", devices.join(" or "));
         Some((written.place.clone(), message, help))
     }

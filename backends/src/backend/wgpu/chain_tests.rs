@@ -215,7 +215,8 @@ fn an_endless_kernel() {
     inlet.close();
     let report = running.wait();
     let failures: Vec<&str> = report.failures.iter().map(|failure| failure.text.as_str()).collect();
-    assert!(failures.iter().any(|text| text.contains("a call did not end in 0.05 s")), "{failures:?}");
+    assert!(failures.iter().any(|text| text.contains("a call did not end in 50ms")), "{failures:?}");
+    assert_eq!(report.node("c").map(|node| node.failed), Some(1), "the node whose call it was");
 }
 
 /// The device is destroyed while the graph runs: what was on it is lost and counted, and what follows is right.
@@ -368,6 +369,12 @@ fn a_kernel_that_does_not_fit_is_refused_with_every_reason() {
     );
     let huge = SHADER.replace("@workgroup_size(2)", "@workgroup_size(65536)");
     refused(&huge, &kernel(allowed, from), true, &["`k.wgsl`: ", "Workgroup size is out of range"]);
+    refused(
+        SHADER,
+        &kernel(allowed, from).replace("LENGTH: 'ceil_div(n, 2)'", "LENGTH: 2.5"),
+        true,
+        &["is 2.5, and `override LENGTH` of the shader is whole"],
+    );
     let unused = SHADER.replace("    places[id.x] = i32(2u * id.x);\n", "");
     refused(&unused, &kernel(allowed, from), true, &["its entry point uses no variable `places`"]);
     refused(
@@ -406,9 +413,11 @@ fn a_kernel_works_in_place() {
             .collect();
         assert_eq!(values, expected);
     }
-    for (keys, expected) in
-        [("in_place: { z: x }", "`z: x` names no output and input"), ("in_place: {}", "uses no variable `x`, only `y`")]
-    {
+    for (keys, expected) in [
+        ("in_place: { z: x }", "`z: x` names no output and input"),
+        ("in_place: {}", "uses no variable `x`, only `y`"),
+        ("in_place: { y: x }, time_limit: 0s", "is not between 0 and 120 s"),
+    ] {
         let problems = plan(folder.path(), &node(keys), true).unwrap_err().to_string();
         assert!(problems.contains(expected), "{keys}: {problems}");
     }

@@ -20,6 +20,8 @@ pub(super) struct Device {
     pub(super) width: Width,
     /// Whether shaders have fractions of 16 bits.
     pub(super) has_halves: bool,
+    /// The driver ends the loops of a thread after so many turns, without an error.
+    pub(super) most_turns: usize,
     /// The tick of its clock, ns, if it has one.
     pub(super) tick: Option<f32>,
     faults: Arc<Faults>,
@@ -72,7 +74,17 @@ impl Device {
         // A GPU is idle where few workgroups run; a processor runs few at once, and large tiles of them faster.
         let busy = if info.device_type == DeviceType::Cpu { 4 } else { 128 };
         let width = Width { most: limits.max_compute_workgroups_per_dimension as usize, busy };
-        let device = Arc::new(Device { device, queue, limits, info, width, has_halves, tick, faults });
+        let device = Arc::new(Device {
+            device,
+            queue,
+            limits,
+            most_turns: most_turns(&info),
+            info,
+            width,
+            has_halves,
+            tick,
+            faults,
+        });
         *open = Arc::downgrade(&device);
         Ok(device)
     }
@@ -119,6 +131,13 @@ impl Device {
             None => Ok(result),
         }
     }
+}
+
+/// How many turns of loops a thread can make. That llvmpipe ends them was seen in Mesa 22.3, and not in 25.0.
+fn most_turns(info: &AdapterInfo) -> usize {
+    let version = info.driver_info.strip_prefix("Mesa ").and_then(|rest| rest.split('.').next()?.parse().ok());
+    let is_old = version.is_none_or(|version: u32| version < 25);
+    if info.driver == "llvmpipe" && is_old { 65_000 } else { usize::MAX }
 }
 
 pub(super) fn one_line(text: &str) -> String {

@@ -213,7 +213,8 @@ impl Session for KernelSession {
             submission
         });
         let submission = submitted.map_err(BackendError::Call)?;
-        let wait = PollType::Wait { submission_index: Some(submission), timeout: Some(super::resident::LONGEST_CALL) };
+        let timeout = Some(self.model.time_limit.unwrap_or(super::resident::LONGEST_CALL));
+        let wait = PollType::Wait { submission_index: Some(submission), timeout };
         device.poll(wait).map_err(BackendError::call)?;
         api.device.check()?;
         for (readback, output) in std::iter::zip(&readbacks, outputs) {

@@ -222,7 +222,7 @@ fn check_sizes(device: &Device, program: &Program) -> Result<(), String> {
     let most = limits.max_buffer_size.min(limits.max_storage_buffer_binding_size).min(i32::MAX as u64);
     let largest = program.arrays.iter().map(|array| bytes(array.words())).max().unwrap_or(0);
     if largest > most {
-        return Err(format!("a tensor of the model has {largest} bytes; the adapter takes at most {most}"));
+        return Err(format!("a tensor has {largest} bytes; the adapter takes at most {most}"));
     }
     Ok(())
 }
@@ -235,6 +235,12 @@ fn shaders(device: &Device, program: &Program, width: Width) -> Result<Vec<Shade
         let shader = shader(program, kernel, at + 1, width).map_err(refused)?;
         let most = limits.max_storage_buffers_per_shader_stage as usize;
         let bound = shader.arrays.len() + usize::from(shader.exact);
+        if shader.turns > device.most_turns {
+            let (turns, most) = (shader.turns, device.most_turns);
+            return Err(refused(format!(
+                "a loop of {turns} turns; this version of the driver ends a loop after {most} and gives wrong numbers"
+            )));
+        }
         if bound > most {
             return Err(refused(format!("{bound} buffers at once; the adapter takes {most}")));
         }

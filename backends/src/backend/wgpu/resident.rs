@@ -4,7 +4,7 @@
 use super::device::{Device, one_line};
 use super::loaded::Mapping;
 use crate::device::{Api, EventState, Fault, SharedDevice};
-use limen::backend::Helpers;
+use limen::backend::{BackendError, Helpers};
 use limen::message::{DType, PortSpec};
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,7 +22,12 @@ const NUMBER: u8 = 0;
 /// Returns the device as the nodes of this process share it.
 pub(crate) fn shared_device(allow_software: bool) -> Arc<SharedDevice<WgpuApi>> {
     static SHARED: [OnceLock<Arc<SharedDevice<WgpuApi>>>; 2] = [OnceLock::new(), OnceLock::new()];
-    let open = move || WgpuApi::open(allow_software).map_err(|error| error.to_string());
+    let open = move || {
+        WgpuApi::open(allow_software).map_err(|error| match error {
+            BackendError::Unavailable(why) => why,
+            error => error.to_string(),
+        })
+    };
     SHARED[usize::from(allow_software)].get_or_init(|| Arc::new(SharedDevice::new(NUMBER, open))).clone()
 }
 
@@ -35,6 +40,8 @@ pub(crate) struct WgpuApi {
     pub(super) device: Arc<Device>,
     waiter: Arc<Waiter>,
     pending: Mutex<Pending>,
+    /// The last call that was submitted.
+    last: Mutex<Option<Arc<EventCell>>>,
 }
 
 /// Work that is to be submitted together, in the order of its calls.
@@ -52,10 +59,10 @@ impl fmt::Debug for WgpuApi {
 }
 
 impl WgpuApi {
-    fn open(allow_software: bool) -> Result<Self, limen::backend::BackendError> {
+    fn open(allow_software: bool) -> Result<Self, BackendError> {
         let device = Device::open(allow_software)?;
         let waiter = Arc::new(Waiter::of(device.clone()));
-        Ok(WgpuApi { device, waiter, pending: Mutex::default() })
+        Ok(WgpuApi { device, waiter, pending: Mutex::default(), last: Mutex::default() })
     }
 
     /// Submits what is pending. Others wait meanwhile: the order of submissions is that of calls.
@@ -72,6 +79,7 @@ impl WgpuApi {
             submission
         });
         let cells = std::mem::take(cells);
+        lock(&self.last).clone_from(&cells.last().cloned());
         match submitted {
             Ok(submission) => {
                 let begun = Instant::now();
@@ -255,6 +263,8 @@ pub(crate) struct WgpuEvent {
     cell: Arc<EventCell>,
     report: Option<FaultReport>,
     time_limit: Duration,
+    /// The call that the device does before it, if the time limit is its own.
+    after: Option<Arc<EventCell>>,
     uploaded: Duration,
     timer: Option<Arc<Timer>>,
 }
@@ -266,10 +276,12 @@ struct EventCell {
     submission: OnceLock<(SubmissionIndex, Instant)>,
     is_done: Mutex<bool>,
     done: Condvar,
+    ended: OnceLock<Instant>,
 }
 
 impl EventCell {
     fn end(&self) {
+        let _ = self.ended.set(Instant::now());
         *lock(&self.is_done) = true;
         self.done.notify_all();
     }
@@ -350,9 +362,15 @@ impl Api for WgpuApi {
             Some(encoder) => Some(self.device.scoped(|| encoder.finish()).map_err(|why| self.fault(why))?),
             None => None,
         };
-        let time_limit = time_limit.take().unwrap_or(LONGEST_CALL);
+        let own_limit = time_limit.take();
+        // Apart from what is before it, which may take long.
+        let after = own_limit.and_then(|_| {
+            self.submit();
+            lock(&self.last).clone()
+        });
+        let time_limit = own_limit.unwrap_or(LONGEST_CALL);
         let uploaded = std::mem::take(uploaded);
-        let event = WgpuEvent { cell: Arc::default(), report: report.take(), time_limit, uploaded, timer };
+        let event = WgpuEvent { cell: Arc::default(), report: report.take(), time_limit, after, uploaded, timer };
         let mut pending = lock(&self.pending);
         pending.work.extend(work);
         pending.mapped.append(mapped);
@@ -381,10 +399,16 @@ impl Api for WgpuApi {
             let _ = self.device.device.poll(PollType::Poll);
         }
         if !*lock(&event.cell.is_done) {
-            if begun.elapsed() <= event.time_limit {
+            let is_over = |begun: Instant| begun.elapsed() > event.time_limit;
+            let is_over = match &event.after {
+                None => is_over(*begun),
+                // It begins when that one has ended.
+                Some(after) => after.ended.get().is_some_and(|ended| is_over((*ended).max(*begun))),
+            };
+            if !is_over {
                 return EventState::Pending;
             }
-            self.device.lose(format!("a call did not end in {} s", event.time_limit.as_secs_f64()));
+            self.device.lose(format!("a call did not end in {:?}", event.time_limit));
         }
         let fault = self.lost().or_else(|| event.report.as_ref().and_then(FaultReport::fault));
         known.insert(fault.map_or(EventState::Done, EventState::Failed)).clone()

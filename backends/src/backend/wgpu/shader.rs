@@ -33,6 +33,8 @@ pub(super) struct Shader {
     pub(super) exact: bool,
     /// How many workgroups it takes.
     pub(super) groups: [u32; 3],
+    /// The turns of the loops of one thread.
+    pub(super) turns: usize,
 }
 
 /// Writes the shader of a kernel, which reports a fault by `number`.
@@ -43,18 +45,19 @@ pub(super) fn shader(program: &Program, kernel: &Kernel, number: usize, width: W
     let most = width.most;
     let mut text = Text::new(program, kernel);
     let fold: usize = kernel.fold.as_ref().map_or(0, |fold| fold.dims.iter().product());
-    let groups = if let Some(tiling) = Tiling::of(program, kernel, width) {
-        tiling.write(&mut text)?
+    let (groups, turns) = if let Some(tiling) = Tiling::of(program, kernel, width) {
+        (tiling.write(&mut text)?, fold + fold.div_ceil(SIDE))
     } else if fold >= LONG_FOLD && kernel.len() <= FEW {
-        cooperative(&mut text, kernel, most)?
+        (cooperative(&mut text, kernel, most)?, fold.div_ceil(THREADS) + THREADS)
     } else {
-        direct(&mut text, kernel, most)?
+        // Those of inner loops, and of the loops around them.
+        (direct(&mut text, kernel, most)?, fold.saturating_mul(2))
     };
     if groups[1] > most || groups[2] > most {
         return Err(format!("{} elements are more than the device counts", kernel.len()));
     }
     let (text, arrays) = text.finish(number);
-    Ok(Shader { text, arrays, exact: kernel.is_exact(), groups: groups.map(|count| count as u32) })
+    Ok(Shader { text, arrays, exact: kernel.is_exact(), groups: groups.map(|count| count as u32), turns })
 }
 
 /// Spreads workgroups over two dims.

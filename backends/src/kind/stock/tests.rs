@@ -204,7 +204,7 @@ fn what_a_device_cannot_do_is_said_at_its_place() {
         (
             "f32[4]",
             "threshold, config: { at: 0.5, device: cuda }",
-            &["runs on the CPU or on `wgpu`; this is `cuda`", "leave `device` out"],
+            &["`k` can run on `cpu` or `wgpu`; this is `cuda`", "leave `device` out"],
         ),
         ("u8[<=4,4,3]", "to_tensor, config: { device: wgpu }", &["has no fixed shape", "leave `device` out"]),
         ("u8[4,4,3]", "crop, config: { width: 5, height: 2, device: wgpu }", &["the image has 4 columns"]),
@@ -215,6 +215,7 @@ fn what_a_device_cannot_do_is_said_at_its_place() {
         ("f32[4,4,3]", "resize, config: { width: 2, height: 2, device: wgpu }", &["E0128", "f32[4,4,3]"]),
         ("u8[4,4]", "crop, config: { width: 2, height: 2, device: wgpu }", &["E0128", "u8[4,4]"]),
         ("u8[4]", "to_tensor, config: { device: wgpu }", &["E0128", "u8[4]"]),
+        ("f32[9000000]", "argmax, config: { device: wgpu }", &["a loop of"]),
         ("u8[40000,2,1]", "resize, config: { width: 2, height: 2, device: wgpu }", &["1 to 32768 pixels"]),
     ] {
         let text = input.replace("SPEC", spec)
