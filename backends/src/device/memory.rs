@@ -32,7 +32,8 @@ impl<A: Api> fmt::Debug for PoolMemory<A> {
 impl<A: Api> DeviceMemory for PoolMemory<A> {}
 
 /// The way out for messages that cannot be on a device.
-pub(super) const INSTEAD: &str = "`resident: false` at a model lets it copy within its calls";
+pub(super) const INSTEAD: &str =
+    "a stock kind without `device`, and a model with `resident: false`, take messages in host memory";
 
 /// Returns the bytes of a row and of a slot.
 pub(super) fn slot_layout<A: Api>(pool: &DevicePool<'_>) -> Result<(usize, usize), String> {

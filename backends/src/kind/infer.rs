@@ -29,6 +29,9 @@ impl limen::infer::Infer for InferKind {
         let mut errors = PlanErrors::default();
         config.check(&mut errors);
         let recorded = config.recorded(cx, &mut errors);
+        if !config.has_fitting_device() {
+            return Err(errors);
+        }
         let planned = match (config.backend, &config.model) {
             (Choice::Mock, _) => match config.mock.clone().map(Mock::prepare) {
                 Some(Ok(prepared)) => {

@@ -86,7 +86,10 @@ fn join(first: &Kernel, second: &Kernel) -> Option<Kernel> {
         return None;
     }
     joined.write = second.write.clone();
-    joined.name = format!("{}, {}", first.name, second.name);
+    joined.fails = first.fails.or(second.fails);
+    if first.name != second.name {
+        joined.name = format!("{}, {}", first.name, second.name);
+    }
     Some(joined)
 }
 

@@ -44,6 +44,8 @@ pub(crate) struct Kernel {
     /// Each may use those before it; the last one is the element's value.
     pub(crate) values: Vec<Expr>,
     pub(crate) write: Write,
+    /// What it means if a result does not fit, where that is more than the number.
+    pub(crate) fails: Option<&'static str>,
 }
 
 /// A fold over dims whose coordinates come after those of the output.
@@ -281,6 +283,11 @@ impl Kernel {
     pub(crate) fn is_exact(&self) -> bool {
         self.fold.as_ref().is_some_and(|fold| fold.exact || fold.value.is_exact())
             || self.values.iter().any(Expr::is_exact)
+    }
+
+    /// What it says where it fails the call.
+    pub(crate) fn fault(&self) -> String {
+        format!("{}: {}", self.name, self.fails.unwrap_or("a result does not fit 32 bits"))
     }
 
     /// The elements it writes.

@@ -166,7 +166,7 @@ impl Lowering {
         let strides = row_major(shape);
         let write = Write { array, offset: 0, strides: strides.clone() };
         let (name, dims) = (name.to_string(), shape.to_vec());
-        self.program.kernels.push(Kernel { name, dims, fold, reads, values: vec![value], write });
+        self.program.kernels.push(Kernel { name, dims, fold, reads, values: vec![value], write, fails: None });
         Value { array, scalar, shape: shape.to_vec(), offset: 0, strides }
     }
 

@@ -135,9 +135,11 @@ impl Steps {
         let is_least = Expr::Read(2).binary(Binary::Equal, Expr::f32(f32::NEG_INFINITY));
         let found = Expr::Select(is_least.into(), Expr::Read(3).into(), Expr::Read(0).into());
         let checked = found.binary(Binary::Add, none);
-        let name = format!("{name} of nothing but NaN");
         let [index, nans, value, first] = [index, nans, value, first].map(scalar_of);
-        let index = self.lowering.map(&name, Scalar::I32, &[], &[&index, &nans, &value, &first], checked);
+        let index = self.lowering.map(name, Scalar::I32, &[], &[&index, &nans, &value, &first], checked);
+        if let Some(kernel) = self.lowering.program.kernels.last_mut() {
+            kernel.fails = Some("it has no element other than NaN, so there is no maximum");
+        }
         [index, value]
     }
 

@@ -2,6 +2,7 @@
 
 use super::config::Config;
 use crate::backend::{InFlight, InFlightPrepared};
+use crate::onnx::Precision;
 use crate::steps::{Steps, VERIFY_CASE};
 use crate::verify::{Case, Tolerance};
 use limen::backend::{Backend, Signature};
@@ -14,7 +15,10 @@ pub(super) const CASE_ADVICE: &str =
     "record the case with the model and the shapes of this graph, or leave `verify:` out";
 
 /// The way out for a recorded case that a model does not reproduce.
-fn differs_advice(backend: &str) -> String {
+fn differs_advice(backend: &str, precision: Precision) -> String {
+    if precision == Precision::F16 {
+        return "write a greater `atol`, if the answers are good enough, or leave `precision: f16` out".into();
+    }
     let such_as = if backend == "ort" { "" } else { ", such as `backend: ort`" };
     format!(
         "if it was recorded with this model, try another backend{such_as}; else record it again, or leave `verify:` out"
@@ -65,7 +69,9 @@ pub(crate) fn infer_plan<B: Backend>(
         match tried {
             Ok(line) => verified = Some(line),
             Err(wrong) => {
-                wrong.into_iter().for_each(|error| _ = errors.at(VERIFY_CASE, error).help(differs_advice(B::NAME)));
+                wrong.into_iter().for_each(|error| {
+                    _ = errors.at(VERIFY_CASE, error).help(differs_advice(B::NAME, config.precision))
+                });
             }
         }
     }

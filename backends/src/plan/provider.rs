@@ -41,6 +41,13 @@ impl Config {
         Provider { cpu_fallback: self.cpu_fallback, options: self.provider_options.clone() }
     }
 
+    /// Whether the device and its options are possible; if not, nothing is tried.
+    pub(crate) fn has_fitting_device(&self) -> bool {
+        let mut errors = PlanErrors::default();
+        self.check_device(&mut errors);
+        errors.messages().next().is_none()
+    }
+
     /// Reports what does not fit the device.
     pub(super) fn check_device(&self, errors: &mut PlanErrors) {
         if self.device == OrtDevice::Cpu {

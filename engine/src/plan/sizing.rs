@@ -321,7 +321,7 @@ impl Planner<'_> {
             Ok(bytes) => nodes[at].outputs[port].device_bytes = bytes,
             Err(why) => {
                 let message = format!("{slots} slots of {spec} for `{name}` cannot be allocated: {why}");
-                let help = "let fewer or other messages be on the device, or lower the capacities of edges behind it";
+                let help = "let smaller or other messages be on the device, or lower the capacities of edges behind it";
                 self.problem("E0135", &specs[at].config.place.clone(), message, help);
             }
         }

@@ -67,6 +67,9 @@ impl Mapping {
     }
 }
 
+/// What failed, if it is not known which kernel did.
+pub(super) const UNKNOWN_FAULT: &str = "an operator: a result does not fit 32 bits";
+
 /// Takes the bytes of an output.
 type ReadOutput<'a> = dyn FnMut(usize, &[u8]) -> Result<(), BackendError> + 'a;
 
@@ -98,8 +101,7 @@ impl Loaded {
             if let Some((_, names)) = &self.faults {
                 let number: u32 = bytemuck::pod_read_unaligned(&view[view.len() - 4..]);
                 if let Some(name) = (number as usize).checked_sub(1).map(|at| names.get(at)) {
-                    let name = name.map_or("an operator", String::as_str);
-                    return Err(BackendError::Call(format!("{name}: a result does not fit 32 bits")));
+                    return Err(BackendError::Call(name.cloned().unwrap_or_else(|| UNKNOWN_FAULT.into())));
                 }
             }
             let mut parts = self.outputs.iter().enumerate();
@@ -317,7 +319,7 @@ fn make(device: &Arc<Device>, program: &Program, shaders: &[Shader]) -> Loaded {
     let kernels = program.kernels.iter().filter(|kernel| kernel.len() > 0);
     let faults = shaders.iter().any(|shader| shader.exact).then(|| {
         end += fault.size();
-        (fault, kernels.map(|kernel| kernel.name.clone()).collect())
+        (fault, kernels.map(|kernel| kernel.fault()).collect())
     });
     let readback = buffer((end / 4) as usize, BufferUsages::MAP_READ | BufferUsages::COPY_DST);
     memory += readback.size();

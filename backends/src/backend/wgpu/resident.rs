@@ -2,7 +2,7 @@
 //! later follows by itself.
 
 use super::device::{Device, one_line};
-use super::loaded::Mapping;
+use super::loaded::{Mapping, UNKNOWN_FAULT};
 use crate::device::{Api, EventState, Fault, SharedDevice};
 use limen::backend::{BackendError, Helpers};
 use limen::message::{DType, PortSpec};
@@ -222,8 +222,7 @@ impl FaultReport {
             return Some(Fault::Call(why));
         }
         let at = (u32::from_ne_bytes(word) as usize).checked_sub(1)?;
-        let name = self.names.get(at).map_or("an operator", String::as_str);
-        Some(Fault::Call(format!("{name}: a result does not fit 32 bits")))
+        Some(Fault::Call(self.names.get(at).cloned().unwrap_or_else(|| UNKNOWN_FAULT.into())))
     }
 }
 

@@ -148,6 +148,7 @@ fn a_maximum_of_nothing_but_nan_fails_the_call() {
     assert_eq!(found, [(0, 1), (2, 1), (3, 1)]);
     let report = running.wait();
     assert_eq!(report.nodes.iter().find(|node| node.name == "gpu").map(|node| node.failed), Some(1), "{report:?}");
+    assert!(report.failures[0].text.contains("no element other than NaN"), "{:?}", report.failures);
 }
 
 /// A frame is uploaded once, as bytes, and only the label comes back.
