@@ -4,6 +4,7 @@ mod candidate;
 mod choose;
 mod compare;
 mod config;
+mod config_check;
 mod constant;
 mod dispatch;
 mod infer_plan;

@@ -32,6 +32,8 @@ HARMLESS = [
     # ONNX's numbers are computed with 64 bits. 0 becomes 1e-4 among numbers up to 540.
     ("ort", "test_(dft|stft)", "rounding"),
     ("ort", "test_training_dropout", "random"),
+    # It indexes out of range and panics, which a session catches: the call fails.
+    ("tract", "test_onehot_out_of_range_indices", "call fails"),
 ]
 
 
