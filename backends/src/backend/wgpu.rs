@@ -65,8 +65,8 @@ impl Runtime for WgpuRuntime {
         use DType::*;
         let info = adapter::adapter(options.allow_software)?.get_info();
         let mut found = TractRuntime::probe(options)?;
-        let computes_on = if info.device_type == wgpu::DeviceType::Cpu { "cpu" } else { "gpu" };
-        found.devices = vec![computes_on.into(), info.name.clone()];
+        let is_gpu = info.device_type != wgpu::DeviceType::Cpu;
+        found.devices = is_gpu.then(|| "gpu".into()).into_iter().chain([info.name.clone()]).collect();
         found.dtypes = [F32, F16, I8, U8, I16, U16, I32].into();
         found.version = format!("wgpu 30, {}, {} {}", info.name, info.driver, info.driver_info);
         Ok(found)

@@ -53,8 +53,8 @@ impl Runtime for OrtWebgpuRuntime {
     fn probe(options: &BackendOptions) -> Result<Capabilities, BackendError> {
         let (_, found) = plugin::ready(options)?;
         let mut on_cpu = OrtRuntime::probe(options)?;
-        let computes_on = if found.is_software { "cpu" } else { "gpu" };
-        on_cpu.devices = vec!["webgpu".into(), computes_on.into()];
+        on_cpu.devices =
+            std::iter::once("webgpu").chain((!found.is_software).then_some("gpu")).map(Into::into).collect();
         on_cpu.version = format!("ONNX Runtime {}, {}", version(), found.device());
         Ok(on_cpu)
     }
