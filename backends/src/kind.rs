@@ -10,7 +10,7 @@ mod layers;
 mod stock;
 
 /// The stock kinds that run on a device, in programs with the feature `wgpu`.
-#[cfg(not(feature = "wgpu"))]
+#[cfg(any(not(feature = "wgpu"), test))]
 pub(crate) const ON_DEVICE: [&str; 7] =
     ["to_tensor", "normalize", "resize", "crop", "letterbox", "threshold", "argmax"];
 

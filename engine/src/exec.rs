@@ -1,5 +1,6 @@
 //! Workers, the stages they run, and the state all workers of a run share.
 
+pub(crate) mod device_idler;
 pub(crate) mod endpoint;
 pub mod infer;
 pub(crate) mod mailbox;

@@ -35,6 +35,12 @@ impl Infer for KernelKind {
                 errors.at("source", why).help(format!("{how}, if you trust the graph"));
             }
         }
+        if config.time_limit.is_some_and(|limit| !(1..=LONGEST_CALL.as_nanos() as u64).contains(&limit.as_nanos())) {
+            let most = LONGEST_CALL.as_secs();
+            errors
+                .at("time_limit", format!("a call can take more than 0 and at most {most} s"))
+                .help("write a time such as `500ms`");
+        }
         if config.device != WGPU {
             let message = format!("there is no device `{}` for kernels", config.device);
             errors.at("device", message).help("write `wgpu`");
@@ -71,12 +77,6 @@ impl Infer for KernelKind {
         errors.into_result(())?;
         let (Some(source), Some(interface)) = (source, interface) else { return Err(PlanErrors::default()) };
         let allow_software = options.allow_software;
-        if config.time_limit.is_some_and(|limit| !(1..=LONGEST_CALL.as_nanos() as u64).contains(&limit.as_nanos())) {
-            let mut errors = PlanErrors::default();
-            let most = LONGEST_CALL.as_secs();
-            errors.at("time_limit", format!("is not between 0 and {most} s")).help("write a time such as `500ms`");
-            return Err(errors);
-        }
         let time_limit = config.time_limit.map(|limit| Duration::from_nanos(limit.as_nanos()));
         let source = source.into();
         let model =

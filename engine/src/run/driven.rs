@@ -3,9 +3,10 @@
 //! For programs with their own loop (a control loop, a game loop, another runtime) and for other clocks than the machine's.
 //! Stages, edges, pools and counters are the same as with threads; only the caller turns them.
 
+use crate::exec::device_idler::DeviceIdler;
 use crate::exec::scheduler::Scheduler;
 use crate::exec::stage::{DeviceWait, Turn};
-use crate::exec::worker::{Cx, DeviceIdler, WorkerOutcome};
+use crate::exec::worker::{Cx, WorkerOutcome};
 use crate::host::clock::{Clock, Time};
 use crate::host::descriptors::{Kernel, Poller};
 use crate::host::sync::Arc;

@@ -416,7 +416,7 @@ fn a_kernel_works_in_place() {
     for (keys, expected) in [
         ("in_place: { z: x }", "`z: x` names no output and input"),
         ("in_place: {}", "uses no variable `x`, only `y`"),
-        ("in_place: { y: x }, time_limit: 0s", "is not between 0 and 120 s"),
+        ("in_place: { y: x }, time_limit: 0s", "more than 0 and at most 120 s"),
     ] {
         let problems = plan(folder.path(), &node(keys), true).unwrap_err().to_string();
         assert!(problems.contains(expected), "{keys}: {problems}");

@@ -273,23 +273,25 @@ struct EventCell {
     state: Mutex<Option<EventState>>,
     /// Set when its work has been submitted, with the time.
     submission: OnceLock<(SubmissionIndex, Instant)>,
-    is_done: Mutex<bool>,
-    done: Condvar,
-    ended: OnceLock<Instant>,
+    /// When the host saw that it had ended.
+    ended: Mutex<Option<Instant>>,
+    has_ended: Condvar,
 }
 
 impl EventCell {
     fn end(&self) {
-        let _ = self.ended.set(Instant::now());
-        *lock(&self.is_done) = true;
-        self.done.notify_all();
+        *lock(&self.ended) = Some(Instant::now());
+        self.has_ended.notify_all();
+    }
+
+    fn ended(&self) -> Option<Instant> {
+        *lock(&self.ended)
     }
 
     /// Waits until the callback of the work has run, on whichever thread polls.
-    fn wait(&self, at_most: Duration) -> bool {
-        let is_done = lock(&self.is_done);
-        let waited = self.done.wait_timeout_while(is_done, at_most, |done| !*done);
-        *waited.unwrap_or_else(PoisonError::into_inner).0
+    fn wait(&self, at_most: Duration) {
+        let ended = lock(&self.ended);
+        let _ = self.has_ended.wait_timeout_while(ended, at_most, |ended| ended.is_none());
     }
 }
 
@@ -394,15 +396,15 @@ impl Api for WgpuApi {
             return known.insert(EventState::Failed(fault)).clone();
         }
         let Some((_, begun)) = event.cell.submission.get() else { return EventState::Pending };
-        if !*lock(&event.cell.is_done) {
+        if event.cell.ended().is_none() {
             let _ = self.device.device.poll(PollType::Poll);
         }
-        if !*lock(&event.cell.is_done) {
+        if event.cell.ended().is_none() {
             let is_over = |begun: Instant| begun.elapsed() > event.time_limit;
             let is_over = match &event.after {
                 None => is_over(*begun),
                 // It begins when that one has ended.
-                Some(after) => after.ended.get().is_some_and(|ended| is_over((*ended).max(*begun))),
+                Some(after) => after.ended().is_some_and(|ended| is_over(ended.max(*begun))),
             };
             if !is_over {
                 return EventState::Pending;
@@ -425,7 +427,7 @@ impl Api for WgpuApi {
         if let Some((submission, _)) = event.cell.submission.get() {
             let wait = PollType::Wait { submission_index: Some(submission.clone()), timeout: Some(at_most) };
             match self.device.device.poll(wait) {
-                Ok(_) => _ = event.cell.wait(at_most),
+                Ok(_) => event.cell.wait(at_most),
                 Err(PollError::Timeout) => {}
                 Err(error) => self.device.lose(format!("a call cannot be waited for: {error}")),
             }

@@ -5,6 +5,7 @@ use crate::base::BackendOptions;
 use limen::message::{DType, Header};
 use limen::report::Term;
 use limen::{Folders, Plan, Problems, Registry, Spec, Tensor, Time};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 fn has_adapter() -> bool {
@@ -120,6 +121,21 @@ fn stock_kinds_give_the_same_on_the_device() {
         assert_eq!(report.bugs, Vec::<String>::new());
         assert_eq!(report.metric("gpu.device_lost"), Some(0.0), "{case}");
     }
+}
+
+/// Programs without the feature name the same kinds.
+#[test]
+fn the_list_of_kinds_is_that_of_the_registry() {
+    let registry = Registry::new().with(limen_nodes::register).with(crate::register);
+    let takes_device = |name: &&str| {
+        let kind = registry.kinds().find(|kind| kind.name == **name).unwrap();
+        let schema = kind.schema();
+        schema.get("properties").and_then(|all| all.get("device")).is_some()
+    };
+    let names: BTreeSet<&str> = registry.kinds().map(|kind| kind.name.as_str()).collect();
+    let models = ["infer", "kernel", "to_device", "to_host", "serial"];
+    let found: BTreeSet<&str> = names.into_iter().filter(|name| !models.contains(name)).filter(takes_device).collect();
+    assert_eq!(found, crate::kind::ON_DEVICE.into());
 }
 
 /// As on the host, the call fails.
