@@ -11,8 +11,8 @@ mod stock;
 
 /// The stock kinds that run on a device, in programs with the feature `wgpu`.
 #[cfg(any(not(feature = "wgpu"), test))]
-pub(crate) const ON_DEVICE: [&str; 7] =
-    ["to_tensor", "normalize", "resize", "crop", "letterbox", "threshold", "argmax"];
+pub(crate) const ON_DEVICE: [&str; 8] =
+    ["to_tensor", "normalize", "resize", "crop", "letterbox", "threshold", "argmax", "nms"];
 
 pub use copy::{CopyConfig, ToDeviceKind, ToHostKind};
 pub use infer::InferKind;

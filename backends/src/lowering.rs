@@ -21,7 +21,7 @@ mod value;
 
 #[cfg(test)]
 pub(crate) use interpret::interpret;
-pub(crate) use kernel::{Axis, Binary, Expr, Fold, How, Kernel, Number, Read, Scalar, Unary};
+pub(crate) use kernel::{Axis, BOX, Binary, Expr, Fold, How, Kernel, Number, Read, Scalar, Suppression, Unary};
 pub(crate) use model::lower;
 pub(crate) use program::{Program, Source};
 pub(crate) use stock::{Steps, Taps};

@@ -10,6 +10,7 @@ mod loaded;
 mod program;
 mod resident;
 mod shader;
+mod suppression;
 mod wgsl;
 
 pub use self::adapter::{GpuAdapter, gpu_adapters};

@@ -2,14 +2,14 @@
 
 use super::api::Api;
 use super::call::Calls;
-use super::memory::buffer_of;
+use super::memory::{COUNT, buffer_of, count_place, is_counted};
 use super::shared::SharedDevice;
 use limen::backend::{
     Backend, BackendError, BatchMut, BatchRef, Capabilities, DeviceCall, EnqueuedCalls, Helpers, Ops, Prepared,
     Session, SessionMetadata, Signature, TensorSpec, Ticket,
 };
 use limen::infer::{Batch, DeviceSide, InferPlan};
-use limen::message::{Device, PortSpec};
+use limen::message::{DType, Device, PortSpec};
 use limen::node::{Cost, Metrics};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -44,11 +44,39 @@ where
 {
     let port = |name: &str| TensorSpec { name: name.into(), dtype: spec.dtype, shape: spec.shape.clone() };
     let signature = Signature { inputs: vec![port("in")], outputs: vec![port("out")], max_batch: Some(1) };
-    let bytes = spec.max_bytes().unwrap_or(0);
-    let prepared = PreparedCopy { device: device.clone(), signature, bytes, direction: PhantomData::<fn() -> D> };
+    let place = count_place(spec).unwrap_or(0);
+    let count = is_counted(spec).then_some(Count { place, is_float: spec.dtype == DType::F32 });
+    let bytes = count.map_or(place, |count| count.place.saturating_add(COUNT)).max(4);
+    let prepared =
+        PreparedCopy { device: device.clone(), signature, bytes, count, direction: PhantomData::<fn() -> D> };
     let plan = InferPlan::new::<Copy<A, D>>(Arc::new(prepared), Batch::default());
-    let staging = if side == DeviceSide::Inputs { bytes.saturating_mul(A::CALLS) } else { 0 };
+    // Counted messages are taken apart in memory of their own.
+    let buffers = A::CALLS + usize::from(count.is_some());
+    let staging = if side == DeviceSide::Inputs { bytes.saturating_mul(buffers) } else { 0 };
     plan.carries(spec).cost(Cost::Light).memory(staging).on_device(device, side, A::CALLS)
+}
+
+/// The count of a message's first dim, behind its elements: a number of their type.
+#[derive(Clone, Copy, Debug)]
+struct Count {
+    place: usize,
+    is_float: bool,
+}
+
+impl Count {
+    fn bytes(self, count: usize) -> [u8; COUNT] {
+        if self.is_float { (count as f32).to_le_bytes() } else { (count as u32).to_le_bytes() }
+    }
+
+    /// Reads a count, which may be that of a fault.
+    fn read(self, bytes: &[u8]) -> Option<usize> {
+        let count = *bytes.get(self.place..)?.first_chunk::<COUNT>()?;
+        let float = f32::from_le_bytes(count);
+        match self.is_float {
+            true => (0.0..16_777_216.0).contains(&float).then_some(float as usize),
+            false => usize::try_from(u32::from_le_bytes(count)).ok(),
+        }
+    }
 }
 
 /// The direction of a copy.
@@ -71,6 +99,7 @@ struct PreparedCopy<A: Api, D> {
     device: Arc<SharedDevice<A>>,
     signature: Signature,
     bytes: usize,
+    count: Option<Count>,
     direction: PhantomData<fn() -> D>,
 }
 
@@ -113,11 +142,12 @@ backend!(ToHost, Download);
 /// Copies to a device.
 struct Upload<A: Api> {
     calls: Calls<A>,
+    count: Option<Count>,
 }
 
 impl<A: Api> Upload<A> {
     fn new(of: &PreparedCopy<A, ToDevice>) -> Self {
-        Upload { calls: Calls::new(of.device.clone()) }
+        Upload { calls: Calls::new(of.device.clone()), count: of.count }
     }
 }
 
@@ -139,11 +169,16 @@ impl<A: Api> Session for Upload<A> {
     }
 
     fn enqueue(&mut self, call: &DeviceCall<'_>) -> Result<Ticket, BackendError> {
+        let count = self.count;
         self.calls.enqueue(&[], call.outputs, false, |to| {
             for (input, output) in std::iter::zip(call.host_inputs, call.outputs) {
                 let Some(output) = output else { continue };
                 let (buffer, at) = buffer_of::<A>(output)?;
                 to.api.upload(to.stream, input.bytes, &buffer, at)?;
+                if let Some(count) = count {
+                    let length = input.shape.first().copied().unwrap_or(0);
+                    to.api.upload(to.stream, &count.bytes(length), &buffer, at + count.place)?;
+                }
             }
             Ok(())
         })
@@ -163,6 +198,8 @@ struct Download<A: Api> {
     calls: Calls<A>,
     bytes: usize,
     staging: Vec<Staging<A>>,
+    /// Where the count of a message lies, and memory for it and its elements.
+    counted: Option<(Count, Vec<u8>)>,
 }
 
 /// Host memory for a copy.
@@ -176,7 +213,8 @@ struct Staging<A: Api> {
 
 impl<A: Api> Download<A> {
     fn new(of: &PreparedCopy<A, ToHost>) -> Self {
-        Download { calls: Calls::new(of.device.clone()), bytes: of.bytes, staging: Vec::new() }
+        let counted = of.count.map(|count| (count, vec![0; of.bytes]));
+        Download { calls: Calls::new(of.device.clone()), bytes: of.bytes, staging: Vec::new(), counted }
     }
 }
 
@@ -198,7 +236,7 @@ impl<A: Api> Session for Download<A> {
     }
 
     fn enqueue(&mut self, call: &DeviceCall<'_>) -> Result<Ticket, BackendError> {
-        let Download { calls, bytes, staging } = self;
+        let Download { calls, bytes, staging, .. } = self;
         let mut place = 0;
         let ticket = calls.enqueue(call.inputs, &[], true, |from| {
             // Those in use go with their call.
@@ -207,7 +245,7 @@ impl<A: Api> Session for Download<A> {
             place = match staging.iter().position(is_free) {
                 Some(place) => place,
                 None => {
-                    let memory = from.api.staging(bytes.next_multiple_of(4).max(4))?;
+                    let memory = from.api.staging(*bytes)?;
                     let (generation, api) = (from.generation, from.api.clone());
                     staging.push(Staging { generation, api, memory, used_by: None });
                     staging.len() - 1
@@ -233,7 +271,18 @@ impl<A: Api> Session for Download<A> {
         ended?;
         let mut staging = staging.ok_or_else(|| BackendError::Call("its host memory is gone".into()))?;
         let output = outputs.first_mut().ok_or_else(not_a_model)?;
-        staging.api.read(&mut staging.memory, output.bytes)?;
+        match &mut self.counted {
+            None => staging.api.read(&mut staging.memory, output.bytes)?,
+            Some((count, whole)) => {
+                staging.api.read(&mut staging.memory, whole)?;
+                let most = output.shape.first().copied().unwrap_or(0);
+                let length = count.read(whole).filter(|length| *length <= most);
+                let length = length.ok_or_else(|| BackendError::Call(format!("gives more than {most} rows")))?;
+                let bytes = output.bytes.len() / most.max(1) * length;
+                output.bytes[..bytes].copy_from_slice(&whole[..bytes]);
+                output.shape.iter_mut().take(1).for_each(|first| *first = length);
+            }
+        }
         self.staging.push(Staging { used_by: None, ..staging });
         Ok(())
     }

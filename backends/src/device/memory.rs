@@ -3,7 +3,7 @@
 use super::api::{Api, Fault};
 use super::call::Call;
 use limen::backend::BackendError;
-use limen::message::{DeviceMemory, DevicePool, DeviceTensor};
+use limen::message::{DeviceMemory, DevicePool, DeviceTensor, Dim, PortSpec};
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,15 +35,32 @@ impl<A: Api> DeviceMemory for PoolMemory<A> {}
 pub(super) const INSTEAD: &str =
     "a stock kind without `device`, and a model with `resident: false`, take messages in host memory";
 
+/// The bytes of a count.
+pub(super) const COUNT: usize = 4;
+
+/// Whether messages of a spec differ in their first dim, so that its length has to be kept beside the elements.
+pub(super) fn is_counted(spec: &PortSpec) -> bool {
+    spec.fixed_shape().is_none()
+}
+
+/// Returns where the count of a message lies behind its elements, or would lie; copies take whole words.
+pub(super) fn count_place(spec: &PortSpec) -> Option<usize> {
+    spec.max_bytes()?.checked_next_multiple_of(COUNT)
+}
+
 /// Returns the bytes of a row and of a slot.
 pub(super) fn slot_layout<A: Api>(pool: &DevicePool<'_>) -> Result<(usize, usize), String> {
     let spec = pool.spec;
-    if spec.fixed_shape().is_none() {
-        return Err(format!("{spec} has no fixed shape, which tensors on a device must have; {INSTEAD}"));
+    let mut dims = spec.shape.iter();
+    let first = dims.next().is_none_or(|first| first.max().is_some());
+    if !first || !dims.all(|dim| matches!(dim, Dim::Fixed(_))) {
+        let what = "on a device only the first dim may vary, up to a bound";
+        return Err(format!("{spec}: {what}; {INSTEAD}"));
     }
-    let bytes = spec.max_bytes().ok_or_else(|| format!("the size of {spec} overflows"))?;
-    // A buffer is never empty, and copies take whole words.
-    let whole = bytes.max(4).checked_next_multiple_of(4);
+    // A buffer is never empty.
+    let whole =
+        count_place(spec).map(|bytes| if is_counted(spec) { bytes.checked_add(COUNT) } else { Some(bytes.max(4)) });
+    let whole = whole.flatten();
     let row = if pool.rows > 1 { whole.and_then(|bytes| bytes.checked_next_multiple_of(A::ROW_ALIGN)) } else { whole };
     let row = row.ok_or_else(|| format!("the size of {spec} overflows"))?;
     let slot = row.checked_mul(pool.rows).ok_or_else(|| format!("the size of {spec} overflows"))?;

@@ -101,6 +101,12 @@ fn reside(plan: InferPlan, cx: &Planning<'_>) -> Result<InferPlan, PlanErrors> {
             errors.at("backend", message).help("write `resident: false`, or export the model with such an output");
         }
     }
+    for (name, spec) in plan.inputs().chain(plan.outputs()) {
+        if let Some(spec) = spec.filter(|spec| spec.fixed_shape().is_none()) {
+            let message = format!("`{name}` is {spec}; in the memory of a device a model's tensors have fixed shapes");
+            errors.at("backend", message).help("write `resident: false`, or put `pad` before");
+        }
+    }
     let device = crate::backend::shared_device(BackendOptions::of(cx).allow_software);
     errors.into_result(plan.on_device(device, DeviceSide::Both, ON_DEVICE))
 }

@@ -4,14 +4,14 @@ use super::copy::WGPU;
 use crate::backend::{PreparedProgram, WgpuApi, WgpuProgram, shared_device};
 use crate::base::BackendOptions;
 use crate::device::Api;
-use crate::lowering::{Program, Steps, Taps, Value};
+use crate::lowering::{Program, Steps, Suppression, Taps, Value};
 use limen::backend::{Backend, Signature, TensorSpec};
 use limen::infer::{Batch, DeviceSide, InferPlan};
-use limen::message::{Layout, PortSpec};
+use limen::message::{Dim, Layout, PortSpec};
 use limen::node::{Cost, Node, PlanErrors, Planning};
 use limen::plan::{DevicePorts, OnDevice};
 use limen_nodes::tensor::Filter;
-use limen_nodes::transform::{argmax, crop, letterbox, normalize, resize, threshold, to_tensor};
+use limen_nodes::transform::{argmax, crop, letterbox, nms, normalize, resize, threshold, to_tensor};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -25,6 +25,7 @@ pub(crate) fn register(registry: limen::Registry) -> limen::Registry {
         .on_device::<OnWgpu<letterbox::Letterbox>>("letterbox")
         .on_device::<OnWgpu<threshold::Threshold>>("threshold")
         .on_device::<OnWgpu<argmax::Argmax>>("argmax")
+        .on_device::<OnWgpu<nms::Nms>>("nms")
 }
 
 /// A kind on wgpu.
@@ -32,7 +33,10 @@ struct OnWgpu<N>(PhantomData<fn() -> N>);
 
 /// What a kind computes.
 trait Lowered: Node {
-    /// Returns its program for messages of a shape.
+    /// As [`OnDevice::TAKES_ROWS`].
+    const TAKES_ROWS: bool = false;
+
+    /// Returns its program for messages of a shape, which has the greatest length of each dim.
     ///
     /// # Errors
     /// What of the config has no program.
@@ -42,10 +46,12 @@ trait Lowered: Node {
 impl<N: Lowered> OnDevice for OnWgpu<N> {
     type Node = N;
     const DEVICE: &'static str = WGPU;
+    const TAKES_ROWS: bool = N::TAKES_ROWS;
 
     fn plan(config: N::Config, ports: &DevicePorts, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
         let mut errors = PlanErrors::default();
-        let shape = ports.inputs.first().and_then(|(_, spec)| spec.fixed_shape()).unwrap_or_default();
+        let longest = |(_, spec): &(String, PortSpec)| spec.shape.iter().map(Dim::max).collect();
+        let shape: Vec<usize> = ports.inputs.first().and_then(longest).unwrap_or_default();
         let program = N::program(&config, &shape, ports)?;
         let side = |(name, spec): &(String, PortSpec)| TensorSpec {
             name: name.clone(),
@@ -188,6 +194,30 @@ impl Lowered for argmax::Argmax {
         let (mut steps, values) = Steps::new(shape, false);
         steps.greatest("argmax", &values).iter().for_each(|value| steps.output(value));
         Ok(steps.program())
+    }
+}
+
+/// The most boxes that `nms` chooses from on a device: there is a bit for each in memory that few threads share.
+const MAX_BOXES: usize = 1 << 16;
+
+impl Lowered for nms::Nms {
+    const TAKES_ROWS: bool = true;
+
+    fn program(config: &nms::Config, shape: &[usize], ports: &DevicePorts) -> Result<Program, PlanErrors> {
+        let boxes = shape.first().copied().unwrap_or(0);
+        if boxes > MAX_BOXES {
+            let message = format!("on `wgpu` it chooses from at most {MAX_BOXES} boxes, not {boxes}");
+            return refused("device", &message, "leave `device` out");
+        }
+        let most = |(_, spec): &(String, PortSpec)| spec.shape.first().and_then(Dim::max);
+        let rule = Suppression {
+            boxes,
+            is_counted: ports.inputs.iter().any(|(_, spec)| spec.fixed_shape().is_none()),
+            most: ports.outputs.first().and_then(most).unwrap_or(config.max_boxes),
+            iou: config.iou,
+            across_classes: config.across_classes,
+        };
+        Ok(Steps::suppress("nms", rule).program())
     }
 }
 

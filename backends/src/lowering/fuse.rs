@@ -42,7 +42,8 @@ pub(crate) fn fuse(program: &mut Program) {
 
 /// Returns one kernel that does what both do, if the second reads of the first only the element at its own coordinates.
 fn join(first: &Kernel, second: &Kernel) -> Option<Kernel> {
-    if second.fold.is_some() || first.dims != second.dims {
+    let chooses = first.suppression.is_some() || second.suppression.is_some();
+    if second.fold.is_some() || first.dims != second.dims || chooses {
         return None;
     }
     let of_first = |read: &Read| read.array == first.write.array;

@@ -1,6 +1,6 @@
 //! Runs a program on the CPU, element by element: what a device must compute, for tests and for the device that has no hardware.
 
-use super::kernel::{Axis, Binary, Expr, Fold, How, Kernel, Number, Read, Scalar, Unary};
+use super::kernel::{Axis, BOX, Binary, Expr, Fold, How, Kernel, Number, Read, Scalar, Suppression, Unary};
 use super::program::{Program, Source};
 
 /// Runs a program. Inputs and outputs are the bits of elements.
@@ -26,6 +26,11 @@ fn contents(array: &super::program::Array) -> Vec<u32> {
 }
 
 fn run(program: &Program, kernel: &Kernel, arrays: &mut [Vec<u32>]) -> Result<(), String> {
+    if let Some(rule) = &kernel.suppression {
+        let boxes = arrays[kernel.reads[0].array].iter().map(|bits| f32::from_bits(*bits)).collect::<Vec<_>>();
+        arrays[kernel.write.array] = suppress(&boxes, rule).iter().map(|number| number.to_bits()).collect();
+        return Ok(());
+    }
     let fold_dims = kernel.fold.as_ref().map_or(&[][..], |fold| &fold.dims[..]);
     let mut at = vec![0; kernel.dims.len() + fold_dims.len()];
     for n in 0..kernel.len() {
@@ -74,6 +79,38 @@ fn run(program: &Program, kernel: &Kernel, arrays: &mut [Vec<u32>]) -> Result<()
         };
     }
     Ok(())
+}
+
+fn suppress(numbers: &[f32], rule: &Suppression) -> Vec<f32> {
+    let count = if rule.is_counted { numbers[rule.boxes * BOX] as usize } else { rule.boxes };
+    let mut left: Vec<&[f32; BOX]> = numbers.as_chunks().0.iter().take(count).collect();
+    left.retain(|row| !row[4].is_nan());
+    // The sort is stable: of equal scores, the first one remains in front.
+    left.sort_by(|a, b| b[4].partial_cmp(&a[4]).unwrap_or(std::cmp::Ordering::Equal));
+    let mut chosen: Vec<&[f32; BOX]> = Vec::new();
+    for row in left {
+        let is_rival = |better: &[f32; BOX]| rule.across_classes || better[5] == row[5];
+        if chosen.len() < rule.most && !chosen.iter().any(|better| is_rival(better) && overlap(better, row) > rule.iou)
+        {
+            chosen.push(row);
+        }
+    }
+    let mut given: Vec<f32> = chosen.iter().flat_map(|row| row.iter().copied()).collect();
+    given.resize(rule.most * BOX, 0.0);
+    given.push(chosen.len() as f32);
+    given
+}
+
+/// The intersection over union of two boxes.
+fn overlap(a: &[f32; BOX], b: &[f32; BOX]) -> f32 {
+    if a[..4].iter().chain(&b[..4]).any(|corner| corner.is_nan()) {
+        return 0.0;
+    }
+    let side = |low: f32, high: f32| (high - low).max(0.0);
+    let area = |of: &[f32; BOX]| side(of[0], of[2]) * side(of[1], of[3]);
+    let shared = side(a[0].max(b[0]), a[2].min(b[2])) * side(a[1].max(b[1]), a[3].min(b[3]));
+    let union = area(a) + area(b) - shared;
+    if union > 0.0 { shared / union } else { 0.0 }
 }
 
 fn unflatten(mut n: usize, dims: &[usize], at: &mut [usize]) {

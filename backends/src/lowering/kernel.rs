@@ -46,6 +46,27 @@ pub(crate) struct Kernel {
     pub(crate) write: Write,
     /// What it means if a result does not fit, where that is more than the number.
     pub(crate) fails: Option<&'static str>,
+    /// Instead of a fold and values: it chooses boxes, one after the other.
+    pub(crate) suppression: Option<Suppression>,
+}
+
+/// The numbers of a box: left, top, right, bottom, score, class.
+pub(crate) const BOX: usize = 6;
+
+/// Greedy non-maximum suppression of the boxes of an array. The kernel's array gets `most` boxes, the highest score first and zeros
+/// behind the last, and their count.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Suppression {
+    /// The most boxes there are.
+    pub(crate) boxes: usize,
+    /// Whether their count follows them in the array; else there are always so many.
+    pub(crate) is_counted: bool,
+    /// The most boxes that are chosen.
+    pub(crate) most: usize,
+    /// A box is removed if its intersection over union with a chosen one is above this.
+    pub(crate) iou: f32,
+    /// Whether boxes of different classes are compared too.
+    pub(crate) across_classes: bool,
 }
 
 /// A fold over dims whose coordinates come after those of the output.

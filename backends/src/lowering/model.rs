@@ -166,7 +166,8 @@ impl Lowering {
         let strides = row_major(shape);
         let write = Write { array, offset: 0, strides: strides.clone() };
         let (name, dims) = (name.to_string(), shape.to_vec());
-        self.program.kernels.push(Kernel { name, dims, fold, reads, values: vec![value], write, fails: None });
+        let (values, fails, suppression) = (vec![value], None, None);
+        self.program.kernels.push(Kernel { name, dims, fold, reads, values, write, fails, suppression });
         Value { array, scalar, shape: shape.to_vec(), offset: 0, strides }
     }
 

@@ -1,6 +1,6 @@
 //! Programs of stock kinds, for nodes that run on a device. Images are bytes, of which a word has four.
 
-use super::kernel::{Axis, Binary, Expr, Fold, How, Kernel, Number, Scalar, Unary};
+use super::kernel::{Axis, BOX, Binary, Expr, Fold, How, Kernel, Number, Read, Scalar, Suppression, Unary, Write};
 use super::model::Lowering;
 use super::program::{Program, Source};
 use super::value::{Value, row_major};
@@ -194,6 +194,30 @@ impl Steps {
         let bits = numbers.iter().map(|number| number.to_bits()).collect();
         let constant = self.lowering.constant_bits(Scalar::F32, bits, vec![numbers.len()]);
         self.lowering.copy(name, &constant)
+    }
+
+    /// Begins a program with an input of boxes, and their count behind them if that varies, and adds the chosen ones as its output, with
+    /// their count behind them.
+    pub(crate) fn suppress(name: &str, rule: Suppression) -> Steps {
+        let mut lowering = Lowering::default();
+        let program = &mut lowering.program;
+        let taken = rule.boxes * BOX + usize::from(rule.is_counted);
+        let given = rule.most * BOX + 1;
+        let from = program.array(Scalar::F32, taken, Source::Input);
+        program.inputs.push(from);
+        let array = program.array(Scalar::F32, given, Source::Computed);
+        program.outputs.push((array, vec![given]));
+        program.kernels.push(Kernel {
+            name: name.into(),
+            dims: vec![given],
+            fold: None,
+            reads: vec![Read { array: from, offset: 0, axes: Vec::new(), outside: Number::F32(0.0) }],
+            values: Vec::new(),
+            write: Write { array, offset: 0, strides: vec![1] },
+            fails: None,
+            suppression: Some(rule),
+        });
+        Steps { lowering }
     }
 
     /// Adds an output whose elements are words.

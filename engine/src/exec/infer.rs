@@ -150,7 +150,7 @@ impl InferPlan {
 
     /// Keeps the messages of its inputs, of its outputs, or of both in the memory of a device; calls are made by
     /// [`Session::enqueue`](crate::node::backend::Session::enqueue), up to `calls` of them at the same time. The model has no state, and
-    /// its tensors have fixed shapes.
+    /// its tensors have fixed shapes but for their first dim, whose length then lies in the device's memory behind the elements.
     #[must_use]
     pub fn on_device(mut self, device: DynArc<dyn Device>, side: DeviceSide, calls: usize) -> Self {
         let calls = calls.max(1);
@@ -176,6 +176,11 @@ impl InferPlan {
         self.ports.device = Some(device);
         *self.make.residence() = Some(residence);
         self
+    }
+
+    /// Returns name and spec of each input.
+    pub fn inputs(&self) -> impl Iterator<Item = (&str, Option<&PortSpec>)> {
+        self.ports.inputs.iter().map(|input| (input.name.as_str(), input.spec.as_ref()))
     }
 
     /// Returns name and spec of each output.

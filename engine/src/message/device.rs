@@ -37,7 +37,7 @@ pub trait DeviceMemory: Any + fmt::Debug + Send + Sync {}
 pub struct DevicePool<'a> {
     /// Its name, that of its port.
     pub name: &'a str,
-    /// The messages; every dim is fixed.
+    /// The messages. Where the first dim varies, their memory has its length behind the elements.
     pub spec: &'a PortSpec,
     /// How many slots it has.
     pub slots: usize,

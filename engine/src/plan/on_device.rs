@@ -21,6 +21,9 @@ pub trait OnDevice: 'static {
     type Node: Node;
     /// The name of the device.
     const DEVICE: &'static str;
+    /// Whether its inputs may vary in their first dim. The memory of such a message has the length behind the elements, as a number of
+    /// their type.
+    const TAKES_ROWS: bool = false;
 
     /// Plans a node whose messages are in the memory of the device ([`InferPlan::on_device`]).
     ///
@@ -33,7 +36,8 @@ pub trait OnDevice: 'static {
     ) -> Result<InferPlan, PlanErrors>;
 }
 
-/// The ports of a node on a device: their names and messages, of fixed shapes.
+/// The ports of a node on a device: their names and messages. The shapes of inputs are fixed, unless it takes rows
+/// ([`OnDevice::TAKES_ROWS`]).
 #[derive(Clone, Debug, PartialEq)]
 pub struct DevicePorts {
     /// What is connected to its inputs, which take it.
@@ -43,7 +47,7 @@ pub struct DevicePorts {
 }
 
 impl DevicePorts {
-    fn of(ports: &Ports, given: &Connected) -> Result<DevicePorts, PlanErrors> {
+    fn of(ports: &Ports, given: &Connected, takes_rows: bool) -> Result<DevicePorts, PlanErrors> {
         let mut errors = PlanErrors::default();
         let mut inputs = Vec::new();
         for port in &ports.inputs {
@@ -52,7 +56,7 @@ impl DevicePorts {
             let Some(spec) = given.input(&port.name).or(only) else { return Err(errors) };
             // The ports of the node are made of what is connected, so this is compared here.
             let fits = port.spec.as_ref().is_none_or(|want| errors.check_port(&port.name, spec, want));
-            if fits && spec.fixed_shape().is_none() {
+            if fits && !takes_rows && spec.fixed_shape().is_none() {
                 let message = format!("{spec} has no fixed shape, which messages on a device have");
                 errors.input(&port.name, message).help("leave `device` out, or put `resize` or `pad` before");
             }
@@ -81,6 +85,6 @@ pub(super) fn plan_on_device<D: OnDevice>(
 ) -> Result<InferPlan, PlanErrors> {
     let given = given.in_host_memory();
     let ports = D::Node::ports(&config, &given, cx)?;
-    let ports = DevicePorts::of(&ports, &given)?;
+    let ports = DevicePorts::of(&ports, &given, D::TAKES_ROWS)?;
     Ok(D::plan(config, &ports, cx)?.with_content(&ports.outputs))
 }

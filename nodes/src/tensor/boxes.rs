@@ -92,6 +92,9 @@ impl Best {
 
 /// Returns the intersection over union; 0 if the boxes do not overlap or if a corner is NaN.
 pub(crate) fn iou(a: &Row, b: &Row) -> f32 {
+    if a[..4].iter().chain(&b[..4]).any(|corner| corner.is_nan()) {
+        return 0.0;
+    }
     let side = |low: f32, high: f32| (high - low).max(0.0);
     let shared = side(a[0].max(b[0]), a[2].min(b[2])) * side(a[1].max(b[1]), a[3].min(b[3]));
     let area = |r: &Row| side(r[0], r[2]) * side(r[1], r[3]);

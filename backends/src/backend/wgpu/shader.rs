@@ -1,6 +1,7 @@
 //! Shaders of kernels, in one of three forms: a thread for each element, a workgroup for each element, or a workgroup for a tile of
 //! elements.
 
+use super::suppression::suppression;
 use super::wgsl::{Atom, Text, number, type_of};
 use crate::lowering::{Binary, Expr, Fold, How, Kernel, Number, Program, Read, Scalar};
 
@@ -42,6 +43,9 @@ pub(super) struct Shader {
 /// # Errors
 /// What cannot be written in WGSL.
 pub(super) fn shader(program: &Program, kernel: &Kernel, number: usize, width: Width) -> Result<Shader, String> {
+    if let Some(rule) = &kernel.suppression {
+        return Ok(suppression(kernel, rule));
+    }
     let most = width.most;
     let mut text = Text::new(program, kernel);
     let fold: usize = kernel.fold.as_ref().map_or(0, |fold| fold.dims.iter().product());

@@ -243,3 +243,67 @@ fn what_a_device_cannot_do_is_said_at_its_place() {
         }
     }
 }
+
+/// Boxes on a grid that overlap their neighbours, some without a score or a corner.
+fn fill_boxes(tensor: &mut limen::TensorMut, seed: u64) {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1;
+    let mut next = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((state >> 33) % below) as f32
+    };
+    let rows = tensor.as_mut_slice::<f32>().unwrap().as_chunks_mut::<6>().0;
+    for (at, row) in rows.iter_mut().enumerate() {
+        let [x, y] = [next(100), next(100)];
+        // Few scores, so that some are equal.
+        *row = [x, y, x + 8.0 + next(9), y + 8.0 + next(9), next(50) / 50.0, next(3)];
+        match at % 17 {
+            3 => row[4] = f32::NAN,
+            5 => row[0] = f32::NAN,
+            7 => row[4] = f32::NEG_INFINITY,
+            11 => row.swap(0, 2),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn suppression_gives_the_same_boxes_on_the_device() {
+    if !has_adapter() {
+        return;
+    }
+    for (most, varies, config) in [
+        (40, true, ""),
+        (200, true, "iou: 0.3, max_boxes: 7"),
+        (2500, true, "across_classes: true, max_boxes: 100"),
+        (33, true, "iou: 0"),
+        (64, false, "iou: 0.4"),
+        (65, false, "iou: 1, max_boxes: 20"),
+        (1, false, ""),
+    ] {
+        let bound = if varies { "≤" } else { "" };
+        let spec = &format!("f32[{bound}{most},6]");
+        let counts = if varies { [0, 1, most / 2, most - 1, most] } else { [most; 5] };
+        let case = format!("{{ {config} }} of {spec}");
+        let text = graph(spec, "nms", config, &[""]);
+        let mut wired = plan(&text).unwrap_or_else(|problems| panic!("{case}: {problems}")).wire().unwrap();
+        let mut inlet = wired.inlet::<Tensor>("a").unwrap();
+        let mut sides = ["host0", "gpu0"].map(|side| wired.outlet::<Tensor>(side).unwrap());
+        let running = wired.start().unwrap();
+        for (seq, count) in (0..).zip(counts) {
+            let mut tensor = inlet.loan(&Header::new(seq, Time::ZERO)).unwrap();
+            if varies {
+                tensor.set_len(0, count).unwrap();
+            }
+            fill_boxes(&mut tensor, seq);
+            inlet.send_timeout(tensor, Duration::from_secs(10)).unwrap();
+            let [host, gpu] = sides.each_mut().map(|outlet| outlet.recv_timeout(Duration::from_secs(10)).unwrap());
+            assert_eq!(host.body.shape(), gpu.body.shape(), "{case}: message {seq} of {count} boxes");
+            let bits = |tensor: &Tensor| -> Vec<u32> {
+                tensor.as_slice::<f32>().unwrap().iter().map(|number| number.to_bits()).collect()
+            };
+            assert_eq!(bits(&host.body), bits(&gpu.body), "{case}: message {seq}");
+        }
+        inlet.close();
+        running.wait();
+    }
+}

@@ -44,11 +44,10 @@ impl BatchBuffer {
             return Err(NodeError::input(&*spec.name, why));
         }
         let bounds = shape.clone();
-        if varies && is_on_device {
-            return Err(NodeError::input(
-                &*spec.name,
-                format!("the items of {port} differ in length; on a device they must not"),
-            ));
+        // On a device, the memory of a message has the length of its first dim.
+        if is_on_device && port.shape.iter().skip(1).any(|dim| !matches!(dim, Dim::Fixed(_))) {
+            let why = format!("the items of {port} differ in length; on a device only in their first dim");
+            return Err(NodeError::input(&*spec.name, why));
         }
         let words = if is_on_device { 0 } else { item_bytes.saturating_mul(max).div_ceil(8) };
         let mut buffer = Vec::new();
