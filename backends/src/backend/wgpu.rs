@@ -7,6 +7,7 @@ mod adapter;
 mod device;
 mod kernel;
 mod loaded;
+mod pipelines;
 mod program;
 mod resident;
 mod shader;
@@ -22,6 +23,7 @@ pub(crate) use self::program::{PreparedProgram, WgpuProgram};
 pub(crate) use self::resident::{LONGEST_CALL, WgpuApi, shared_device};
 use super::tract::{Given, TractRuntime};
 use crate::base::{BackendOptions, elements};
+use crate::cache::Compiled;
 use crate::device::{Calls, SharedDevice};
 use crate::lowering::{Scalar, lower};
 use crate::onnx::{Artifact, Call, Deviation, DeviceCalls, Elem, Onnx, Precision, Runner, Runtime, Take};
@@ -29,7 +31,8 @@ use limen::backend::{
     BackendError, BatchRef, Capabilities, DeviceCall, EnqueuedCalls, Helpers, SessionMetadata, Ticket,
 };
 use limen::message::{DType, Element};
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use tract_onnx::prelude::DatumType;
 
 /// The backend `wgpu`.
@@ -41,6 +44,9 @@ pub struct WgpuRuntime(Arc<Model>);
 struct Model {
     tract: TractRuntime,
     device: Arc<SharedDevice<WgpuApi>>,
+    /// The folder of the cache.
+    cache: Option<PathBuf>,
+    compiled: Mutex<Compiled>,
 }
 
 impl std::fmt::Debug for WgpuRuntime {
@@ -93,7 +99,13 @@ impl Runtime for WgpuRuntime {
     fn load(artifact: Artifact, options: &BackendOptions) -> Result<Self, BackendError> {
         let device = shared_device(options.allow_software);
         device.api()?;
-        Ok(WgpuRuntime(Arc::new(Model { tract: TractRuntime::load(artifact, options)?, device })))
+        let tract = TractRuntime::load(artifact, options)?;
+        let (cache, compiled) = (options.cache.clone(), Mutex::default());
+        Ok(WgpuRuntime(Arc::new(Model { tract, device, cache, compiled })))
+    }
+
+    fn compiled(&self) -> Option<Compiled> {
+        Some(self.0.compiled.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
 
     fn share(&self, _: &Call) -> Result<(), BackendError> {
@@ -197,7 +209,8 @@ impl WgpuRunner {
         let outputs = outlets.map(|outlet| Ok(model.outlet_fact(*outlet).map_err(BackendError::call)?.datum_type));
         let outputs = outputs.collect::<Result<_, BackendError>>()?;
         let (_, device) = self.device.as_ref().ok_or_else(|| BackendError::Call("no device is open".into()))?;
-        let bound = BoundProgram::new(device, program)?;
+        let bound = BoundProgram::new(device, program, self.model.cache.as_deref())?;
+        self.model.compiled.lock().unwrap_or_else(PoisonError::into_inner).add(&bound.loaded.compiled);
         while self.plans.len() >= self.kept {
             self.plans.remove(0);
         }

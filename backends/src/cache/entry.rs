@@ -5,6 +5,8 @@
 //! it is read: an entry that is truncated, changed or made from something else is compiled again, with a warning.
 
 use crate::base::sha256;
+#[cfg(feature = "wgpu")]
+use limen::files::PrivateBytes;
 use limen::files::{self, Target};
 use std::collections::BTreeSet;
 use std::fs;
@@ -42,6 +44,12 @@ impl Key {
     /// The key of a trial's result.
     pub(crate) fn of_trial(parts: &[&str]) -> Self {
         Key(Key::of(parts).0, "trial")
+    }
+
+    /// The key of pipelines that a driver compiled.
+    #[cfg(feature = "wgpu")]
+    pub(crate) fn of_pipelines(parts: &[&str]) -> Self {
+        Key(Key::of(parts).0, "pipelines")
     }
 
     /// Returns the key as a file name without extension.
@@ -104,20 +112,66 @@ pub(crate) fn read(folder: &Path, key: &Key) -> Found {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Found::Nothing,
         Err(error) => return Found::Damaged(format!("{}: {error}", path.display())),
     };
-    let damaged = |why: &str| Found::Damaged(format!("{}: {why}", path.display()));
+    match payload(&bytes, key) {
+        Ok(payload) => Found::Entry(payload.to_vec()),
+        Err(why) => Found::Damaged(format!("{}: {why}", path.display())),
+    }
+}
+
+/// Returns the payload of an entry.
+fn payload<'a>(bytes: &'a [u8], key: &Key) -> Result<&'a [u8], &'static str> {
     let mut lines = bytes.splitn(4, |byte| *byte == b'\n');
     let mut line = || lines.next().unwrap_or_default();
     let (magic, made_for, sum, payload) = (line(), line(), line(), line());
     if magic != MAGIC.as_bytes() {
-        return damaged("is not a compiled model of this version");
+        return Err("is not a compiled model of this version");
     }
     if made_for != key.0.as_bytes() {
-        return damaged("was made from something else");
+        return Err("was made from something else");
     }
     if sum != sha256(payload).as_bytes() {
-        return damaged("is truncated or changed");
+        return Err("is truncated or changed");
     }
-    Found::Entry(payload.to_vec())
+    Ok(payload)
+}
+
+/// The result of a look-up of what is run as compiled code.
+#[cfg(feature = "wgpu")]
+#[derive(Debug)]
+pub(crate) enum Kept {
+    /// The payload of the entry.
+    Entry(PrivateBytes),
+    /// There is no entry.
+    Nothing,
+    /// There is an entry that cannot be used, and why.
+    Unusable(String),
+}
+
+/// Reads an entry that only the user of this process can have written.
+#[cfg(feature = "wgpu")]
+pub(crate) fn read_private(folder: &Path, key: &Key) -> Kept {
+    let path = key.path(folder);
+    let bytes = match PrivateBytes::read(&path, MAX_BYTES) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Kept::Nothing,
+        Err(error) => return Kept::Unusable(format!("{}: {error}", path.display())),
+    };
+    match payload(&bytes, key).map(<[u8]>::len) {
+        Ok(len) => {
+            let head = bytes.len() - len;
+            Kept::Entry(bytes.skip(head))
+        }
+        Err(why) => Kept::Unusable(format!("{}: {why}", path.display())),
+    }
+}
+
+/// As [`write`], for [`read_private`].
+///
+/// # Errors
+/// The system's error.
+#[cfg(feature = "wgpu")]
+pub(crate) fn write_private(folder: &Path, key: &Key, payload: &[u8]) -> std::io::Result<()> {
+    write_with(folder, key, payload, |file| file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600)))
 }
 
 /// Writes an entry to a temporary file and renames it into place, so that readers never see a partial one.
@@ -125,10 +179,22 @@ pub(crate) fn read(folder: &Path, key: &Key) -> Found {
 /// # Errors
 /// The system's error.
 pub(crate) fn write(folder: &Path, key: &Key, payload: &[u8]) -> std::io::Result<()> {
+    write_with(folder, key, payload, |_| Ok(()))
+}
+
+fn write_with(
+    folder: &Path,
+    key: &Key,
+    payload: &[u8],
+    begin: impl FnOnce(&fs::File) -> std::io::Result<()>,
+) -> std::io::Result<()> {
     fs::create_dir_all(folder)?;
     let (mut file, part) = Target::beneath(folder, format!("{}.{}", key.0, key.1))?.begin()?;
     let head = format!("{MAGIC}\n{}\n{}\n", key.0, sha256(payload));
-    let written = file.write_all(head.as_bytes()).and_then(|()| file.write_all(payload)).and_then(|()| file.sync_all());
+    let written = begin(&file)
+        .and_then(|()| file.write_all(head.as_bytes()))
+        .and_then(|()| file.write_all(payload))
+        .and_then(|()| file.sync_all());
     match written {
         Ok(()) => part.finish(),
         Err(error) => {
@@ -172,6 +238,19 @@ pub struct Compiled {
     pub evicted: u64,
     /// Entries on disk that could not be used or written, one message each.
     pub warnings: Vec<String>,
+}
+
+impl Compiled {
+    /// Adds the counts of another one.
+    #[cfg(feature = "wgpu")]
+    pub(crate) fn add(&mut self, other: &Compiled) {
+        self.compiled += other.compiled;
+        self.compile_ns += other.compile_ns;
+        self.hits += other.hits;
+        self.from_disk += other.from_disk;
+        self.evicted += other.evicted;
+        self.warnings.extend(other.warnings.iter().cloned());
+    }
 }
 
 #[cfg(test)]

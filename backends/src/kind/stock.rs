@@ -60,8 +60,9 @@ impl<N: Lowered> OnDevice for OnWgpu<N> {
         };
         let (inputs, outputs) = (ports.inputs.iter().map(side).collect(), ports.outputs.iter().map(side).collect());
         let signature = Signature { inputs, outputs, max_batch: Some(1) };
-        let device = shared_device(BackendOptions::of(cx).allow_software);
-        let prepared = WgpuProgram::prepare(PreparedProgram { program, device: device.clone(), signature });
+        let options = BackendOptions::of(cx);
+        let (device, cache) = (shared_device(options.allow_software), options.cache.clone());
+        let prepared = WgpuProgram::prepare(PreparedProgram { program, device: device.clone(), signature, cache });
         match prepared {
             Ok(prepared) => {
                 let plan = InferPlan::new::<WgpuProgram>(Arc::new(prepared), Batch::default()).cost(Cost::Light);

@@ -35,6 +35,7 @@ use crate::host::folders::Folders;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
+use nix::unistd::geteuid;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
@@ -330,6 +331,43 @@ impl Seek for InputFile {
 /// As [`InputFile::open`] and [`InputFile::read_whole`].
 pub fn read(path: impl AsRef<Path>, most: u64) -> io::Result<Vec<u8>> {
     InputFile::open(path)?.read_whole(most)
+}
+
+/// The content of a file that only the user of this process can have written: it is theirs, and its group and others may not write it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct PrivateBytes {
+    bytes: Vec<u8>,
+    begin: usize,
+}
+
+impl PrivateBytes {
+    /// Reads a regular file of at most `most` bytes.
+    ///
+    /// # Errors
+    /// As [`read`]; [`ErrorKind::PermissionDenied`] if another user may have written it.
+    pub fn read(path: impl AsRef<Path>, most: u64) -> io::Result<Self> {
+        let mut file = InputFile::open(path)?;
+        let Content::Disk(_, stat) = &file.content else { return Err(ErrorKind::InvalidInput.into()) };
+        let writable = Mode::S_IWGRP | Mode::S_IWOTH;
+        if stat.st_uid != geteuid().as_raw() || Mode::from_bits_truncate(stat.st_mode).intersects(writable) {
+            return Err(io::Error::new(ErrorKind::PermissionDenied, "another user may have written it"));
+        }
+        Ok(PrivateBytes { bytes: file.read_whole(most)?, begin: 0 })
+    }
+
+    /// Drops bytes from the front.
+    #[must_use]
+    pub fn skip(self, bytes: usize) -> Self {
+        PrivateBytes { begin: self.begin.saturating_add(bytes).min(self.bytes.len()), ..self }
+    }
+}
+
+impl std::ops::Deref for PrivateBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.begin..]
+    }
 }
 
 /// Reads a file below `/proc` or `/sys`, up to 4 MiB.

@@ -20,6 +20,8 @@ pub(super) struct Device {
     pub(super) width: Width,
     /// Whether shaders have fractions of 16 bits.
     pub(super) has_halves: bool,
+    /// Whether the driver gives away what it compiled.
+    pub(super) keeps_pipelines: bool,
     /// The driver ends the loops of a thread after so many turns, without an error.
     pub(super) most_turns: usize,
     /// The tick of its clock, ns, if it has one.
@@ -53,7 +55,9 @@ impl Device {
         let clock = Features::TIMESTAMP_QUERY | Features::TIMESTAMP_QUERY_INSIDE_ENCODERS;
         let has = |features: Features| adapter.features().contains(features);
         let (has_halves, has_clock) = (has(Features::SHADER_F16), has(clock));
-        let optional = [(Features::SHADER_F16, has_halves), (clock, has_clock)];
+        let keeps_pipelines = has(Features::PIPELINE_CACHE);
+        let optional =
+            [(Features::SHADER_F16, has_halves), (clock, has_clock), (Features::PIPELINE_CACHE, keeps_pipelines)];
         let wanted = optional.into_iter().filter(|(_, has)| *has);
         let required_features = wanted.fold(Features::empty(), |all, (features, _)| all | features);
         let wanted =
@@ -82,6 +86,7 @@ impl Device {
             info,
             width,
             has_halves,
+            keeps_pipelines,
             tick,
             faults,
         });

@@ -1,6 +1,7 @@
 //! Kernels of a graph on wgpu.
 
 use super::device::one_line;
+use super::pipelines::Pipelines;
 use super::resident::{WgpuApi, shared_device};
 use crate::device::{Api, Calls, SharedDevice, buffer_of};
 use crate::kernel::Interface;
@@ -9,6 +10,7 @@ use limen::backend::{
     Session, SessionMetadata, Signature, Ticket,
 };
 use limen::message::PortSpec;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use wgpu::{BindGroup, Buffer, BufferUsages, CommandEncoder, ComputePipeline, PollType};
@@ -26,6 +28,8 @@ pub(crate) struct KernelModel {
     pub(crate) in_place: Vec<(usize, usize)>,
     pub(crate) time_limit: Option<Duration>,
     pub(crate) allow_software: bool,
+    /// The folder of the cache.
+    pub(crate) cache: Option<PathBuf>,
 }
 
 /// The backend of kernels.
@@ -98,16 +102,20 @@ impl Compiled {
         let device = &api.device.device;
         let constants: Vec<(&str, f64)> = model.constants.iter().map(|(name, value)| (&**name, *value)).collect();
         let made = api.device.scoped(|| {
+            let of = [&*model.source, &*model.interface.entry, &format!("{:?}", model.constants)];
+            let pipelines = Pipelines::of(&api.device, model.cache.as_deref(), &of);
             let source = wgpu::ShaderSource::Wgsl((&*model.source).into());
             let module = device.create_shader_module(wgpu::ShaderModuleDescriptor { label: None, source });
-            device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+            let made = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
                 label: None,
                 layout: None,
                 module: &module,
                 entry_point: Some(&model.interface.entry),
                 compilation_options: wgpu::PipelineCompilationOptions { constants: &constants, ..Default::default() },
-                cache: None,
-            })
+                cache: pipelines.cache.as_ref(),
+            });
+            pipelines.keep();
+            made
         });
         let pipeline = made.map_err(|why| BackendError::Unsupported(one_line(&why)))?;
         Ok(Compiled { generation, pipeline })

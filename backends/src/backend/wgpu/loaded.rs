@@ -1,14 +1,17 @@
 //! A program on a device: its buffers, pipelines and bindings are made once, and a call writes inputs, submits, and reads back.
 
 use super::device::Device;
+use super::pipelines::Pipelines;
 use super::resident::LONGEST_CALL;
 use super::shader::{Shader, Width, shader};
+use crate::cache::Compiled;
 use crate::lowering::{Program, Source};
 use limen::backend::BackendError;
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
-use wgpu::{BindGroup, BindGroupLayout, Buffer, BufferUsages, CommandEncoder, ComputePipeline};
+use wgpu::{BindGroup, BindGroupLayout, Buffer, BufferUsages, CommandEncoder, ComputePipeline, PipelineCache};
 
 /// A program that is ready for calls.
 pub(super) struct Loaded {
@@ -25,6 +28,8 @@ pub(super) struct Loaded {
     faults: Option<(Buffer, Arc<[String]>)>,
     /// Bytes on the device.
     pub(super) memory: u64,
+    /// What the driver compiled, and what was kept of an earlier start.
+    pub(super) compiled: Compiled,
 }
 
 /// A kernel that is ready to run.
@@ -79,15 +84,27 @@ fn bytes(len: usize) -> u64 {
 }
 
 impl Loaded {
-    /// Prepares a program for calls on a device.
+    /// Prepares a program for calls on a device. Its pipelines are kept in the folder of a cache.
     ///
     /// # Errors
     /// What the device lacks.
-    pub(super) fn new(device: &Arc<Device>, program: &Program, width: Width) -> Result<Loaded, BackendError> {
+    pub(super) fn new(
+        device: &Arc<Device>,
+        program: &Program,
+        width: Width,
+        cache: Option<&Path>,
+    ) -> Result<Loaded, BackendError> {
         let unsupported = |why: String| BackendError::Unsupported(format!("{}: {why}", device.info.name));
         check_sizes(device, program).map_err(unsupported)?;
         let shaders = shaders(device, program, width).map_err(unsupported)?;
-        let made = device.scoped(|| make(device, program, &shaders)).map_err(unsupported)?;
+        let texts: Vec<&str> = shaders.iter().map(|shader| &*shader.text).collect();
+        let made = device.scoped(|| {
+            let pipelines = Pipelines::of(device, cache, &texts);
+            let mut made = make(device, program, &shaders, pipelines.cache.as_ref());
+            made.compiled = pipelines.keep();
+            made
+        });
+        let made = made.map_err(unsupported)?;
         device.check()?;
         Ok(made)
     }
@@ -251,7 +268,7 @@ fn shaders(device: &Device, program: &Program, width: Width) -> Result<Vec<Shade
     written.collect()
 }
 
-fn make(device: &Arc<Device>, program: &Program, shaders: &[Shader]) -> Loaded {
+fn make(device: &Arc<Device>, program: &Program, shaders: &[Shader], cache: Option<&PipelineCache>) -> Loaded {
     let Device { device: api, queue, .. } = &**device;
     let buffer = |len: usize, usage: BufferUsages| {
         api.create_buffer(&wgpu::BufferDescriptor { label: None, size: bytes(len), usage, mapped_at_creation: false })
@@ -296,7 +313,7 @@ fn make(device: &Arc<Device>, program: &Program, shaders: &[Shader]) -> Loaded {
                 module: &module,
                 entry_point: Some("main"),
                 compilation_options: wgpu::PipelineCompilationOptions::default(),
-                cache: None,
+                cache,
             })
         });
         let bound = shader.arrays.iter().map(|array| &arrays[*array]).chain(shader.exact.then_some(&fault));
@@ -334,6 +351,7 @@ fn make(device: &Arc<Device>, program: &Program, shaders: &[Shader]) -> Loaded {
         mapping: Arc::default(),
         faults,
         memory,
+        compiled: Compiled::default(),
     }
 }
 

@@ -11,6 +11,7 @@ use limen::backend::{
     Session, SessionMetadata, Signature, Ticket,
 };
 use limen::node::MAX_PORTS;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use wgpu::Buffer;
 
@@ -33,8 +34,12 @@ impl BoundProgram {
     ///
     /// # Errors
     /// What the device lacks.
-    pub(super) fn new(device: &Arc<Device>, program: Program) -> Result<BoundProgram, BackendError> {
-        let loaded = Loaded::new(device, &program, device.width)?;
+    pub(super) fn new(
+        device: &Arc<Device>,
+        program: Program,
+        cache: Option<&Path>,
+    ) -> Result<BoundProgram, BackendError> {
+        let loaded = Loaded::new(device, &program, device.width, cache)?;
         let zeros: Vec<Vec<u8>> =
             program.inputs.iter().map(|array| vec![0; program.arrays[*array].words() * 4]).collect();
         let zeros: Vec<&[u8]> = zeros.iter().map(Vec::as_slice).collect();
@@ -113,12 +118,14 @@ pub(crate) struct PreparedProgram {
     pub(crate) program: Program,
     pub(crate) device: Arc<SharedDevice<WgpuApi>>,
     pub(crate) signature: Signature,
+    /// The folder of the cache.
+    pub(crate) cache: Option<PathBuf>,
 }
 
 impl PreparedProgram {
     fn bind(&self) -> Result<(u32, BoundProgram), BackendError> {
         let (generation, api) = self.device.api()?;
-        Ok((generation, BoundProgram::new(&api.device, self.program.clone())?))
+        Ok((generation, BoundProgram::new(&api.device, self.program.clone(), self.cache.as_deref())?))
     }
 }
 
@@ -131,7 +138,7 @@ impl Prepared for PreparedProgram {
 
     fn session(&self, _: usize) -> Result<ProgramSession, BackendError> {
         let calls = Calls::new(self.device.clone());
-        Ok(ProgramSession { calls, bound: self.bind()? })
+        Ok(ProgramSession { calls, bound: self.bind()?, cache: self.cache.clone() })
     }
 }
 
@@ -140,6 +147,7 @@ pub(crate) struct ProgramSession {
     calls: Calls<WgpuApi>,
     /// It, and the generation of the device that it was made for.
     bound: (u32, BoundProgram),
+    cache: Option<PathBuf>,
 }
 
 impl Session for ProgramSession {
@@ -160,10 +168,10 @@ impl Session for ProgramSession {
     }
 
     fn enqueue(&mut self, call: &DeviceCall<'_>) -> Result<Ticket, BackendError> {
-        let ProgramSession { calls, bound } = self;
+        let ProgramSession { calls, bound, cache } = self;
         calls.enqueue(call.inputs, call.outputs, false, |on| {
             if bound.0 != on.generation {
-                *bound = (on.generation, BoundProgram::new(&on.api.device, bound.1.program.clone())?);
+                *bound = (on.generation, BoundProgram::new(&on.api.device, bound.1.program.clone(), cache.as_deref())?);
             }
             bound.1.encode(on, call)
         })

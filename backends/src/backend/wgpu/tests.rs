@@ -34,7 +34,7 @@ fn check(device: &Arc<Device>, case: &TestCase) {
 fn check_width(device: &Arc<Device>, case: &TestCase, width: Width) {
     let name = &case.name;
     let program = lower(&case.model).unwrap_or_else(|error| panic!("{name}: {error}"));
-    let loaded = Loaded::new(device, &program, width).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let loaded = Loaded::new(device, &program, width, None).unwrap_or_else(|error| panic!("{name}: {error}"));
     check_loaded(&loaded, &program, case, |found, expected| compare(name, found, expected));
 }
 
@@ -95,7 +95,7 @@ fn a_call_whose_integers_do_not_fit_fails_and_the_next_one_does_not() {
     for (case, fits, fails) in wide_integers() {
         let program = lower(&case.model).unwrap_or_else(|error| panic!("{}: {error}", case.name));
         let loaded =
-            Loaded::new(&device, &program, device.width).unwrap_or_else(|error| panic!("{}: {error}", case.name));
+            Loaded::new(&device, &program, device.width, None).unwrap_or_else(|error| panic!("{}: {error}", case.name));
         let run = |bits: u32| loaded.run(&[bytemuck::cast_slice(&[bits; 4])], &mut |_, _| Ok(()));
         for _ in 0..2 {
             run(fits).unwrap_or_else(|error| panic!("{}: {error}", case.name));
@@ -113,7 +113,7 @@ fn a_first_call_whose_integers_do_not_fit_is_no_error() {
     let (x, y) = (("x", D::FLOAT, &["2"][..]), ("y", D::INT64, &["2"][..]));
     let case = TestCase::of("1/x", model_of_opset(18, &[x], &[y], &[floats("one", &[], &[1.0])], &nodes), 1);
     let program = lower(&case.model).unwrap();
-    let loaded = Loaded::new(&device, &program, device.width).unwrap();
+    let loaded = Loaded::new(&device, &program, device.width, None).unwrap();
     loaded.warm_up(&[&[0; 8]]).unwrap();
     let error = loaded.run(&[&[0; 8]], &mut |_, _| Ok(())).unwrap_err().to_string();
     assert!(error.contains("32 bits"), "{error}");
@@ -151,7 +151,7 @@ fn half_precision_keeps_two_digits() {
         let whole = lower(&case.model).unwrap();
         let mut half = whole.clone();
         half.halve();
-        let [whole, loaded] = [&whole, &half].map(|program| Loaded::new(&device, program, device.width).unwrap());
+        let [whole, loaded] = [&whole, &half].map(|program| Loaded::new(&device, program, device.width, None).unwrap());
         assert!(loaded.memory < whole.memory * 3 / 4, "{path}: {} of {} bytes", loaded.memory, whole.memory);
         check_loaded(&loaded, &half, &case, |found, expected| {
             for (found, expected) in std::iter::zip(found, expected) {
@@ -193,4 +193,35 @@ fn models_of_a_folder_give_the_numbers_of_tract() {
         check_all([TestCase::file(&file, 1)]);
         println!("{}: {:.1} s", file.display(), begun.elapsed().as_secs_f64());
     }
+}
+
+/// The second start takes what the driver compiled in the first one; an entry that somebody else may have written, and one that is
+/// damaged, are not given to the driver.
+#[test]
+fn pipelines_are_kept_for_the_next_start() {
+    use std::os::unix::fs::PermissionsExt;
+    let Some(device) = device() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let case = &small_graphs()[0];
+    let load = || {
+        let program = crate::lowering::lower(&case.model).unwrap();
+        let loaded = Loaded::new(&device, &program, device.width, Some(folder.path())).unwrap();
+        (loaded.compiled.compiled, loaded.compiled.from_disk, loaded.compiled.warnings.clone())
+    };
+    assert_eq!(load(), (1, 0, vec![]));
+    let entry = std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+    println!("{} bytes", std::fs::metadata(&entry).unwrap().len());
+    assert_eq!(load(), (0, 1, vec![]));
+    std::fs::set_permissions(&entry, std::fs::Permissions::from_mode(0o620)).unwrap();
+    let (compiled, from_disk, warnings) = load();
+    assert_eq!((compiled, from_disk), (1, 0));
+    assert!(warnings[0].ends_with("another user may have written it"), "{warnings:?}");
+    // Written anew.
+    assert_eq!(load(), (0, 1, vec![]));
+    let mut changed = std::fs::read(&entry).unwrap();
+    *changed.last_mut().unwrap() ^= 1;
+    std::fs::write(&entry, changed).unwrap();
+    let (compiled, from_disk, warnings) = load();
+    assert_eq!((compiled, from_disk), (1, 0));
+    assert!(warnings[0].ends_with("is truncated or changed"), "{warnings:?}");
 }
