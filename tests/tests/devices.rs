@@ -1,7 +1,8 @@
 //! Messages in the memory of a device: a mock that does its work late, in an order drawn from a seed, and fails or is lost as configured.
 
+use limen::message::Header;
 use limen::report::Outcome;
-use limen::{Plan, Problems, Report, Spec};
+use limen::{Plan, Problems, Report, Spec, Tensor, Time};
 use limen_backends::device::{MockDevice, MockFaults};
 use std::time::Duration;
 
@@ -221,15 +222,36 @@ fn what_a_device_cannot_do_is_refused() {
         ),
         (
             "  a: { kind: synthetic, config: { pattern: noise, shape: [8, 6], dtype: f32, count: 1 } }\n  n: { kind: nms, config: { iou: 0.5 }, from: a }\n  \
-             t: { kind: to_device, config: { device: mock }, from: n }\n  h: { kind: to_host, config: { device: mock }, from: t }\n  \
-             c: { kind: 'null', from: h }\n",
+             s: { kind: transpose, config: { order: [1, 0] }, from: n }\n  t: { kind: to_device, config: { device: mock }, from: s }\n  \
+             h: { kind: to_host, config: { device: mock }, from: t }\n  c: { kind: 'null', from: h }\n",
             "E0135",
-            "has no fixed shape, which tensors on a device must have",
+            "on a device only the first dim may vary, up to a bound",
         ),
     ] {
         let problems = plan(text, MockFaults::default()).0.unwrap_err();
         assert!(problems.0.iter().any(|problem| problem.code == code && problem.message.contains(why)), "{problems}");
     }
+}
+
+/// A message whose first dim varies has its length beside its elements.
+#[test]
+fn rows_keep_their_number_on_a_device() {
+    let text = "  a: { kind: inlet, config: { spec: 'i32[≤5,3]' } }\n  up: { kind: to_device, config: { device: mock }, from: a }\n  \
+                down: { kind: to_host, config: { device: mock }, from: up }\n  c: { kind: outlet, from: down }\n";
+    let mut wired = plan(text, MockFaults::default()).0.unwrap().wire().unwrap();
+    let (mut inlet, mut outlet) = (wired.inlet::<Tensor>("a").unwrap(), wired.outlet::<Tensor>("c").unwrap());
+    let running = wired.start().unwrap();
+    for (seq, rows) in (0..).zip([5, 0, 1, 4]) {
+        let mut sent = inlet.loan(&Header::new(seq, Time::ZERO)).unwrap();
+        sent.set_len(0, rows).unwrap();
+        (0..).zip(sent.as_mut_slice::<i32>().unwrap()).for_each(|(at, number)| *number = at - 7);
+        inlet.send_timeout(sent, Duration::from_secs(10)).unwrap();
+        let received = outlet.recv_timeout(Duration::from_secs(10)).unwrap().body;
+        assert_eq!(received.shape()[..], [rows, 3]);
+        assert_eq!(received.as_slice::<i32>().unwrap(), (0..rows as i32 * 3).map(|at| at - 7).collect::<Vec<_>>());
+    }
+    inlet.close();
+    running.wait();
 }
 
 /// Written by the graph, the copies are the graph's.
