@@ -14,14 +14,18 @@ mod copy;
 mod memory;
 mod mock;
 mod shared;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod waiter;
 
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use api::{Api, EventState, Fault};
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use call::{Calls, Enqueue};
 pub use copy::{CopyDevice, Devices};
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use memory::buffer_of;
 pub use mock::{MockDevice, MockFaults, MockStepConfig, MockStepKind};
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use shared::SharedDevice;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(crate) use waiter::Waiter;

@@ -56,7 +56,7 @@ pub(crate) trait Api: fmt::Debug + Send + Sync + Sized + 'static {
     }
 
     /// Lets later work of a stream follow an event, on the device.
-    fn follow(&self, stream: &mut Self::Stream, event: &Self::Event);
+    fn follow(&self, stream: &mut Self::Stream, event: &Self::Event) -> Result<(), Fault>;
 
     /// Copies bytes, which may change when this returns.
     fn upload(&self, stream: &mut Self::Stream, from: &[u8], to: &Self::Buffer, at: usize) -> Result<(), Fault>;

@@ -166,7 +166,7 @@ impl<A: Api> Calls<A> {
                 Some(Outcome::Done) => {}
                 Some(_) => return Err(BackendError::InputLost),
                 None => {
-                    writer.event().iter().for_each(|event| api.follow(stream, event));
+                    writer.event().iter().try_for_each(|event| api.follow(stream, event))?;
                     writers.push(writer);
                 }
             }
@@ -178,7 +178,7 @@ impl<A: Api> Calls<A> {
             }
             // Nobody reads the slot any more, but what was written last may not have ended, on another stream of a session before this.
             let before = slot.writer.as_ref().and_then(|writer| writer.event());
-            before.iter().for_each(|event| api.follow(stream, event));
+            before.iter().try_for_each(|event| api.follow(stream, event))?;
         }
         work(&mut Enqueue { api, stream, generation }).inspect_err(|_| api.abandon(stream))?;
         let event = api.record(stream, is_awaited).inspect_err(|_| api.abandon(stream))?;

@@ -228,8 +228,9 @@ impl Api for MockApi {
         Ok(state.streams.len() - 1)
     }
 
-    fn follow(&self, stream: &mut usize, event: &MockEvent) {
+    fn follow(&self, stream: &mut usize, event: &MockEvent) -> Result<(), Fault> {
         self.add(*stream, Work::Follow(event.clone()));
+        Ok(())
     }
 
     fn upload(&self, stream: &mut usize, from: &[u8], to: &Bytes, at: usize) -> Result<(), Fault> {

@@ -3,10 +3,9 @@
 
 use super::device::{Device, one_line};
 use super::loaded::{Mapping, UNKNOWN_FAULT};
-use crate::device::{Api, EventState, Fault, SharedDevice};
+use crate::device::{Api, EventState, Fault, SharedDevice, Waiter};
 use limen::backend::{BackendError, Helpers};
 use limen::message::{DType, PortSpec};
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -38,7 +37,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 /// One generation of the device.
 pub(crate) struct WgpuApi {
     pub(super) device: Arc<Device>,
-    waiter: Arc<Waiter>,
+    waiter: Arc<Waiter<SubmissionIndex>>,
     pending: Mutex<Pending>,
     /// The last call that was submitted.
     last: Mutex<Option<Arc<EventCell>>>,
@@ -61,7 +60,14 @@ impl fmt::Debug for WgpuApi {
 impl WgpuApi {
     fn open(allow_software: bool) -> Result<Self, BackendError> {
         let device = Device::open(allow_software)?;
-        let waiter = Arc::new(Waiter::of(device.clone()));
+        // Callbacks run only while something polls.
+        let polled = device.clone();
+        let waiter = Waiter::new("wgpu", move |submission| {
+            let wait = PollType::Wait { submission_index: Some(submission), timeout: Some(LONGEST_CALL) };
+            if let Err(error) = polled.device.poll(wait) {
+                polled.lose(format!("a call did not end: {error}"));
+            }
+        });
         Ok(WgpuApi { device, waiter, pending: Mutex::default(), last: Mutex::default() })
     }
 
@@ -323,8 +329,9 @@ impl Api for WgpuApi {
         *stream = WgpuStream::default();
     }
 
-    fn follow(&self, _: &mut WgpuStream, _: &WgpuEvent) {
+    fn follow(&self, _: &mut WgpuStream, _: &WgpuEvent) -> Result<(), Fault> {
         // Submitted work follows what was submitted before it.
+        Ok(())
     }
 
     fn upload(&self, stream: &mut WgpuStream, from: &[u8], to: &Buffer, at: usize) -> Result<(), Fault> {
@@ -464,61 +471,5 @@ impl Api for WgpuApi {
     fn refuses(spec: &PortSpec) -> Option<String> {
         let fits = matches!(spec.dtype, DType::F32 | DType::I32 | DType::U8);
         (!fits).then(|| format!("elements of type {}; there it has f32, i32 and u8", spec.dtype))
-    }
-}
-
-/// The thread that waits for a device: callbacks run only while something polls, and workers do not wait.
-struct Waiter {
-    device: Arc<Device>,
-    waits: Mutex<Waits>,
-    more: Condvar,
-}
-
-#[derive(Default)]
-struct Waits {
-    /// In the order in which workers went to sleep; no longer than the calls that they wait for.
-    calls: VecDeque<(SubmissionIndex, Helpers)>,
-    has_thread: bool,
-    is_closed: bool,
-}
-
-impl Waiter {
-    fn of(device: Arc<Device>) -> Self {
-        Waiter { device, waits: Mutex::default(), more: Condvar::new() }
-    }
-
-    /// Wakes a worker behind a submission; without a thread for that, the worker looks again soon.
-    fn add(self: &Arc<Self>, submission: SubmissionIndex, helpers: &Helpers) {
-        let mut waits = lock(&self.waits);
-        if !waits.has_thread {
-            let waiter = self.clone();
-            if helpers.spawn("wgpu", move || waiter.run()).is_err() {
-                return;
-            }
-            waits.has_thread = true;
-        }
-        waits.calls.push_back((submission, helpers.clone()));
-        self.more.notify_one();
-    }
-
-    fn run(&self) {
-        loop {
-            let mut waits = lock(&self.waits);
-            while waits.calls.is_empty() && !waits.is_closed {
-                waits = self.more.wait(waits).unwrap_or_else(PoisonError::into_inner);
-            }
-            let Some((submission, helpers)) = waits.calls.pop_front() else { return };
-            drop(waits);
-            let wait = PollType::Wait { submission_index: Some(submission), timeout: Some(LONGEST_CALL) };
-            if let Err(error) = self.device.device.poll(wait) {
-                self.device.lose(format!("a call did not end: {error}"));
-            }
-            helpers.wake();
-        }
-    }
-
-    fn close(&self) {
-        lock(&self.waits).is_closed = true;
-        self.more.notify_all();
     }
 }

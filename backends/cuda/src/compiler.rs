@@ -1,0 +1,92 @@
+//! NVRTC: CUDA C to code for an architecture, without a device.
+
+use crate::error::Error;
+use crate::library::Library;
+use cudarc::nvrtc::result::{self, NvrtcError};
+use cudarc::nvrtc::sys;
+use std::ffi::CString;
+
+/// Code for a device: a cubin, or PTX.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image(Vec<u8>);
+
+impl Image {
+    /// Takes the bytes of an image.
+    pub fn new(mut bytes: Vec<u8>) -> Image {
+        // PTX ends with a zero.
+        bytes.push(0);
+        Image(bytes)
+    }
+
+    /// Returns its bytes, with a zero behind them.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Returns its bytes as they were given.
+    pub fn content(&self) -> &[u8] {
+        &self.0[..self.0.len() - 1]
+    }
+}
+
+/// Returns the version of the compiler: 12.8.
+///
+/// # Errors
+/// If it is missing.
+pub fn version() -> Result<(i32, i32), Error> {
+    Library::Nvrtc.load()?;
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: the library writes two numbers.
+    unsafe { sys::nvrtcVersion(&mut major, &mut minor).result() }.map_err(|error| failed("nvrtcVersion", error))?;
+    Ok((major, minor))
+}
+
+/// Compiles a program for an architecture (87 for 8.7). `name` stands in its messages.
+///
+/// # Errors
+/// What the compiler says of it, or that it is missing.
+pub fn compile(name: &str, source: &str, arch: u32, options: &[String]) -> Result<Image, Error> {
+    Library::Nvrtc.load()?;
+    let text = |text: &str| CString::new(text).map_err(|_| Error::Refused(format!("`{name}` has a zero in it")));
+    let (source, called) = (text(source)?, text(name)?);
+    let program =
+        result::create_program(&source, Some(&called)).map_err(|error| failed("nvrtcCreateProgram", error))?;
+    let mut all = vec![format!("--gpu-architecture=sm_{arch}")];
+    all.extend_from_slice(options);
+    // SAFETY: the program was created above and is destroyed below.
+    let compiled = unsafe { result::compile_program(program, &all) };
+    let image = match compiled {
+        // SAFETY: as above.
+        Ok(()) => unsafe { cubin(program) },
+        Err(error) => {
+            // SAFETY: as above.
+            let log = unsafe { result::get_program_log(program) }.unwrap_or_default();
+            let log: Vec<u8> = log.into_iter().map(|byte| byte as u8).take_while(|byte| *byte != 0).collect();
+            let log = String::from_utf8_lossy(&log).trim().to_string();
+            Err(if log.is_empty() { failed("nvrtcCompileProgram", error) } else { Error::Compile(log) })
+        }
+    };
+    // SAFETY: as above.
+    let _ = unsafe { result::destroy_program(program) };
+    image
+}
+
+/// Returns the code of a compiled program.
+///
+/// # Safety
+/// The program was compiled for a real architecture.
+unsafe fn cubin(program: sys::nvrtcProgram) -> Result<Image, Error> {
+    let mut size = 0;
+    // SAFETY: the library writes one number.
+    unsafe { sys::nvrtcGetCUBINSize(program, &mut size).result() }
+        .map_err(|error| failed("nvrtcGetCUBINSize", error))?;
+    let mut bytes = vec![0u8; size];
+    // SAFETY: so many bytes are there.
+    unsafe { sys::nvrtcGetCUBIN(program, bytes.as_mut_ptr().cast()).result() }
+        .map_err(|error| failed("nvrtcGetCUBIN", error))?;
+    Ok(Image::new(bytes))
+}
+
+fn failed(call: &str, error: NvrtcError) -> Error {
+    Error::Compile(format!("{call}: {error:?}"))
+}

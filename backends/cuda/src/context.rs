@@ -1,0 +1,197 @@
+//! The primary context of a device, which all users of a process share.
+
+use crate::error::{Error, Named};
+use crate::library::Library;
+use cudarc::driver::result;
+use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A device and its driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Info {
+    /// Its number.
+    pub index: usize,
+    /// Its name, as the driver says it.
+    pub name: String,
+    /// A number of its own, which it keeps when others are added: `GPU-…`.
+    pub uuid: String,
+    /// Its compute capability: 87 for 8.7.
+    pub arch: u32,
+    /// Bytes of its memory.
+    pub memory: usize,
+    /// The newest version of CUDA that the driver knows: 12080 for 12.8.
+    pub driver: i32,
+    /// Whether memory can be allocated in the order of a stream.
+    pub(crate) has_pools: bool,
+    /// Bytes of shared memory that a block can have if it asks for them.
+    pub shared: usize,
+}
+
+/// Lists the devices.
+///
+/// # Errors
+/// If the driver is missing, or answers with an error.
+pub fn devices() -> Result<Vec<Info>, Error> {
+    Library::Driver.load()?;
+    match result::init() {
+        Err(error) if error.0 == sys::CUresult::CUDA_ERROR_NO_DEVICE => return Ok(Vec::new()),
+        initialized => initialized.named("cuInit")?,
+    }
+    let count = result::device::get_count().named("cuDeviceGetCount")?;
+    (0..usize::try_from(count).unwrap_or(0)).map(info).collect()
+}
+
+fn info(index: usize) -> Result<Info, Error> {
+    let device = device(index)?;
+    let mut driver = 0;
+    // SAFETY: the driver writes one number.
+    unsafe { sys::cuDriverGetVersion(&mut driver).result() }.named("cuDriverGetVersion")?;
+    // SAFETY: the device was given by the driver.
+    let attribute =
+        |which: Attribute| unsafe { result::device::get_attribute(device, which) }.named("cuDeviceGetAttribute");
+    let uuid = result::device::get_uuid(device).named("cuDeviceGetUuid")?;
+    let bytes: Vec<String> = uuid.bytes.iter().map(|byte| format!("{:02x}", *byte as u8)).collect();
+    let parts = [&bytes[..4], &bytes[4..6], &bytes[6..8], &bytes[8..10], &bytes[10..]].map(|part| part.concat());
+    let number = |which: Attribute| attribute(which).map(|number| u32::try_from(number).unwrap_or(0));
+    Ok(Info {
+        index,
+        name: result::device::get_name(device).named("cuDeviceGetName")?,
+        uuid: format!("GPU-{}", parts.join("-")),
+        arch: number(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)? * 10
+            + number(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        // SAFETY: as above.
+        memory: unsafe { result::device::total_mem(device) }.named("cuDeviceTotalMem")?,
+        driver,
+        has_pools: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? > 0,
+        shared: number(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? as usize,
+    })
+}
+
+fn device(index: usize) -> Result<sys::CUdevice, Error> {
+    let ordinal = i32::try_from(index).map_err(|_| Error::Refused(format!("there is no device {index}")))?;
+    result::device::get(ordinal).named("cuDeviceGet")
+}
+
+/// The primary context of a device.
+#[derive(Debug)]
+pub struct Context {
+    device: sys::CUdevice,
+    raw: sys::CUcontext,
+    info: Info,
+    /// Where memory is allocated and freed, in that order.
+    memory_stream: sys::CUstream,
+    /// The first error after which nothing on the device works any more.
+    fault: Mutex<Option<Error>>,
+    /// Events that nothing uses: with times, and without.
+    events: [Mutex<Vec<RawEvent>>; 2],
+}
+
+#[derive(Debug)]
+struct RawEvent(sys::CUevent);
+
+// SAFETY: the driver's handles may be used by any thread that has bound the context, and by several at the same time.
+unsafe impl Send for Context {}
+// SAFETY: as above; what changes here is behind locks.
+unsafe impl Sync for Context {}
+// SAFETY: as above.
+unsafe impl Send for RawEvent {}
+
+impl Context {
+    /// Opens the primary context of a device.
+    ///
+    /// # Errors
+    /// If the driver is missing, there is no such device, or it cannot be used.
+    pub fn open(index: usize) -> Result<Arc<Context>, Error> {
+        let known = devices()?;
+        let count = known.len();
+        let Some(info) = known.into_iter().nth(index) else {
+            let have = if count == 0 { "the driver finds none".into() } else { format!("there are {count}, from 0") };
+            return Err(Error::Refused(format!("there is no device {index}: {have}")));
+        };
+        let device = device(index)?;
+        // SAFETY: the device was given by the driver. Released when this is dropped.
+        let raw = unsafe { result::primary_ctx::retain(device) }.named("cuDevicePrimaryCtxRetain")?;
+        let events = [Mutex::default(), Mutex::default()];
+        let none = std::ptr::null_mut();
+        let mut context = Context { device, raw, info, memory_stream: none, fault: Mutex::default(), events };
+        context.bind()?;
+        let kind = result::stream::StreamKind::NonBlocking;
+        context.memory_stream = context.noted(result::stream::create(kind).named("cuStreamCreate"))?;
+        Ok(Arc::new(context))
+    }
+
+    /// Returns what the device is.
+    pub fn info(&self) -> &Info {
+        &self.info
+    }
+
+    /// Returns the error after which nothing on the device works any more.
+    pub fn fault(&self) -> Option<Error> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Makes this the context of the calling thread.
+    pub(crate) fn bind(&self) -> Result<(), Error> {
+        if let Some(fault) = self.fault() {
+            return Err(fault);
+        }
+        let current = result::ctx::get_current().named("cuCtxGetCurrent")?;
+        if current == Some(self.raw) {
+            return Ok(());
+        }
+        // SAFETY: the context is retained as long as this lives.
+        unsafe { result::ctx::set_current(self.raw) }.named("cuCtxSetCurrent")
+    }
+
+    /// Remembers an error after which nothing works any more.
+    pub(crate) fn noted<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        if let Err(error) = &result
+            && error.class() == crate::Class::Sticky
+        {
+            self.fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| error.clone());
+        }
+        result
+    }
+
+    pub(crate) fn memory_stream(&self) -> sys::CUstream {
+        self.memory_stream
+    }
+
+    /// Returns an event that nothing uses.
+    pub(crate) fn event(&self, is_timed: bool) -> Result<sys::CUevent, Error> {
+        let spare = self.events[usize::from(is_timed)].lock().unwrap_or_else(PoisonError::into_inner).pop();
+        if let Some(RawEvent(event)) = spare {
+            return Ok(event);
+        }
+        // A thread that waits for it sleeps. `CUevent_flags` has no value for both flags.
+        let timing = if is_timed { 0 } else { sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32 };
+        let flags = sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32 | timing;
+        let mut event = std::ptr::null_mut();
+        // SAFETY: the driver writes the handle.
+        let created = unsafe { sys::cuEventCreate(&mut event, flags).result() };
+        self.noted(created.named("cuEventCreate"))?;
+        Ok(event)
+    }
+
+    pub(crate) fn give_back(&self, event: sys::CUevent, is_timed: bool) {
+        self.events[usize::from(is_timed)].lock().unwrap_or_else(PoisonError::into_inner).push(RawEvent(event));
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // What a dead context answers does not matter any more.
+        let is_bound = self.bind().is_ok();
+        let events = self.events.iter_mut().map(|events| events.get_mut().unwrap_or_else(PoisonError::into_inner));
+        for RawEvent(event) in events.flat_map(std::mem::take).filter(|_| is_bound) {
+            // SAFETY: nothing else uses it, or it would not be here.
+            let _ = unsafe { result::event::destroy(event) };
+        }
+        if is_bound && !self.memory_stream.is_null() {
+            // SAFETY: it was created here, and all memory that was allocated on it has been freed: it holds this context.
+            let _ = unsafe { result::stream::destroy(self.memory_stream) };
+        }
+        // SAFETY: retained when this was opened.
+        let _ = unsafe { result::primary_ctx::release(self.device) };
+    }
+}

@@ -1,0 +1,29 @@
+//! NVIDIA GPUs: contexts, memory, streams, events, kernels and graphs of the CUDA driver, and its compiler NVRTC.
+//!
+//! A crate of its own, because everything here ends in unsafe calls. What it adds to them:
+//!
+//! - Nothing panics where a library, or a function in it, is missing ([`Missing`]).
+//! - Memory, modules and graphs live as long as the work that uses them ([`Event`]), so that no safe call frees what the device still
+//!   reads or writes.
+//! - Memory of the host is not readable while the device may write it ([`Pinned`]).
+//! - An error says what to do about it ([`Class`]).
+//!
+//! Only [`Stream::launch`] is unsafe: what a kernel does is not known here.
+
+mod compiler;
+mod context;
+mod error;
+mod graph;
+mod library;
+mod memory;
+mod module;
+mod stream;
+
+pub use compiler::{Image, compile, version};
+pub use context::{Context, Info, devices};
+pub use error::{Class, Error};
+pub use graph::Graph;
+pub use library::{Library, Missing};
+pub use memory::{Buffer, Direction, Pinned};
+pub use module::{Function, Module};
+pub use stream::{Arg, Event, Stream};

@@ -1,0 +1,154 @@
+//! The shared libraries, and whether they have the functions that are called.
+
+use crate::error::Error;
+use std::fmt;
+use std::sync::OnceLock;
+
+/// A shared library of NVIDIA's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Library {
+    /// The driver, `libcuda.so.1`.
+    Driver,
+    /// The compiler, `libnvrtc.so`.
+    Nvrtc,
+}
+
+/// What is missing of a library.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// It is not found, or cannot be loaded.
+    Library(Library),
+    /// It lacks a function: another version is needed.
+    Symbol(Library, &'static str),
+}
+
+/// The functions of the driver that are called here.
+const DRIVER: &[&str] = &[
+    "cuInit",
+    "cuDriverGetVersion",
+    "cuDeviceGetCount",
+    "cuDeviceGet",
+    "cuDeviceGetName",
+    "cuDeviceGetAttribute",
+    "cuDeviceGetUuid",
+    "cuDeviceTotalMem_v2",
+    "cuDevicePrimaryCtxRetain",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuCtxGetCurrent",
+    "cuCtxSetCurrent",
+    "cuStreamCreate",
+    "cuStreamDestroy_v2",
+    "cuStreamSynchronize",
+    "cuStreamWaitEvent",
+    "cuStreamBeginCapture_v2",
+    "cuStreamEndCapture",
+    "cuEventCreate",
+    "cuEventRecord",
+    "cuEventQuery",
+    "cuEventSynchronize",
+    "cuEventDestroy_v2",
+    "cuMemAlloc_v2",
+    "cuMemFree_v2",
+    "cuMemAllocAsync",
+    "cuMemFreeAsync",
+    "cuMemHostAlloc",
+    "cuMemFreeHost",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyDtoDAsync_v2",
+    "cuMemsetD8Async",
+    "cuModuleLoadData",
+    "cuModuleGetFunction",
+    "cuModuleUnload",
+    "cuFuncGetAttribute",
+    "cuFuncSetAttribute",
+    "cuLaunchKernel",
+    "cuGraphInstantiateWithFlags",
+    "cuGraphLaunch",
+    "cuGraphExecDestroy",
+    "cuGraphDestroy",
+    "cuGetErrorName",
+    "cuGetErrorString",
+];
+
+/// Those of the compiler.
+const NVRTC: &[&str] = &[
+    "nvrtcVersion",
+    "nvrtcCreateProgram",
+    "nvrtcCompileProgram",
+    "nvrtcDestroyProgram",
+    "nvrtcGetCUBINSize",
+    "nvrtcGetCUBIN",
+    "nvrtcGetProgramLogSize",
+    "nvrtcGetProgramLog",
+];
+
+impl Library {
+    /// Loads the library, once, and looks up all functions that are called here.
+    ///
+    /// # Errors
+    /// What is missing; the bindings would panic there.
+    pub fn load(self) -> Result<(), Error> {
+        static FOUND: [OnceLock<Result<(), Missing>>; 2] = [OnceLock::new(), OnceLock::new()];
+        let found = FOUND[self as usize].get_or_init(|| self.find());
+        found.clone().map_err(Error::Missing)
+    }
+
+    fn find(self) -> Result<(), Missing> {
+        let symbols = match self {
+            Library::Driver => DRIVER,
+            Library::Nvrtc => NVRTC,
+        };
+        // SAFETY: loading runs the initializers of NVIDIA's libraries, which is what a program with this crate asks for.
+        let is_present = unsafe {
+            match self {
+                Library::Driver => cudarc::driver::sys::is_culib_present(),
+                Library::Nvrtc => cudarc::nvrtc::sys::is_culib_present(),
+            }
+        };
+        if !is_present {
+            return Err(Missing::Library(self));
+        }
+        // SAFETY: it was found above, so this does not panic. The functions are looked up, not called, so their types do not matter.
+        let lacks = |name: &&&str| unsafe {
+            let library = match self {
+                Library::Driver => cudarc::driver::sys::culib(),
+                Library::Nvrtc => cudarc::nvrtc::sys::culib(),
+            };
+            library.get::<unsafe extern "C" fn()>(name.as_bytes()).is_err()
+        };
+        match symbols.iter().find(lacks) {
+            Some(symbol) => Err(Missing::Symbol(self, symbol)),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns what it is.
+    pub fn about(self) -> &'static str {
+        match self {
+            Library::Driver => "NVIDIA's driver (`libcuda.so.1`)",
+            Library::Nvrtc => "NVIDIA's compiler NVRTC (`libnvrtc.so`)",
+        }
+    }
+
+    /// Returns where it comes from.
+    pub fn origin(self) -> &'static str {
+        match self {
+            Library::Driver => "install NVIDIA's driver; in a container, start it with access to the GPU",
+            Library::Nvrtc => {
+                "install it (in the CUDA toolkit, or `pip install nvidia-cuda-nvrtc`) and let LD_LIBRARY_PATH name its folder"
+            }
+        }
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Missing::Library(library) => write!(f, "{} is not found: {}", library.about(), library.origin()),
+            Missing::Symbol(library, symbol) => {
+                write!(f, "{} has no function `{symbol}`: it is too old for this program", library.about())
+            }
+        }
+    }
+}

@@ -1,0 +1,469 @@
+//! Work of a device in order, and events behind it.
+
+use crate::context::Context;
+use crate::error::{Error, Named};
+use crate::graph::GraphExec;
+use crate::memory::{Buffer, Pinned, PinnedMemory};
+use crate::module::Function;
+use cudarc::driver::result;
+use cudarc::driver::sys::{self, CUresult};
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// What work uses, and therefore keeps.
+#[derive(Clone, Debug)]
+pub(crate) enum Used {
+    Buffer(#[expect(dead_code, reason = "kept")] Arc<Buffer>),
+    Pinned(#[expect(dead_code, reason = "kept")] Arc<PinnedMemory>),
+    Function(#[expect(dead_code, reason = "kept")] Arc<Function>),
+    Graph(#[expect(dead_code, reason = "kept")] Arc<GraphExec>),
+}
+
+/// Work between two events of a stream.
+struct Work {
+    context: Arc<Context>,
+    /// The event behind it; unset while it is not recorded.
+    end: OnceLock<RawEvent>,
+    /// The event before it, if it is timed.
+    begin: OnceLock<RawEvent>,
+    /// How it ended, once that is known.
+    outcome: OnceLock<Result<(), Error>>,
+    used: Mutex<Vec<Used>>,
+}
+
+#[derive(Clone, Copy)]
+struct RawEvent(sys::CUevent);
+
+// SAFETY: the driver's handles may be used by any thread that has bound the context, and by several at the same time.
+unsafe impl Send for RawEvent {}
+// SAFETY: as above.
+unsafe impl Sync for RawEvent {}
+
+impl Work {
+    fn new(context: &Arc<Context>) -> Work {
+        let (end, begin, outcome, used) = (OnceLock::new(), OnceLock::new(), OnceLock::new(), Mutex::default());
+        Work { context: context.clone(), end, begin, outcome, used }
+    }
+
+    fn keep(&self, used: Used) {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).push(used);
+    }
+
+    /// Notes how it has ended; a device that has failed ends no work any more, and uses nothing.
+    fn end(&self, outcome: Result<(), Error>) -> Result<(), Error> {
+        let outcome = self.outcome.get_or_init(|| outcome).clone();
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        outcome
+    }
+
+    fn query(&self) -> Result<bool, Error> {
+        if let Some(outcome) = self.outcome.get() {
+            return outcome.clone().map(|()| true);
+        }
+        let Some(RawEvent(end)) = self.end.get() else { return Ok(false) };
+        if let Err(error) = self.context.bind() {
+            return self.end(Err(error)).map(|()| true);
+        }
+        // SAFETY: the event was recorded, and is used again only after this work.
+        match unsafe { sys::cuEventQuery(*end) } {
+            CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            result => self.end(self.context.noted(result.result().named("cuEventQuery"))).map(|()| true),
+        }
+    }
+
+    fn wait(&self) -> Result<(), Error> {
+        if self.query()? {
+            return Ok(());
+        }
+        let Some(RawEvent(end)) = self.end.get() else {
+            return Err(Error::Refused("no event is recorded behind this work yet".into()));
+        };
+        // SAFETY: as above.
+        let waited = unsafe { result::event::synchronize(*end) };
+        self.end(self.context.noted(waited.named("cuEventSynchronize")))
+    }
+
+    /// Waits for its end, so that nothing is used any more, and gives its events back.
+    fn close(&mut self) {
+        // Work without an event ends with its stream, which waits.
+        if self.outcome.get().is_none() && self.end.get().is_some() {
+            let _ = self.wait();
+        }
+        let (end, begin) = (self.end.take(), self.begin.take());
+        for (event, is_timed) in [(end, begin.is_some()), (begin, true)] {
+            if let Some(RawEvent(event)) = event {
+                self.context.give_back(event, is_timed);
+            }
+        }
+        self.outcome.take();
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// An event behind work of a stream. What the work uses lives until it has ended: dropping the last handle of it waits for that.
+#[derive(Clone)]
+pub struct Event(Arc<Work>);
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event").field("outcome", &self.0.outcome.get()).finish_non_exhaustive()
+    }
+}
+
+impl Event {
+    /// Whether the work before it has ended. Does not block.
+    ///
+    /// # Errors
+    /// If the device has failed.
+    pub fn query(&self) -> Result<bool, Error> {
+        self.0.query()
+    }
+
+    /// Waits until the work has ended; the thread sleeps.
+    ///
+    /// # Errors
+    /// If the device has failed.
+    pub fn wait(&self) -> Result<(), Error> {
+        self.0.wait()
+    }
+
+    /// Returns how long the device took for the work, if that was asked for and it has ended.
+    pub fn time(&self) -> Option<Duration> {
+        let (RawEvent(begin), RawEvent(end)) = (self.0.begin.get()?, self.0.end.get()?);
+        self.0.outcome.get()?.as_ref().ok()?;
+        self.0.context.bind().ok()?;
+        // SAFETY: both were recorded on one stream, with times, and have ended.
+        let ms = unsafe { result::event::elapsed(*begin, *end) }.ok()?;
+        Some(Duration::from_secs_f64((f64::from(ms) / 1e3).max(0.0)))
+    }
+}
+
+/// An argument of a kernel.
+#[derive(Clone, Copy, Debug)]
+pub enum Arg<'a> {
+    /// A pointer into memory of the device, so many bytes from its beginning.
+    Buffer(&'a Arc<Buffer>, usize),
+    /// A number of 32 bits, whatever its type.
+    Word(u32),
+    /// A number of 64 bits, whatever its type.
+    Wide(u64),
+}
+
+/// Work of a device that is done in order. It is used by one thread at a time.
+pub struct Stream {
+    context: Arc<Context>,
+    raw: sys::CUstream,
+    /// What was enqueued since the last event.
+    work: Arc<Work>,
+    /// Work before it, which is used again once nothing refers to it.
+    before: VecDeque<Arc<Work>>,
+    /// The arguments of a kernel, and where they lie.
+    words: Vec<u64>,
+    pointers: Vec<Pointer>,
+    /// Whether a graph is being captured: then nothing runs.
+    capturing: Option<Vec<Used>>,
+}
+
+// SAFETY: as for events; what is enqueued needs `&mut self`.
+unsafe impl Send for Stream {}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream").field("device", &self.context.info().index).finish_non_exhaustive()
+    }
+}
+
+impl Stream {
+    /// Creates a stream that waits for no other.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn new(context: &Arc<Context>) -> Result<Stream, Error> {
+        context.bind()?;
+        let created = result::stream::create(result::stream::StreamKind::NonBlocking);
+        let raw = context.noted(created.named("cuStreamCreate"))?;
+        let (work, before) = (Arc::new(Work::new(context)), VecDeque::new());
+        let (context, words, pointers) = (context.clone(), Vec::new(), Vec::new());
+        Ok(Stream { context, raw, work, before, words, pointers, capturing: None })
+    }
+
+    /// Returns its context.
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    fn keep(&mut self, used: Used) {
+        match &mut self.capturing {
+            Some(captured) => captured.push(used),
+            None => self.work.keep(used),
+        }
+    }
+
+    /// Begins to capture a graph: what is enqueued from now on is recorded, not run.
+    pub(crate) fn begin_capture(&mut self) -> Result<(), Error> {
+        self.context.bind()?;
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: the stream is this one's.
+        let begun = unsafe { result::stream::begin_capture(self.raw, mode) };
+        self.context.noted(begun.named("cuStreamBeginCapture"))?;
+        self.capturing = Some(Vec::new());
+        Ok(())
+    }
+
+    /// Ends it and returns what it uses.
+    pub(crate) fn end_capture(&mut self) -> Result<(sys::CUgraph, Vec<Used>), Error> {
+        let used = self.capturing.take().unwrap_or_default();
+        self.context.bind()?;
+        // SAFETY: a capture was begun on it.
+        let ended = unsafe { result::stream::end_capture(self.raw) };
+        Ok((self.context.noted(ended.named("cuStreamEndCapture"))?, used))
+    }
+
+    /// Has the device time what is enqueued until the next event ([`Event::time`]); called before anything is enqueued.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn time(&mut self) -> Result<(), Error> {
+        self.context.bind()?;
+        if self.work.begin.get().is_some() || self.capturing.is_some() {
+            return Ok(());
+        }
+        let begin = self.context.event(true)?;
+        // SAFETY: both are of this context.
+        let recorded = unsafe { result::event::record(begin, self.raw) };
+        let _ = self.work.begin.set(RawEvent(begin));
+        self.context.noted(recorded.named("cuEventRecord"))
+    }
+
+    /// Lets later work of this stream follow an event, on the device.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn follow(&mut self, event: &Event) -> Result<(), Error> {
+        self.context.bind()?;
+        if event.0.outcome.get().is_some_and(Result::is_ok) {
+            return Ok(());
+        }
+        let Some(RawEvent(end)) = event.0.end.get() else {
+            return Err(Error::Refused("no event is recorded behind the work to follow".into()));
+        };
+        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: the event was recorded; the driver keeps what it needs of it.
+        let follows = unsafe { result::stream::wait_event(self.raw, *end, flags) };
+        self.context.noted(follows.named("cuStreamWaitEvent"))
+    }
+
+    /// Copies bytes from the beginning of host memory.
+    ///
+    /// # Errors
+    /// If they lie outside of either memory, work uses the host memory, or the device fails.
+    pub fn upload(&mut self, from: &mut Pinned, bytes: usize, to: &Arc<Buffer>, at: usize) -> Result<(), Error> {
+        self.check_copy(from, bytes, to, at)?;
+        // SAFETY: both ranges were checked, and live until the work has ended. The host does not write its side before (`Pinned`).
+        let copied = unsafe {
+            sys::cuMemcpyHtoDAsync_v2(address(to, at), from.memory.address.cast::<c_void>(), bytes, self.raw).result()
+        };
+        self.used(from, to);
+        self.context.noted(copied.named("cuMemcpyHtoDAsync"))
+    }
+
+    /// Copies bytes to the beginning of host memory.
+    ///
+    /// # Errors
+    /// As for [`Stream::upload`].
+    pub fn download(&mut self, from: &Arc<Buffer>, at: usize, bytes: usize, to: &mut Pinned) -> Result<(), Error> {
+        self.check_copy(to, bytes, from, at)?;
+        // SAFETY: as above; the host does not read its side before.
+        let copied = unsafe {
+            sys::cuMemcpyDtoHAsync_v2(to.memory.address.cast::<c_void>(), address(from, at), bytes, self.raw).result()
+        };
+        self.used(to, from);
+        self.context.noted(copied.named("cuMemcpyDtoHAsync"))
+    }
+
+    fn used(&mut self, host: &mut Pinned, device: &Arc<Buffer>) {
+        self.keep(Used::Pinned(host.memory.clone()));
+        self.keep(Used::Buffer(device.clone()));
+        host.used_by = Some(Event(self.work.clone()));
+    }
+
+    fn check_copy(&self, host: &Pinned, bytes: usize, device: &Buffer, at: usize) -> Result<(), Error> {
+        self.context.bind()?;
+        if self.capturing.is_some() {
+            return Err(Error::Refused("copies of host memory are not captured".into()));
+        }
+        if !host.is_free() {
+            return Err(Error::Refused("memory of the host is used by work that has not ended".into()));
+        }
+        if bytes > host.bytes() {
+            return Err(Error::Refused(format!("{bytes} bytes of {} of the host", host.bytes())));
+        }
+        self.check(device, at, bytes)
+    }
+
+    fn check(&self, buffer: &Buffer, at: usize, bytes: usize) -> Result<(), Error> {
+        if !Arc::ptr_eq(buffer.context(), &self.context) {
+            return Err(Error::Refused("memory of another device".into()));
+        }
+        match at.checked_add(bytes).is_some_and(|end| end <= buffer.bytes()) {
+            true => Ok(()),
+            false => Err(Error::Refused(format!("{bytes} bytes at {at} of {} of the device", buffer.bytes()))),
+        }
+    }
+
+    /// Copies bytes on the device.
+    ///
+    /// # Errors
+    /// If they lie outside of either memory, or the device fails.
+    pub fn copy(
+        &mut self,
+        from: &Arc<Buffer>,
+        at: usize,
+        bytes: usize,
+        to: &Arc<Buffer>,
+        to_at: usize,
+    ) -> Result<(), Error> {
+        self.context.bind()?;
+        self.check(from, at, bytes)?;
+        self.check(to, to_at, bytes)?;
+        // SAFETY: both ranges were checked, and live until the work has ended.
+        let copied = unsafe { result::memcpy_dtod_async(address(to, to_at), address(from, at), bytes, self.raw) };
+        self.keep(Used::Buffer(from.clone()));
+        self.keep(Used::Buffer(to.clone()));
+        self.context.noted(copied.named("cuMemcpyDtoDAsync"))
+    }
+
+    /// Sets bytes to zero.
+    ///
+    /// # Errors
+    /// If they lie outside of the memory, or the device fails.
+    pub fn clear(&mut self, buffer: &Arc<Buffer>, at: usize, bytes: usize) -> Result<(), Error> {
+        self.context.bind()?;
+        self.check(buffer, at, bytes)?;
+        // SAFETY: the range was checked, and lives until the work has ended.
+        let cleared = unsafe { result::memset_d8_async(address(buffer, at), 0, bytes, self.raw) };
+        self.keep(Used::Buffer(buffer.clone()));
+        self.context.noted(cleared.named("cuMemsetD8Async"))
+    }
+
+    /// Runs a kernel on `grid` blocks of `block` threads, each with so many bytes of shared memory beside its own.
+    ///
+    /// # Errors
+    /// If a pointer lies outside of its memory, or the device refuses the launch.
+    ///
+    /// # Safety
+    /// The kernel takes these arguments, and accesses nothing but what they point to, up to the end of that memory, and does not write
+    /// what other work under way uses.
+    pub unsafe fn launch(
+        &mut self,
+        function: &Arc<Function>,
+        grid: [u32; 3],
+        block: [u32; 3],
+        shared: u32,
+        args: &[Arg<'_>],
+    ) -> Result<(), Error> {
+        self.context.bind()?;
+        self.words.clear();
+        for arg in args {
+            let word = match arg {
+                Arg::Buffer(buffer, at) => {
+                    self.check(buffer, *at, 0)?;
+                    self.keep(Used::Buffer((*buffer).clone()));
+                    address(buffer, *at)
+                }
+                // The driver reads the low half.
+                Arg::Word(word) => u64::from(*word),
+                Arg::Wide(wide) => *wide,
+            };
+            self.words.push(word);
+        }
+        self.pointers.clear();
+        self.pointers.extend(self.words.iter_mut().map(|word| Pointer(std::ptr::from_mut(word).cast())));
+        let ([gx, gy, gz], [bx, by, bz]) = (grid, block);
+        let (arguments, options) = (self.pointers.as_mut_ptr().cast::<*mut c_void>(), std::ptr::null_mut());
+        // SAFETY: the function is loaded, and kept until the work has ended. The driver reads as many arguments as the kernel has, which
+        // the caller vouches for, before this returns.
+        let launched = unsafe {
+            sys::cuLaunchKernel(function.raw(), gx, gy, gz, bx, by, bz, shared, self.raw, arguments, options).result()
+        };
+        self.keep(Used::Function(function.clone()));
+        self.context.noted(launched.named("cuLaunchKernel"))
+    }
+
+    /// Runs what was captured.
+    pub(crate) fn run(&mut self, graph: &Arc<GraphExec>) -> Result<(), Error> {
+        self.context.bind()?;
+        // SAFETY: the graph is kept until the work has ended.
+        let launched = unsafe { result::graph::launch(graph.raw(), self.raw) };
+        self.keep(Used::Graph(graph.clone()));
+        self.context.noted(launched.named("cuGraphLaunch"))
+    }
+
+    /// Gives an event behind what was enqueued.
+    ///
+    /// # Errors
+    /// If the device fails; what was enqueued is then behind the next event.
+    pub fn record(&mut self) -> Result<Event, Error> {
+        self.context.bind()?;
+        let is_timed = self.work.begin.get().is_some();
+        let end = self.context.event(is_timed)?;
+        // SAFETY: both are of this context.
+        let recorded = unsafe { result::event::record(end, self.raw) };
+        if let Err(error) = self.context.noted(recorded.named("cuEventRecord")) {
+            self.context.give_back(end, is_timed);
+            return Err(error);
+        }
+        let _ = self.work.end.set(RawEvent(end));
+        let next = self.next_work();
+        let work = std::mem::replace(&mut self.work, next);
+        self.before.push_back(work.clone());
+        Ok(Event(work))
+    }
+
+    /// Returns work that nothing refers to.
+    fn next_work(&mut self) -> Arc<Work> {
+        for _ in 0..self.before.len() {
+            let Some(mut work) = self.before.pop_front() else { break };
+            // One that has not ended is still used, by the device.
+            let is_over = work.query().unwrap_or(true);
+            if let Some(free) = Arc::get_mut(&mut work).filter(|_| is_over) {
+                free.close();
+                return work;
+            }
+            self.before.push_back(work);
+        }
+        Arc::new(Work::new(&self.context))
+    }
+}
+
+/// A pointer that is used only while a kernel is launched.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Pointer(*mut c_void);
+
+fn address(buffer: &Buffer, at: usize) -> sys::CUdeviceptr {
+    buffer.address() + at as u64
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if let Err(error) = self.context.bind() {
+            let _ = self.work.end(Err(error));
+            return;
+        }
+        // SAFETY: the stream is this one's, and ends here. What was enqueued without an event uses memory that must outlive it.
+        let ended = unsafe { result::stream::synchronize(self.raw) };
+        let ended = self.context.noted(ended.named("cuStreamSynchronize"));
+        let _ = self.work.end(ended);
+        // SAFETY: as above.
+        let _ = unsafe { result::stream::destroy(self.raw) };
+    }
+}

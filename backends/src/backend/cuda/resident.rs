@@ -1,0 +1,303 @@
+//! The API of CUDA for tensors that stay on the device: a stream for each node, and events between them.
+
+use crate::device::{Api, EventState, Fault, SharedDevice, Waiter};
+use limen::backend::{BackendError, Helpers};
+use limen::message::{DType, PortSpec};
+use limen_cuda::{Buffer, Class, Context, Direction, Error, Event, Pinned, Stream};
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A call that takes longer than this is given up, and the device with it.
+pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(120);
+
+/// The number of the device among those of a process.
+const NUMBER: u8 = 1;
+
+/// One in so many calls of a stream is timed by the device.
+const TIMED: u32 = 16;
+
+/// Returns the device as the nodes of this process share it.
+pub(crate) fn shared_device() -> Arc<SharedDevice<CudaApi>> {
+    static SHARED: OnceLock<Arc<SharedDevice<CudaApi>>> = OnceLock::new();
+    SHARED.get_or_init(|| Arc::new(SharedDevice::new(NUMBER, || CudaApi::open().map_err(|error| error.to_string())))).clone()
+}
+
+/// Why the device cannot be used any more in this process.
+static DEAD: Mutex<Option<String>> = Mutex::new(None);
+
+/// The device, until an error ends it.
+pub(crate) struct CudaApi {
+    pub(super) context: Arc<Context>,
+    waiter: Arc<Waiter<Event>>,
+    /// Why it was given up, if no error of CUDA says so.
+    given_up: Mutex<Option<String>>,
+}
+
+impl fmt::Debug for CudaApi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CudaApi").field(&self.context.info().name).finish()
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        match error.class() {
+            Class::Sticky => Fault::Lost(format!("{error}; {FINAL}")),
+            Class::Retry | Class::Reject => Fault::Call(error.to_string()),
+        }
+    }
+}
+
+/// NVIDIA's documentation says of such errors that the process must be terminated and relaunched.
+const FINAL: &str = "the device is of no use to this process any more";
+
+impl CudaApi {
+    /// Opens the first device.
+    fn open() -> Result<CudaApi, Error> {
+        if let Some(why) = &*DEAD.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Err(Error::Refused(format!("an earlier error has ended it for this process: {why}")));
+        }
+        let context = Context::open(0)?;
+        // An error is found where the event is looked at.
+        let waiter = Waiter::new("cuda", |event: Event| _ = event.wait());
+        Ok(CudaApi { context, waiter, given_up: Mutex::default() })
+    }
+
+    fn given_up(&self) -> Option<String> {
+        self.given_up.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Gives the device up: it still works at something that does not end.
+    fn give_up(&self, why: String) -> Fault {
+        self.given_up.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| why.clone());
+        Fault::Lost(why)
+    }
+}
+
+impl Drop for CudaApi {
+    fn drop(&mut self) {
+        if let Some(why) = self.context.fault().map(|error| error.to_string()).or_else(|| self.given_up()) {
+            DEAD.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+        }
+        self.waiter.close();
+    }
+}
+
+/// The work of a node.
+pub(crate) struct CudaStream {
+    pub(super) stream: Stream,
+    /// Memory through which bytes of the host pass, so that they may change while the device still copies them.
+    uploads: Vec<Pinned>,
+    /// How long the call may take, if not as long as any.
+    pub(super) time_limit: Option<Duration>,
+    /// Where kernels report integers that do not fit.
+    report: Option<FaultReport>,
+    uploaded: Duration,
+    /// Whether something was enqueued since the last event.
+    is_begun: bool,
+    /// Calls since the last one that was timed.
+    untimed: u32,
+}
+
+impl CudaStream {
+    /// Returns where to enqueue work.
+    pub(super) fn work(&mut self) -> Result<&mut Stream, Error> {
+        if !self.is_begun {
+            self.is_begun = true;
+            self.untimed += 1;
+            if self.untimed >= TIMED {
+                self.untimed = 0;
+                self.stream.time()?;
+            }
+        }
+        Ok(&mut self.stream)
+    }
+
+    /// Has the call fail if a word of memory is not zero: the number of a kernel, counted from 1.
+    pub(super) fn report(&mut self, from: &Arc<Buffer>, names: &Arc<[String]>) -> Result<(), Error> {
+        let mut word = Pinned::new(self.stream.context(), 4, Direction::Download)?;
+        self.work()?.download(from, 0, 4, &mut word)?;
+        self.report = Some(FaultReport { word: Arc::new(Mutex::new(word)), names: names.clone() });
+        Ok(())
+    }
+}
+
+/// Where kernels have reported a fault, and their names.
+#[derive(Clone)]
+struct FaultReport {
+    word: Arc<Mutex<Pinned>>,
+    names: Arc<[String]>,
+}
+
+/// What failed, if it is not known which kernel did.
+const UNKNOWN_FAULT: &str = "an operator: a result does not fit 32 bits";
+
+impl FaultReport {
+    fn fault(&self) -> Option<Fault> {
+        let mut word = [0; 4];
+        if let Err(error) = self.word.lock().unwrap_or_else(PoisonError::into_inner).read(&mut word) {
+            return Some(error.into());
+        }
+        let at = (u32::from_ne_bytes(word) as usize).checked_sub(1)?;
+        Some(Fault::Call(self.names.get(at).cloned().unwrap_or_else(|| UNKNOWN_FAULT.into())))
+    }
+}
+
+/// An event behind the work of a call.
+#[derive(Clone)]
+pub(crate) struct CudaEvent {
+    event: Event,
+    report: Option<FaultReport>,
+    begun: Instant,
+    time_limit: Duration,
+    uploaded: Duration,
+}
+
+impl Api for CudaApi {
+    const NAME: &'static str = "cuda";
+    const ROW_ALIGN: usize = 256;
+    const CALLS: usize = 4;
+    type Buffer = Arc<Buffer>;
+    type Staging = Pinned;
+    type Stream = CudaStream;
+    type Event = CudaEvent;
+
+    fn buffer(&self, bytes: usize) -> Result<Arc<Buffer>, Fault> {
+        Ok(Arc::new(Buffer::new(&self.context, bytes)?))
+    }
+
+    fn staging(&self, bytes: usize) -> Result<Pinned, Fault> {
+        Ok(Pinned::new(&self.context, bytes, Direction::Download)?)
+    }
+
+    fn stream(&self) -> Result<CudaStream, Fault> {
+        Ok(CudaStream {
+            stream: Stream::new(&self.context)?,
+            uploads: Vec::new(),
+            time_limit: None,
+            report: None,
+            uploaded: Duration::ZERO,
+            is_begun: false,
+            untimed: 0,
+        })
+    }
+
+    fn abandon(&self, stream: &mut CudaStream) {
+        // What was enqueued runs, and is before the next event.
+        (stream.report, stream.time_limit, stream.uploaded) = (None, None, Duration::ZERO);
+    }
+
+    fn follow(&self, stream: &mut CudaStream, event: &CudaEvent) -> Result<(), Fault> {
+        Ok(stream.stream.follow(&event.event)?)
+    }
+
+    fn upload(&self, stream: &mut CudaStream, from: &[u8], to: &Arc<Buffer>, at: usize) -> Result<(), Fault> {
+        let begun = Instant::now();
+        let fits = |pinned: &Pinned| pinned.is_free() && pinned.bytes() >= from.len();
+        let place = match stream.uploads.iter().position(fits) {
+            Some(place) => place,
+            // As many as calls may be under way, for each size; then the oldest one is waited for.
+            None if stream.uploads.len() < MAX_UPLOADS => {
+                stream.uploads.push(Pinned::new(&self.context, from.len(), Direction::Upload)?);
+                stream.uploads.len() - 1
+            }
+            None => {
+                stream.uploads.rotate_left(1);
+                let last = stream.uploads.len() - 1;
+                stream.uploads[last].wait()?;
+                if stream.uploads[last].bytes() < from.len() {
+                    stream.uploads[last] = Pinned::new(&self.context, from.len(), Direction::Upload)?;
+                }
+                last
+            }
+        };
+        let mut pinned = stream.uploads.swap_remove(place);
+        pinned.write(from)?;
+        let copied = stream.work()?.upload(&mut pinned, from.len(), to, at);
+        stream.uploads.push(pinned);
+        stream.uploaded += begun.elapsed();
+        Ok(copied?)
+    }
+
+    fn download(&self, stream: &mut CudaStream, from: &Arc<Buffer>, at: usize, to: &mut Pinned) -> Result<(), Fault> {
+        let bytes = to.bytes();
+        Ok(stream.work()?.download(from, at, bytes, to)?)
+    }
+
+    fn record(&self, stream: &mut CudaStream, _: bool) -> Result<CudaEvent, Fault> {
+        let event = stream.stream.record()?;
+        stream.is_begun = false;
+        Ok(CudaEvent {
+            event,
+            report: stream.report.take(),
+            begun: Instant::now(),
+            time_limit: stream.time_limit.take().unwrap_or(LONGEST_CALL),
+            uploaded: std::mem::take(&mut stream.uploaded),
+        })
+    }
+
+    fn state(&self, event: &CudaEvent) -> EventState {
+        match event.event.query() {
+            Ok(true) => event.report.as_ref().and_then(FaultReport::fault).map_or(EventState::Done, EventState::Failed),
+            Ok(false) => match self.given_up() {
+                Some(why) => EventState::Failed(Fault::Lost(why)),
+                None if event.begun.elapsed() > event.time_limit => {
+                    let why = format!("a call did not end in {:?}; {FINAL}", event.time_limit);
+                    EventState::Failed(self.give_up(why))
+                }
+                None => EventState::Pending,
+            },
+            Err(error) => EventState::Failed(error.into()),
+        }
+    }
+
+    fn time(&self, event: &CudaEvent) -> Option<Duration> {
+        event.event.time().or_else(|| (!event.uploaded.is_zero()).then_some(event.uploaded))
+    }
+
+    fn wait(&self, event: &CudaEvent, at_most: Duration) -> EventState {
+        // CUDA has no wait with a limit.
+        let begun = Instant::now();
+        loop {
+            let state = self.state(event);
+            if state != EventState::Pending || begun.elapsed() >= at_most {
+                return state;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    fn notify(&self, event: &CudaEvent, helpers: &Helpers) {
+        self.waiter.add(event.event.clone(), helpers);
+    }
+
+    fn notifies(&self) -> bool {
+        true
+    }
+
+    fn read(&self, from: &mut Pinned, into: &mut [u8]) -> Result<(), Fault> {
+        Ok(from.read(into)?)
+    }
+
+    fn is_lost(&self) -> bool {
+        self.context.fault().is_some() || self.given_up().is_some()
+    }
+
+    fn refuses(spec: &PortSpec) -> Option<String> {
+        let fits = matches!(spec.dtype, DType::F32 | DType::I32 | DType::U8);
+        (!fits).then(|| format!("elements of type {}; there it has f32, i32 and u8", spec.dtype))
+    }
+}
+
+/// Pieces of host memory of a stream.
+const MAX_UPLOADS: usize = 16;
+
+impl From<Error> for BackendErrorOf {
+    fn from(error: Error) -> Self {
+        BackendErrorOf(Fault::from(error).into())
+    }
+}
+
+/// An error of CUDA as one of a backend.
+pub(super) struct BackendErrorOf(pub(super) BackendError);
