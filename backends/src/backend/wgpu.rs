@@ -9,7 +9,6 @@ mod kernel;
 mod loaded;
 mod program;
 mod resident;
-mod shader;
 mod wgsl;
 
 pub use self::adapter::{GpuAdapter, gpu_adapters};
