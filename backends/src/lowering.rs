@@ -12,6 +12,7 @@ mod places;
 mod program;
 mod recurrent;
 mod scan;
+mod shader;
 mod stock;
 #[cfg(test)]
 pub(crate) mod test_cases;
@@ -23,6 +24,7 @@ mod value;
 pub(crate) use interpret::interpret;
 pub(crate) use kernel::{Axis, BOX, Binary, Expr, Fold, How, Kernel, Number, Read, Scalar, Suppression, Unary};
 pub(crate) use model::lower;
-pub(crate) use program::{Program, Source};
+pub(crate) use program::{Program, Source, Storage};
+pub(crate) use shader::{Arguments, Dialect, Entry, Place, Shader, Width, shader};
 pub(crate) use stock::{Steps, Taps};
 pub(crate) use value::Value;

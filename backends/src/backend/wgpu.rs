@@ -10,8 +10,6 @@ mod loaded;
 mod pipelines;
 mod program;
 mod resident;
-mod shader;
-mod suppression;
 mod wgsl;
 
 pub use self::adapter::{GpuAdapter, gpu_adapters};

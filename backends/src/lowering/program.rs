@@ -26,7 +26,26 @@ pub(crate) enum Source {
     Computed,
 }
 
+/// How a device stores the elements of an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Storage {
+    /// In 32 bits each.
+    Word(Scalar),
+    /// In unsigned bytes.
+    Byte,
+    /// As fractions of 16 bits.
+    Half,
+}
+
 impl Array {
+    pub(crate) fn storage(&self) -> Storage {
+        match self.source {
+            Source::Bytes => Storage::Byte,
+            _ if self.is_half => Storage::Half,
+            _ => Storage::Word(self.scalar),
+        }
+    }
+
     /// The words that it takes on a device.
     pub(crate) fn words(&self) -> usize {
         match self.source {

@@ -1,7 +1,7 @@
 //! The open device, and the errors that arrive outside of calls.
 
 use super::adapter::adapter;
-use super::shader::Width;
+use crate::lowering::Width;
 use limen::backend::BackendError;
 use std::future::Future;
 use std::pin::pin;

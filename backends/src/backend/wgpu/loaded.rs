@@ -3,9 +3,9 @@
 use super::device::Device;
 use super::pipelines::Pipelines;
 use super::resident::LONGEST_CALL;
-use super::shader::{Shader, Width, shader};
+use super::wgsl::Wgsl;
 use crate::cache::Compiled;
-use crate::lowering::{Program, Source};
+use crate::lowering::{Program, Shader, Source, Width, shader};
 use limen::backend::BackendError;
 use std::collections::HashMap;
 use std::path::Path;
@@ -251,7 +251,7 @@ fn shaders(device: &Device, program: &Program, width: Width) -> Result<Vec<Shade
     let kernels = program.kernels.iter().filter(|kernel| kernel.len() > 0);
     let written = kernels.enumerate().map(|(at, kernel)| {
         let refused = |why: String| format!("operator {}: {why}", kernel.name);
-        let shader = shader(program, kernel, at + 1, width).map_err(refused)?;
+        let shader = shader(&Wgsl, program, kernel, at + 1, width).map_err(refused)?;
         let most = limits.max_storage_buffers_per_shader_stage as usize;
         let bound = shader.arrays.len() + usize::from(shader.exact);
         if shader.turns > device.most_turns {

@@ -3,11 +3,10 @@
 use super::adapter::adapter;
 use super::device::Device;
 use super::loaded::Loaded;
-use super::shader::Width;
 use crate::lowering::test_cases::{
     TestCase, bytes, compare, conv, device_bits, matmul, operators, small_graphs, wide_integers,
 };
-use crate::lowering::{Program, Scalar, lower};
+use crate::lowering::{Program, Scalar, Width, lower};
 use crate::onnx::test_models::{floats, graphs, model_of_opset};
 use rten_onnx::onnx::DataType as D;
 use std::panic::{AssertUnwindSafe, catch_unwind};

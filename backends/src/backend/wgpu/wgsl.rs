@@ -1,24 +1,10 @@
-//! The text of expressions in WGSL: every constant of a kernel is written into its text.
+//! WGSL, the language of shaders that wgpu takes.
 
-use crate::lowering::{Axis, Binary, Expr, Kernel, Number, Program, Read, Scalar, Source, Unary};
-use std::collections::HashMap;
+use crate::lowering::{Arguments, Dialect, Entry, Number, Place, Scalar, Storage};
 
-/// A variable or literal, and its type.
-pub(super) type Atom = (String, Scalar);
-
-/// The text of a kernel while it is written. The kernel's coordinates are the variables `c0`, `c1`, …
-pub(super) struct Text<'a> {
-    program: &'a Program,
-    kernel: &'a Kernel,
-    /// The arrays that it reads, in the order of their bindings.
-    pub(super) arrays: Vec<usize>,
-    pub(super) text: String,
-    /// Elements that are in a variable already.
-    pub(super) reads: HashMap<usize, Atom>,
-    pub(super) folded: Option<Atom>,
-    values: Vec<Atom>,
-    names: usize,
-}
+/// The dialect of WGSL.
+#[derive(Debug)]
+pub(super) struct Wgsl;
 
 /// Functions that WGSL does not have, or not as a model needs them, by their names.
 const HELPERS: &[(&str, &str)] = &[
@@ -101,326 +87,120 @@ return s; }",
     ("sigmoid", "fn sigmoid(x: f32) -> f32 { return 1.0 / (1.0 + exp(-max(x, -87.0))); }"),
 ];
 
-pub(super) fn type_of(scalar: Scalar) -> &'static str {
-    match scalar {
-        Scalar::F32 => "f32",
-        Scalar::I32 => "i32",
-    }
-}
-
-pub(super) fn number(number: Number) -> String {
-    match number {
-        Number::F32(value) if value.is_finite() => format!("{value:?}f"),
-        Number::F32(value) => format!("special({:#x}u)", value.to_bits()),
-        // A minus sign is an operator: the magnitude of this number does not fit.
-        Number::I32(i32::MIN) => "(-2147483647i - 1i)".into(),
-        Number::I32(value) => format!("{value}i"),
-    }
-}
-
-impl<'a> Text<'a> {
-    pub(super) fn new(program: &'a Program, kernel: &'a Kernel) -> Text<'a> {
-        let (arrays, text) = (kernel.arrays(), String::new());
-        let (reads, values) = (HashMap::new(), Vec::new());
-        Text { program, kernel, arrays, text, reads, folded: None, values, names: 0 }
+impl Dialect for Wgsl {
+    fn type_of(&self, scalar: Scalar) -> &'static str {
+        match scalar {
+            Scalar::F32 => "f32",
+            Scalar::I32 => "i32",
+        }
     }
 
-    pub(super) fn line(&mut self, line: &str) {
-        self.text.push_str(line);
-        self.text.push('\n');
+    fn number(&self, number: Number) -> String {
+        match number {
+            Number::F32(value) if value.is_finite() => format!("{value:?}f"),
+            Number::F32(value) => format!("special({:#x}u)", value.to_bits()),
+            // A minus sign is an operator: the magnitude of this number does not fit.
+            Number::I32(i32::MIN) => "(-2147483647i - 1i)".into(),
+            Number::I32(value) => format!("{value}i"),
+        }
     }
 
-    /// Puts a value into a new variable.
-    fn name(&mut self, value: &str) -> String {
-        let name = format!("t{}", self.names);
-        self.names += 1;
-        self.line(&format!("let {name} = {value};"));
-        name
+    fn constant(&self, name: &str, value: &str) -> String {
+        format!("let {name} = {value};")
     }
 
-    /// The bindings, and the functions that the text calls. If the kernel may fail, it does so by writing `number`.
-    pub(super) fn finish(mut self, number: usize) -> (String, Vec<usize>) {
-        let mut arrays = std::mem::take(&mut self.arrays);
-        arrays.push(self.kernel.write.array);
+    fn variable(&self, name: &str, value: &str) -> String {
+        format!("var {name} = {value};")
+    }
+
+    fn call(&self, function: &str, arguments: &[&str]) -> String {
+        format!("{function}({})", arguments.join(", "))
+    }
+
+    fn checked(&self, function: &str, arguments: &[&str]) -> String {
+        self.call(function, arguments)
+    }
+
+    fn whole(&self, operator: &str, a: &str, b: &str) -> String {
+        format!("{a} {operator} {b}")
+    }
+
+    fn negative(&self, a: &str) -> String {
+        format!("-({a})")
+    }
+
+    fn bits(&self, a: &str) -> String {
+        format!("bitcast<u32>({a})")
+    }
+
+    fn element(&self, storage: Storage, array: usize, index: &str) -> String {
+        match storage {
+            Storage::Byte => format!("byte_of(a{array}[({index}) / 4], {index})"),
+            Storage::Half => format!("f32(a{array}[{index}])"),
+            Storage::Word(_) => format!("a{array}[{index}]"),
+        }
+    }
+
+    fn stored(&self, storage: Storage, value: &str) -> String {
+        if storage == Storage::Half { format!("f16({value})") } else { value.into() }
+    }
+
+    fn barrier(&self) -> &'static str {
+        "workgroupBarrier();"
+    }
+
+    fn uniform(&self, name: &str, element: &str) -> String {
+        format!("let {name} = workgroupUniformLoad(&{element});")
+    }
+
+    fn finish(&self, _: &Arguments) -> String {
+        "fn finish(b: i32, m: i32, n: i32, folded: f32) {".into()
+    }
+
+    fn finished(&self, _: &Arguments, of: [&str; 4]) -> String {
+        format!("finish({});", of.join(", "))
+    }
+
+    fn entry(&self, _: &Arguments, entry: &Entry<'_>) -> String {
+        let mut text = String::new();
+        for (name, scalar, len) in entry.shared {
+            text += &format!("var<workgroup> {name}: array<{}, {len}>;\n", self.type_of(*scalar));
+        }
+        let dims = entry.block.iter().rposition(|threads| *threads > 1).map_or(1, |last| last + 1);
+        let block: Vec<String> = entry.block[..dims].iter().map(usize::to_string).collect();
+        let places = entry.places.iter().map(|place| match place {
+            Place::Id => "@builtin(global_invocation_id) id: vec3<u32>",
+            Place::Group => "@builtin(workgroup_id) group: vec3<u32>",
+            Place::Local => "@builtin(local_invocation_id) local: vec3<u32>",
+            Place::Thread => "@builtin(local_invocation_index) thread: u32",
+        });
+        let places: Vec<&str> = places.collect();
+        text + &format!("@compute @workgroup_size({})\nfn main({}) {{", block.join(", "), places.join(", "))
+    }
+
+    fn head(&self, arguments: &Arguments) -> String {
+        let Arguments { arrays, fault } = arguments;
         let mut head = String::new();
-        for (at, array) in arrays.iter().enumerate() {
+        if arrays.contains(&Storage::Half) {
+            head += "enable f16;\n";
+        }
+        for (at, storage) in arrays.iter().enumerate() {
             let access = if at + 1 == arrays.len() { "read_write" } else { "read" };
-            let array = &self.program.arrays[*array];
-            let of = match array.source {
-                Source::Bytes => "u32",
-                _ if array.is_half => "f16",
-                _ => type_of(array.scalar),
+            let of = match storage {
+                Storage::Byte => "u32",
+                Storage::Half => "f16",
+                Storage::Word(scalar) => self.type_of(*scalar),
             };
             head += &format!("@group(0) @binding({at}) var<storage, {access}> a{at}: array<{of}>;\n");
         }
-        if arrays.iter().any(|array| self.program.arrays[*array].is_half) {
-            head = format!("enable f16;\n{head}");
-        }
-        if self.kernel.is_exact() {
+        if let Some(number) = fault {
             head += &format!("@group(0) @binding({}) var<storage, read_write> fault: atomic<u32>;\n", arrays.len());
             head += &format!("fn fail() {{ atomicMax(&fault, {number}u); }}\n");
         }
-        for (name, helper) in HELPERS {
-            if self.text.contains(&format!("{name}(")) {
-                head = head + helper + "\n";
-            }
-        }
-        (head + &self.text, arrays)
+        head
     }
 
-    /// Sets the coordinates of some dims, each with its length, from their number in row-major order.
-    pub(super) fn coordinates(&mut self, of: &str, dims: &[(usize, usize)]) {
-        let mut stride = 1;
-        for (at, (dim, length)) in dims.iter().enumerate().rev() {
-            let shifted = if stride == 1 { of.to_string() } else { format!("{of} / {stride}") };
-            let rest = if at == 0 { shifted } else { format!("({shifted}) % {length}") };
-            self.line(&format!("let c{dim} = {rest};"));
-            stride *= length;
-        }
+    fn helpers(&self) -> &'static [(&'static str, &'static str)] {
+        HELPERS
     }
-
-    pub(super) fn scalar_of(&self, read: usize) -> Scalar {
-        self.program.arrays[self.kernel.reads[read].array].scalar
-    }
-
-    /// Reads an element into a variable.
-    pub(super) fn read(&mut self, at: usize) -> Result<Atom, String> {
-        if let Some(atom) = self.reads.get(&at) {
-            return Ok(atom.clone());
-        }
-        let read: &Read = &self.kernel.reads[at];
-        let mut index = Vec::new();
-        let mut offset = read.offset;
-        let mut inside = Vec::new();
-        for axis in &read.axes {
-            let sum: Vec<String> = axis.terms.iter().map(|(dim, factor)| times(&format!("c{dim}"), *factor)).collect();
-            if axis.is_linear() {
-                index.extend(axis.terms.iter().map(|(dim, factor)| times(&format!("c{dim}"), factor * axis.stride)));
-                offset += axis.offset * axis.stride;
-                continue;
-            }
-            let along = self.along(axis, sum, &mut inside)?;
-            index.push(times(&along, axis.stride));
-        }
-        if offset != 0 || index.is_empty() {
-            index.push(offset.to_string());
-        }
-        let place = self.arrays.iter().position(|array| *array == read.array).ok_or("an array has no binding")?;
-        let index = index.join(" + ");
-        let element = match self.program.arrays[read.array].source {
-            Source::Bytes => format!("byte_of(a{place}[({index}) / 4], {index})"),
-            _ if self.program.arrays[read.array].is_half => format!("f32(a{place}[{index}])"),
-            _ => format!("a{place}[{index}]"),
-        };
-        let name = if inside.is_empty() {
-            self.name(&element)
-        } else {
-            let name = format!("t{}", self.names);
-            self.names += 1;
-            let outside = number(read.outside);
-            self.line(&format!("var {name} = {outside};"));
-            self.line(&format!("if ({}) {{ {name} = {element}; }}", inside.join(" && ")));
-            name
-        };
-        let atom = (name, self.scalar_of(at));
-        self.reads.insert(at, atom.clone());
-        Ok(atom)
-    }
-
-    /// The index along an axis, and when it lies inside.
-    fn along(&mut self, axis: &Axis, mut sum: Vec<String>, inside: &mut Vec<String>) -> Result<String, String> {
-        if let Some(table) = axis.table {
-            let (name, scalar) = self.read(table)?;
-            if scalar != Scalar::I32 {
-                return Err("a table of indices has fractions".into());
-            }
-            sum.push(name);
-        }
-        if axis.offset != 0 || sum.is_empty() {
-            sum.push(axis.offset.to_string());
-        }
-        let mut name = self.name(&sum.join(" + "));
-        if axis.divisor != 1 {
-            if axis.exact {
-                inside.push(format!("{name} % {} == 0", axis.divisor));
-            }
-            let is_positive =
-                axis.table.is_none() && axis.offset >= 0 && axis.terms.iter().all(|(_, factor)| *factor >= 0);
-            name = match is_positive {
-                true => self.name(&format!("{name} / {}", axis.divisor)),
-                false => self.name(&format!("floor_div({name}, {})", axis.divisor)),
-            };
-        }
-        if let Some(limit) = axis.limit {
-            inside.push(format!("{name} >= 0 && {name} < {limit}"));
-        }
-        Ok(name)
-    }
-
-    /// Computes the values of the kernel and stores the last one.
-    pub(super) fn store(&mut self) -> Result<(), String> {
-        let kernel = self.kernel;
-        for value in &kernel.values {
-            let atom = self.expr(value)?;
-            self.values.push(atom);
-        }
-        let (value, scalar) = self.values.last().cloned().ok_or("it has no value")?;
-        let write = &kernel.write;
-        if scalar != self.program.arrays[write.array].scalar {
-            return Err(format!("stores {scalar:?} as {:?}", self.program.arrays[write.array].scalar));
-        }
-        let strides = write.strides.iter().enumerate().map(|(dim, stride)| times(&format!("c{dim}"), *stride));
-        let index: Vec<String> = strides.chain([write.offset.to_string()]).collect();
-        let value = if self.program.arrays[write.array].is_half { format!("f16({value})") } else { value };
-        self.line(&format!("a{}[{}] = {value};", self.arrays.len(), index.join(" + ")));
-        Ok(())
-    }
-
-    /// Computes an expression into a variable.
-    pub(super) fn expr(&mut self, expr: &Expr) -> Result<Atom, String> {
-        Ok(match expr {
-            Expr::Read(at) => self.read(*at)?,
-            Expr::Folded => self.folded.clone().ok_or("nothing is folded")?,
-            Expr::Value(at) => self.values.get(*at).cloned().ok_or("a value is used before it is computed")?,
-            Expr::Number(value) => (number(*value), value.scalar()),
-            Expr::Unary(op, a) => {
-                let a = self.expr(a)?;
-                let (text, scalar) = unary(*op, &a)?;
-                (self.name(&text), scalar)
-            }
-            Expr::Binary(Binary::Pow, a, b) if **b == Expr::f32(2.0) => {
-                let (a, scalar) = self.expr(a)?;
-                (self.name(&format!("{a} * {a}")), scalar)
-            }
-            Expr::Binary(op, a, b) => {
-                let (a, b) = (self.expr(a)?, self.expr(b)?);
-                let (text, scalar) = binary(*op, &a, &b)?;
-                (self.name(&text), scalar)
-            }
-            Expr::Select(on, a, b) => {
-                let (on, a, b) = (self.expr(on)?, self.expr(a)?, self.expr(b)?);
-                if a.1 != b.1 {
-                    return Err("selects a fraction or an integer".into());
-                }
-                let zero = number(Number::zero(on.1));
-                (self.name(&format!("select({}, {}, {} != {zero})", b.0, a.0, on.0)), a.1)
-            }
-            Expr::Cast(to, a) => {
-                let (a, _) = self.expr(a)?;
-                (self.name(&format!("{}({a})", type_of(*to))), *to)
-            }
-            Expr::Exact(a) => self.exact(a)?,
-        })
-    }
-
-    fn exact(&mut self, expr: &Expr) -> Result<Atom, String> {
-        let text = match expr {
-            Expr::Cast(Scalar::I32, a) => format!("exact_cast({})", self.expr(a)?.0),
-            Expr::Unary(op @ (Unary::Abs | Unary::Neg), a) => {
-                let function = if *op == Unary::Abs { "exact_abs" } else { "exact_neg" };
-                format!("{function}({})", self.expr(a)?.0)
-            }
-            Expr::Binary(op, a, b) => {
-                let function = match op {
-                    Binary::Add => "exact_add",
-                    Binary::Sub => "exact_sub",
-                    Binary::Mul => "exact_mul",
-                    Binary::Div => "exact_div",
-                    Binary::ShiftLeft => "exact_shift",
-                    _ => return self.expr(expr),
-                };
-                let (a, b) = (self.expr(a)?, self.expr(b)?);
-                format!("{function}({}, {})", a.0, b.0)
-            }
-            other => return self.expr(other),
-        };
-        Ok((self.name(&text), Scalar::I32))
-    }
-}
-
-fn times(name: &str, factor: i64) -> String {
-    if factor == 1 { name.into() } else { format!("{name} * {factor}") }
-}
-
-fn unary(op: Unary, (a, scalar): &Atom) -> Result<Atom, String> {
-    use Unary::*;
-    let whole = match op {
-        Not => return Ok((format!("select(0i, 1i, {a} == {})", number(Number::zero(*scalar))), Scalar::I32)),
-        IsInf | IsNan if *scalar == Scalar::F32 => {
-            let op = if op == IsInf { "==" } else { ">" };
-            let bits = format!("(bitcast<u32>({a}) & 0x7fffffffu) {op} 0x7f800000u");
-            return Ok((format!("select(0i, 1i, {bits})"), Scalar::I32));
-        }
-        _ => *scalar == Scalar::I32,
-    };
-    let text = match op {
-        Abs => format!("abs({a})"),
-        Neg => format!("-({a})"),
-        Sign => format!("sign({a})"),
-        BitNot if whole => format!("~({a})"),
-        Ceil | Floor | Round | RoundEven if whole => a.clone(),
-        _ if whole || op == BitNot => return Err(format!("{op:?} of {scalar:?}")),
-        Acos => format!("acos({a})"),
-        Acosh => format!("acosh({a})"),
-        Asin => format!("asin({a})"),
-        Asinh => format!("asinh({a})"),
-        Atan => format!("atan({a})"),
-        Atanh => format!("atanh({a})"),
-        Ceil => format!("ceil({a})"),
-        Cos => format!("cos({a})"),
-        Cosh => format!("cosh({a})"),
-        Erf => format!("error_function({a})"),
-        Exp => format!("exp({a})"),
-        Floor => format!("floor({a})"),
-        Ln => format!("log({a})"),
-        Recip => format!("1.0 / {a}"),
-        Round => format!("round_away({a})"),
-        RoundEven => format!("round({a})"),
-        Sigmoid => format!("sigmoid({a})"),
-        Sin => format!("sin({a})"),
-        Sinh => format!("sinh({a})"),
-        Sqrt => format!("sqrt({a})"),
-        Tan => format!("tan({a})"),
-        Tanh => format!("flat_tanh({a})"),
-        BitNot | IsInf | IsNan | Not => return Err(format!("{op:?} of {scalar:?}")),
-    };
-    Ok((text, *scalar))
-}
-
-fn binary(op: Binary, (a, scalar): &Atom, (b, other): &Atom) -> Result<Atom, String> {
-    use Binary::*;
-    if scalar != other {
-        return Err(format!("{op:?} of a fraction and an integer"));
-    }
-    let truth = |text: String| Ok((format!("select(0i, 1i, {text})"), Scalar::I32));
-    let infix = |op: &str| format!("{a} {op} {b}");
-    let whole = *scalar == Scalar::I32;
-    let text = match op {
-        Equal => return truth(infix("==")),
-        NotEqual => return truth(infix("!=")),
-        Greater => return truth(infix(">")),
-        GreaterEqual => return truth(infix(">=")),
-        Less => return truth(infix("<")),
-        LessEqual => return truth(infix("<=")),
-        And if whole => return truth(format!("({a} != 0i) && ({b} != 0i)")),
-        Or if whole => return truth(format!("({a} != 0i) || ({b} != 0i)")),
-        Xor if whole => return truth(format!("({a} != 0i) != ({b} != 0i)")),
-        Add => infix("+"),
-        Sub => infix("-"),
-        Mul => infix("*"),
-        Div if whole => format!("whole_div({a}, {b})"),
-        Rem if whole => format!("whole_rem({a}, {b})"),
-        Div => infix("/"),
-        Rem => format!("remainder({a}, {b})"),
-        Max => format!("max({a}, {b})"),
-        Min => format!("min({a}, {b})"),
-        Pow if !whole => format!("power({a}, {b})"),
-        BitAnd if whole => infix("&"),
-        BitOr if whole => infix("|"),
-        BitXor if whole => infix("^"),
-        ShiftLeft if whole => format!("shift_left({a}, {b})"),
-        ShiftRight if whole => format!("{a} >> min(bitcast<u32>({b}), 31u)"),
-        _ => return Err(format!("{op:?} of {scalar:?}")),
-    };
-    Ok((text, *scalar))
 }
