@@ -6,6 +6,8 @@ mod in_flight;
 mod mock;
 #[cfg(feature = "ort")]
 mod ort;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod program;
 #[cfg(feature = "rten")]
 mod rten;
 #[cfg(all(test, any(feature = "rten", feature = "tract", feature = "ort")))]
@@ -19,6 +21,10 @@ mod wgpu;
 pub use self::ort::{Ort, OrtRunner, OrtRuntime, OrtWebgpuRuntime};
 #[cfg(feature = "ort")]
 pub(crate) use self::ort::{library_for as onnxruntime, plugin_for as onnxruntime_plugin};
+#[cfg(feature = "wgpu")]
+pub use self::program::WgpuRuntime;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(crate) use self::program::{PreparedProgram, ProgramBackend, ProgramDevice};
 #[cfg(feature = "rten")]
 pub use self::rten::{Rten, RtenRunner, RtenRuntime, on_rten_thread};
 #[cfg(all(test, feature = "wgpu"))]
@@ -26,10 +32,8 @@ pub(crate) use self::tract::Given;
 #[cfg(feature = "tract")]
 pub use self::tract::{Tract, TractRunner, TractRuntime};
 #[cfg(feature = "wgpu")]
-pub use self::wgpu::{GpuAdapter, Wgpu, WgpuRunner, WgpuRuntime, gpu_adapters};
+pub use self::wgpu::{GpuAdapter, Wgpu, gpu_adapters};
 #[cfg(feature = "wgpu")]
-pub(crate) use self::wgpu::{
-    KernelModel, LONGEST_CALL, PreparedKernel, PreparedProgram, WgpuApi, WgpuKernel, WgpuProgram, shared_device,
-};
+pub(crate) use self::wgpu::{KernelModel, LONGEST_CALL, PreparedKernel, WgpuApi, WgpuKernel, shared_device};
 pub(crate) use in_flight::{InFlight, InFlightPrepared};
 pub use mock::{Mock, MockConfig, MockPrepared, MockSession};

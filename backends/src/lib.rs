@@ -48,7 +48,7 @@ mod verify;
 mod weights;
 
 #[cfg(feature = "wgpu")]
-pub use backend::{GpuAdapter, Wgpu, WgpuRunner, WgpuRuntime, gpu_adapters};
+pub use backend::{GpuAdapter, Wgpu, WgpuRuntime, gpu_adapters};
 pub use backend::{Mock, MockConfig, MockPrepared, MockSession};
 #[cfg(feature = "ort")]
 pub use backend::{Ort, OrtRunner, OrtRuntime, OrtWebgpuRuntime};

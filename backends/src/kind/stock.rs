@@ -1,9 +1,7 @@
 //! Stock kinds whose nodes can run on wgpu: `device: wgpu`.
 
-use super::copy::WGPU;
-use crate::backend::{PreparedProgram, WgpuApi, WgpuProgram, shared_device};
+use crate::backend::{PreparedProgram, ProgramBackend, ProgramDevice, WgpuApi};
 use crate::base::BackendOptions;
-use crate::device::Api;
 use crate::lowering::{Program, Steps, Suppression, Taps, Value};
 use limen::backend::{Backend, Signature, TensorSpec};
 use limen::infer::{Batch, DeviceSide, InferPlan};
@@ -18,18 +16,18 @@ use std::sync::Arc;
 /// Adds the device to the kinds that can run on it.
 pub(crate) fn register(registry: limen::Registry) -> limen::Registry {
     registry
-        .on_device::<OnWgpu<to_tensor::ToTensor>>("to_tensor")
-        .on_device::<OnWgpu<normalize::Normalize>>("normalize")
-        .on_device::<OnWgpu<resize::Resize>>("resize")
-        .on_device::<OnWgpu<crop::Crop>>("crop")
-        .on_device::<OnWgpu<letterbox::Letterbox>>("letterbox")
-        .on_device::<OnWgpu<threshold::Threshold>>("threshold")
-        .on_device::<OnWgpu<argmax::Argmax>>("argmax")
-        .on_device::<OnWgpu<nms::Nms>>("nms")
+        .on_device::<On<WgpuApi, to_tensor::ToTensor>>("to_tensor")
+        .on_device::<On<WgpuApi, normalize::Normalize>>("normalize")
+        .on_device::<On<WgpuApi, resize::Resize>>("resize")
+        .on_device::<On<WgpuApi, crop::Crop>>("crop")
+        .on_device::<On<WgpuApi, letterbox::Letterbox>>("letterbox")
+        .on_device::<On<WgpuApi, threshold::Threshold>>("threshold")
+        .on_device::<On<WgpuApi, argmax::Argmax>>("argmax")
+        .on_device::<On<WgpuApi, nms::Nms>>("nms")
 }
 
-/// A kind on wgpu.
-struct OnWgpu<N>(PhantomData<fn() -> N>);
+/// A kind on a device.
+struct On<A, N>(PhantomData<fn() -> (A, N)>);
 
 /// What a kind computes.
 trait Lowered: Node {
@@ -43,9 +41,9 @@ trait Lowered: Node {
     fn program(config: &Self::Config, shape: &[usize], ports: &DevicePorts) -> Result<Program, PlanErrors>;
 }
 
-impl<N: Lowered> OnDevice for OnWgpu<N> {
+impl<A: ProgramDevice, N: Lowered> OnDevice for On<A, N> {
     type Node = N;
-    const DEVICE: &'static str = WGPU;
+    const DEVICE: &'static str = A::NAME;
     const TAKES_ROWS: bool = N::TAKES_ROWS;
 
     fn plan(config: N::Config, ports: &DevicePorts, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
@@ -61,12 +59,13 @@ impl<N: Lowered> OnDevice for OnWgpu<N> {
         let (inputs, outputs) = (ports.inputs.iter().map(side).collect(), ports.outputs.iter().map(side).collect());
         let signature = Signature { inputs, outputs, max_batch: Some(1) };
         let options = BackendOptions::of(cx);
-        let (device, cache) = (shared_device(options.allow_software), options.cache.clone());
-        let prepared = WgpuProgram::prepare(PreparedProgram { program, device: device.clone(), signature, cache });
+        let (device, cache, program) = (A::shared(options), options.cache.clone(), Arc::new(program));
+        let prepared =
+            ProgramBackend::<A>::prepare(PreparedProgram { program, device: device.clone(), signature, cache });
         match prepared {
             Ok(prepared) => {
-                let plan = InferPlan::new::<WgpuProgram>(Arc::new(prepared), Batch::default()).cost(Cost::Light);
-                Ok(plan.on_device(device, DeviceSide::Both, WgpuApi::CALLS))
+                let plan = InferPlan::new::<ProgramBackend<A>>(Arc::new(prepared), Batch::default()).cost(Cost::Light);
+                Ok(plan.on_device(device, DeviceSide::Both, A::CALLS))
             }
             Err(error) => {
                 errors.at("device", error.to_string()).help("leave `device` out for the CPU");

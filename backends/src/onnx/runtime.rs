@@ -177,6 +177,20 @@ pub trait Runner: 'static {
     }
 }
 
+impl Runner for Box<dyn Runner> {
+    fn run(&mut self, batch: usize, inputs: &[BatchRef<'_>], take: &mut Take<'_>) -> Result<(), BackendError> {
+        (**self).run(batch, inputs, take)
+    }
+
+    fn metadata(&self) -> SessionMetadata {
+        (**self).metadata()
+    }
+
+    fn on_device(&mut self) -> Option<&mut dyn DeviceCalls> {
+        (**self).on_device()
+    }
+}
+
 /// Calls with tensors on a device, as those of [`limen::backend::Session`]. A call has one item.
 #[allow(missing_docs, clippy::missing_errors_doc)]
 pub trait DeviceCalls {

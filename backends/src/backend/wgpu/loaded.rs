@@ -4,6 +4,7 @@ use super::device::Device;
 use super::pipelines::Pipelines;
 use super::resident::LONGEST_CALL;
 use super::wgsl::Wgsl;
+use crate::backend::program::ReadOutput;
 use crate::cache::Compiled;
 use crate::lowering::{Program, Shader, Source, Width, shader};
 use limen::backend::BackendError;
@@ -74,9 +75,6 @@ impl Mapping {
 
 /// What failed, if it is not known which kernel did.
 pub(super) const UNKNOWN_FAULT: &str = "an operator: a result does not fit 32 bits";
-
-/// Takes the bytes of an output.
-type ReadOutput<'a> = dyn FnMut(usize, &[u8]) -> Result<(), BackendError> + 'a;
 
 /// The bytes of an array; no buffer is empty.
 fn bytes(len: usize) -> u64 {

@@ -2,16 +2,16 @@
 
 use super::device::Device;
 use super::loaded::{Loaded, Rebound};
-use super::resident::WgpuApi;
-use crate::device::{Calls, Enqueue, SharedDevice, buffer_of};
+use super::resident::{WgpuApi, shared_device};
+use crate::backend::program::{Bound, ProgramDevice, ReadOutput};
+use crate::base::BackendOptions;
+use crate::cache::Compiled;
+use crate::device::{Enqueue, SharedDevice, buffer_of};
 use crate::lowering::Program;
 use arrayvec::ArrayVec;
-use limen::backend::{
-    Backend, BackendError, BatchMut, BatchRef, Capabilities, DeviceCall, EnqueuedCalls, Helpers, Ops, Prepared,
-    Session, SessionMetadata, Signature, Ticket,
-};
+use limen::backend::{BackendError, DeviceCall};
 use limen::node::MAX_PORTS;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use wgpu::Buffer;
 
@@ -22,9 +22,9 @@ type Buffers = ArrayVec<Option<Arc<Buffer>>, { 2 * MAX_PORTS }>;
 const MAX_REBOUND: usize = 1024;
 
 /// A program that was made for a device.
-pub(super) struct BoundProgram {
-    pub(super) program: Program,
-    pub(super) loaded: Loaded,
+pub(crate) struct BoundProgram {
+    program: Arc<Program>,
+    loaded: Loaded,
     /// The bindings of calls with messages on the device, by their buffers.
     rebound: Vec<(Buffers, Rebound)>,
 }
@@ -34,39 +34,13 @@ impl BoundProgram {
     ///
     /// # Errors
     /// What the device lacks.
-    pub(super) fn new(
-        device: &Arc<Device>,
-        program: Program,
-        cache: Option<&Path>,
-    ) -> Result<BoundProgram, BackendError> {
+    fn new(device: &Arc<Device>, program: Arc<Program>, cache: Option<&Path>) -> Result<BoundProgram, BackendError> {
         let loaded = Loaded::new(device, &program, device.width, cache)?;
         let zeros: Vec<Vec<u8>> =
             program.inputs.iter().map(|array| vec![0; program.arrays[*array].words() * 4]).collect();
         let zeros: Vec<&[u8]> = zeros.iter().map(Vec::as_slice).collect();
         loaded.warm_up(&zeros)?;
         Ok(BoundProgram { program, loaded, rebound: Vec::new() })
-    }
-
-    /// Encodes a call.
-    ///
-    /// # Errors
-    /// If an input or output is not on the device.
-    pub(super) fn encode(&mut self, on: &mut Enqueue<'_, WgpuApi>, call: &DeviceCall<'_>) -> Result<(), BackendError> {
-        let mut buffers = Buffers::new();
-        for input in call.inputs {
-            let tensor = input.on_device().ok_or(BackendError::InputLost)?;
-            buffers.push(Some(buffer_of::<WgpuApi>(&tensor)?.0));
-        }
-        for output in call.outputs {
-            let buffer = output.as_ref().map(|tensor| buffer_of::<WgpuApi>(tensor)).transpose()?;
-            buffers.push(buffer.map(|(buffer, _)| buffer));
-        }
-        let at = self.rebound(buffers);
-        self.loaded.encode(on.stream.encoder(&on.api.device), &self.rebound[at].1);
-        if let Some((buffer, names)) = self.loaded.faults() {
-            on.stream.report(&on.api.device, buffer, names);
-        }
-        Ok(())
     }
 
     /// Returns the place of the bindings of a call.
@@ -93,96 +67,58 @@ impl BoundProgram {
     }
 }
 
-/// A program of a stock kind as a backend: planning and stages are those of models.
-#[derive(Debug)]
-pub(crate) struct WgpuProgram;
-
-impl Backend for WgpuProgram {
-    const NAME: &'static str = "wgpu";
-    type Model = PreparedProgram;
-    type Prepared = PreparedProgram;
-
-    fn probe() -> Result<Capabilities, BackendError> {
-        Ok(Capabilities::cpu("", [], Ops::Unlisted))
+impl Bound<WgpuApi> for BoundProgram {
+    fn program(&self) -> &Arc<Program> {
+        &self.program
     }
 
-    fn prepare(model: PreparedProgram) -> Result<PreparedProgram, BackendError> {
-        model.bind()?;
-        Ok(model)
-    }
-}
-
-/// A program and the device that it runs on.
-#[derive(Debug)]
-pub(crate) struct PreparedProgram {
-    pub(crate) program: Program,
-    pub(crate) device: Arc<SharedDevice<WgpuApi>>,
-    pub(crate) signature: Signature,
-    /// The folder of the cache.
-    pub(crate) cache: Option<PathBuf>,
-}
-
-impl PreparedProgram {
-    fn bind(&self) -> Result<(u32, BoundProgram), BackendError> {
-        let (generation, api) = self.device.api()?;
-        Ok((generation, BoundProgram::new(&api.device, self.program.clone(), self.cache.as_deref())?))
-    }
-}
-
-impl Prepared for PreparedProgram {
-    type Session = ProgramSession;
-
-    fn signature(&self) -> &Signature {
-        &self.signature
+    fn memory(&self) -> u64 {
+        self.loaded.memory
     }
 
-    fn session(&self, _: usize) -> Result<ProgramSession, BackendError> {
-        let calls = Calls::new(self.device.clone());
-        Ok(ProgramSession { calls, bound: self.bind()?, cache: self.cache.clone() })
+    fn compiled(&self) -> &Compiled {
+        &self.loaded.compiled
+    }
+
+    fn run(&mut self, inputs: &[&[u8]], read: &mut ReadOutput<'_>) -> Result<(), BackendError> {
+        self.loaded.run(inputs, read)
+    }
+
+    fn encode(&mut self, on: &mut Enqueue<'_, WgpuApi>, call: &DeviceCall<'_>) -> Result<(), BackendError> {
+        let mut buffers = Buffers::new();
+        for input in call.inputs {
+            let tensor = input.on_device().ok_or(BackendError::InputLost)?;
+            buffers.push(Some(buffer_of::<WgpuApi>(&tensor)?.0));
+        }
+        for output in call.outputs {
+            let buffer = output.as_ref().map(|tensor| buffer_of::<WgpuApi>(tensor)).transpose()?;
+            buffers.push(buffer.map(|(buffer, _)| buffer));
+        }
+        let at = self.rebound(buffers);
+        self.loaded.encode(on.stream.encoder(&on.api.device), &self.rebound[at].1);
+        if let Some((buffer, names)) = self.loaded.faults() {
+            on.stream.report(&on.api.device, buffer, names);
+        }
+        Ok(())
     }
 }
 
-/// A program on one thread.
-pub(crate) struct ProgramSession {
-    calls: Calls<WgpuApi>,
-    /// It, and the generation of the device that it was made for.
-    bound: (u32, BoundProgram),
-    cache: Option<PathBuf>,
-}
+impl ProgramDevice for WgpuApi {
+    type Bound = BoundProgram;
 
-impl Session for ProgramSession {
-    type Lane = ();
-
-    fn infer_batch(
-        &mut self,
-        _: usize,
-        _: &[BatchRef<'_>],
-        _: &mut [BatchMut<'_>],
-        _: &mut [()],
-    ) -> Result<(), BackendError> {
-        Err(BackendError::Unsupported("messages in host memory".into()))
+    fn shared(options: &BackendOptions) -> Arc<SharedDevice<WgpuApi>> {
+        shared_device(options.allow_software)
     }
 
-    fn begin(&mut self, helpers: &Helpers) -> Result<bool, BackendError> {
-        self.calls.begin(helpers)
+    fn name(&self) -> &str {
+        &self.device.info.name
     }
 
-    fn enqueue(&mut self, call: &DeviceCall<'_>) -> Result<Ticket, BackendError> {
-        let ProgramSession { calls, bound, cache } = self;
-        calls.enqueue(call.inputs, call.outputs, false, |on| {
-            if bound.0 != on.generation {
-                *bound = (on.generation, BoundProgram::new(&on.api.device, bound.1.program.clone(), cache.as_deref())?);
-            }
-            bound.1.encode(on, call)
-        })
+    fn has_halves(&self) -> bool {
+        self.device.has_halves
     }
 
-    fn enqueued(&mut self) -> Option<&mut dyn EnqueuedCalls> {
-        Some(&mut self.calls)
-    }
-
-    fn metadata(&self) -> SessionMetadata {
-        let memory = self.bound.1.loaded.memory;
-        SessionMetadata { device: "wgpu".into(), threads: 1, memory, ..SessionMetadata::default() }
+    fn bind(&self, program: Arc<Program>, cache: Option<&Path>) -> Result<BoundProgram, BackendError> {
+        BoundProgram::new(&self.device, program, cache)
     }
 }

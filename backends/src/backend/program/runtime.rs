@@ -1,0 +1,132 @@
+//! Models as programs of a device.
+
+use super::ProgramDevice;
+use super::runner::ProgramRunner;
+use crate::backend::tract::TractRuntime;
+use crate::base::BackendOptions;
+use crate::cache::Compiled;
+use crate::device::SharedDevice;
+use crate::onnx::{Artifact, Call, Deviation, Runner, Runtime};
+use limen::backend::{BackendError, Capabilities};
+use limen::message::DType;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A model that tract has read, and the device that runs it.
+pub(crate) struct ProgramRuntime<A: ProgramDevice>(Arc<Model<A>>);
+
+pub(super) struct Model<A: ProgramDevice> {
+    pub(super) tract: TractRuntime,
+    pub(super) device: Arc<SharedDevice<A>>,
+    /// The folder of the cache.
+    pub(super) cache: Option<PathBuf>,
+    pub(super) compiled: Mutex<Compiled>,
+}
+
+impl<A: ProgramDevice> fmt::Debug for ProgramRuntime<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ProgramRuntime").field(&self.0.device).finish()
+    }
+}
+
+/// Operators of tract that no program has: where their inputs are not constant, planning refuses them.
+const NOT_LOWERED: &str = "\
+    Compress ConvInteger DFT DynamicQuantizeLinear GatherND GridSample LRN MatMulInteger Multinomial NonMaxSuppression \
+    NonZero QLinearConv QLinearMatMul RandomNormal RandomNormalLike RandomUniform RandomUniformLike Range STFT Scatter \
+    ScatterElements ScatterND TopK";
+
+/// Whether no program has an operator.
+pub(crate) fn lacks(operator: &str) -> bool {
+    NOT_LOWERED.split_whitespace().any(|name| name == operator)
+}
+
+/// What tract can read and programs have.
+pub(crate) fn capabilities(options: &BackendOptions) -> Result<Capabilities, BackendError> {
+    use DType::*;
+    let mut found = TractRuntime::probe(options)?;
+    found.dtypes = [F32, F16, I8, U8, I16, U16, I32].into();
+    Ok(found)
+}
+
+impl<A: ProgramDevice> ProgramRuntime<A> {
+    pub(crate) fn load(artifact: Artifact, options: &BackendOptions) -> Result<Self, BackendError> {
+        let device = A::shared(options);
+        device.api()?;
+        let tract = TractRuntime::load(artifact, options)?;
+        let (cache, compiled) = (options.cache.clone(), Mutex::default());
+        Ok(ProgramRuntime(Arc::new(Model { tract, device, cache, compiled })))
+    }
+
+    pub(crate) fn runner(&self, call: &Call) -> Result<Box<dyn Runner>, BackendError> {
+        Ok(Box::new(ProgramRunner::new(&self.0, call)?))
+    }
+
+    pub(crate) fn compiled(&self) -> Compiled {
+        self.0.compiled.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Makes a backend's runtime of one for an API: how it is found is its own.
+macro_rules! program_runtime {
+    ($(#[$about:meta])* $name:ident, $api:ty, $label:literal, $probe:path, $about_device:path) => {
+        $(#[$about])*
+        #[derive(Debug)]
+        pub struct $name(ProgramRuntime<$api>);
+
+        impl Runtime for $name {
+            const NAME: &'static str = $label;
+            const COMPILES: bool = true;
+            const DEVICE: &'static str = "gpu";
+            type Shared = ();
+            type Runner = Box<dyn Runner>;
+
+            fn probe(options: &BackendOptions) -> Result<Capabilities, BackendError> {
+                $probe(options)
+            }
+
+            fn rewrites(operator: &str) -> bool {
+                TractRuntime::rewrites(operator)
+            }
+
+            fn lacks(operator: &str) -> bool {
+                lacks(operator)
+            }
+
+            fn device(options: &BackendOptions) -> Option<String> {
+                $about_device(options)
+            }
+
+            fn deviations() -> &'static [Deviation] {
+                TractRuntime::deviations()
+            }
+
+            fn load(artifact: Artifact, options: &BackendOptions) -> Result<Self, BackendError> {
+                ProgramRuntime::load(artifact, options).map($name)
+            }
+
+            fn share(&self, _: &Call) -> Result<(), BackendError> {
+                Ok(())
+            }
+
+            fn runner(&self, (): &(), call: &Call) -> Result<Box<dyn Runner>, BackendError> {
+                self.0.runner(call)
+            }
+
+            fn compiled(&self) -> Option<Compiled> {
+                Some(self.0.compiled())
+            }
+        }
+    };
+}
+
+#[cfg(feature = "wgpu")]
+program_runtime!(
+    /// Models on a GPU through wgpu.
+    WgpuRuntime, crate::backend::wgpu::WgpuApi, "wgpu", crate::backend::wgpu::probe, crate::backend::wgpu::about_device
+);
+#[cfg(feature = "cuda")]
+program_runtime!(
+    /// Models on a GPU of NVIDIA's through CUDA.
+    CudaRuntime, crate::backend::cuda::CudaApi, "cuda", crate::backend::cuda::probe, crate::backend::cuda::about_device
+);
