@@ -6,7 +6,7 @@ mod entry;
 pub(crate) use calibration::{Calibration, Measured};
 pub use entry::Compiled;
 pub(crate) use entry::{Found, Key, read, write};
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use entry::{Kept, read_private, write_private};
 #[cfg(feature = "ort")]
 pub(crate) use entry::{MAX_BYTES, room};

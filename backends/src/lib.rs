@@ -24,7 +24,7 @@
 //! assert_eq!(registry.kinds().next().unwrap().name, "infer");
 //! ```
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make their own files"))]
 // Without any runtime their shared code is unused, as in a program that needs only `mock`, `linear` and `mlp`.
 #![cfg_attr(not(any(feature = "rten", feature = "tract", feature = "ort")), allow(dead_code, unused_imports))]

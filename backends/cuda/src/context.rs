@@ -153,6 +153,12 @@ impl Context {
         result
     }
 
+    /// Gives the device up, as after an error after which nothing works: it is busy with something that does not end.
+    pub fn give_up(&self, why: String) {
+        let error = Error::Lost(why);
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    }
+
     pub(crate) fn memory_stream(&self) -> sys::CUstream {
         self.memory_stream
     }

@@ -33,6 +33,9 @@ pub enum Error {
         /// What the driver says of it.
         text: String,
     },
+    /// The device was given up ([`Context::give_up`](crate::Context::give_up)).
+    #[error("{0}")]
+    Lost(String),
     /// A program that does not compile, with what the compiler says.
     #[error("{0}")]
     Compile(String),
@@ -51,8 +54,12 @@ impl Error {
 
     /// Returns what to do about it.
     pub fn class(&self) -> Class {
-        let Error::Driver { code, .. } = self else { return Class::Reject };
-        match *code {
+        let code = match self {
+            Error::Driver { code, .. } => *code,
+            Error::Lost(_) => return Class::Sticky,
+            _ => return Class::Reject,
+        };
+        match code {
             code if code == CUresult::CUDA_ERROR_OUT_OF_MEMORY as u32 => Class::Retry,
             code if STICKY.iter().any(|sticky| *sticky as u32 == code) => Class::Sticky,
             _ => Class::Reject,

@@ -162,6 +162,16 @@ impl Pinned {
         Ok(())
     }
 
+    /// Passes all bytes on.
+    ///
+    /// # Errors
+    /// If work uses it.
+    pub fn with_bytes<T>(&mut self, take: impl FnOnce(&[u8]) -> T) -> Result<T, Error> {
+        self.check(self.memory.bytes)?;
+        // SAFETY: as above, as long as this is borrowed.
+        Ok(take(unsafe { std::slice::from_raw_parts(self.memory.address, self.memory.bytes) }))
+    }
+
     fn check(&mut self, bytes: usize) -> Result<(), Error> {
         if !self.is_free() {
             return Err(Error::Refused("memory of the host is used by work that has not ended".into()));

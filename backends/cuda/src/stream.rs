@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What work uses, and therefore keeps.
 #[derive(Clone, Debug)]
@@ -135,6 +135,27 @@ impl Event {
         self.0.wait()
     }
 
+    /// Waits until the work has ended, and gives up after so long: then what it uses stays as it is until the process ends.
+    ///
+    /// # Errors
+    /// If the device has failed, or the work does not end.
+    pub fn wait_for(&self, longest: Duration) -> Result<(), Error> {
+        let begun = Instant::now();
+        while !self.query()? {
+            let waited = begun.elapsed();
+            if waited > longest {
+                self.0.context.give_up(format!("work did not end in {longest:?}"));
+                return self.query().map(drop);
+            }
+            // Short work is waited for without sleeping.
+            match waited < SHORT {
+                true => std::thread::yield_now(),
+                false => std::thread::sleep(SHORT / 10),
+            }
+        }
+        Ok(())
+    }
+
     /// Returns how long the device took for the work, if that was asked for and it has ended.
     pub fn time(&self) -> Option<Duration> {
         let (RawEvent(begin), RawEvent(end)) = (self.0.begin.get()?, self.0.end.get()?);
@@ -145,6 +166,9 @@ impl Event {
         Some(Duration::from_secs_f64((f64::from(ms) / 1e3).max(0.0)))
     }
 }
+
+/// Work that ends so soon is waited for without sleeping.
+const SHORT: Duration = Duration::from_micros(200);
 
 /// An argument of a kernel.
 #[derive(Clone, Copy, Debug)]

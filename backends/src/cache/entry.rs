@@ -5,7 +5,7 @@
 //! it is read: an entry that is truncated, changed or made from something else is compiled again, with a warning.
 
 use crate::base::sha256;
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 use limen::files::PrivateBytes;
 use limen::files::{self, Target};
 use std::collections::BTreeSet;
@@ -50,6 +50,12 @@ impl Key {
     #[cfg(feature = "wgpu")]
     pub(crate) fn of_pipelines(parts: &[&str]) -> Self {
         Key(Key::of(parts).0, "pipelines")
+    }
+
+    /// The key of kernels that NVIDIA's compiler made.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn of_cubin(parts: &[&str]) -> Self {
+        Key(Key::of(parts).0, "cubin")
     }
 
     /// Returns the key as a file name without extension.
@@ -136,7 +142,7 @@ fn payload<'a>(bytes: &'a [u8], key: &Key) -> Result<&'a [u8], &'static str> {
 }
 
 /// The result of a look-up of what is run as compiled code.
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 #[derive(Debug)]
 pub(crate) enum Kept {
     /// The payload of the entry.
@@ -148,7 +154,7 @@ pub(crate) enum Kept {
 }
 
 /// Reads an entry that only the user of this process can have written.
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) fn read_private(folder: &Path, key: &Key) -> Kept {
     let path = key.path(folder);
     let bytes = match PrivateBytes::read(&path, MAX_BYTES) {
@@ -169,7 +175,7 @@ pub(crate) fn read_private(folder: &Path, key: &Key) -> Kept {
 ///
 /// # Errors
 /// The system's error.
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) fn write_private(folder: &Path, key: &Key, payload: &[u8]) -> std::io::Result<()> {
     write_with(folder, key, payload, |file| file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600)))
 }
@@ -242,7 +248,7 @@ pub struct Compiled {
 
 impl Compiled {
     /// Adds the counts of another one.
-    #[cfg(feature = "wgpu")]
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(crate) fn add(&mut self, other: &Compiled) {
         self.compiled += other.compiled;
         self.compile_ns += other.compile_ns;

@@ -38,7 +38,8 @@ __attribute__((visibility("hidden"), aligned(256))) unsigned char cd_dynamic_sha
 #define __align__(n) __attribute__((aligned(n)))
 #define __grid_constant__
 // The NVRTC double puts the kernel's name into the section's name where the array is in a kernel's body.
-#define CD_SHARED(section_name) static __attribute__((section(section_name)))
+// Used, so that the compiler does not reason about what the array holds at the beginning of a block.
+#define CD_SHARED(section_name) static __attribute__((section(section_name), used))
 
 extern "C" char __ehdr_start __attribute__((visibility("hidden")));
 extern "C" char _end __attribute__((visibility("hidden")));

@@ -30,8 +30,6 @@ static DEAD: Mutex<Option<String>> = Mutex::new(None);
 pub(crate) struct CudaApi {
     pub(super) context: Arc<Context>,
     waiter: Arc<Waiter<Event>>,
-    /// Why it was given up, if no error of CUDA says so.
-    given_up: Mutex<Option<String>>,
 }
 
 impl fmt::Debug for CudaApi {
@@ -43,8 +41,8 @@ impl fmt::Debug for CudaApi {
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         match error.class() {
-            Class::Sticky => Fault::Lost(format!("{error}; {FINAL}")),
-            Class::Retry | Class::Reject => Fault::Call(error.to_string()),
+            Class::Sticky => Fault::Lost(format!("cuda: {error}; {FINAL}")),
+            Class::Retry | Class::Reject => Fault::Call(format!("cuda: {error}")),
         }
     }
 }
@@ -61,23 +59,13 @@ impl CudaApi {
         let context = Context::open(0)?;
         // An error is found where the event is looked at.
         let waiter = Waiter::new("cuda", |event: Event| _ = event.wait());
-        Ok(CudaApi { context, waiter, given_up: Mutex::default() })
-    }
-
-    fn given_up(&self) -> Option<String> {
-        self.given_up.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Gives the device up: it still works at something that does not end.
-    fn give_up(&self, why: String) -> Fault {
-        self.given_up.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| why.clone());
-        Fault::Lost(why)
+        Ok(CudaApi { context, waiter })
     }
 }
 
 impl Drop for CudaApi {
     fn drop(&mut self) {
-        if let Some(why) = self.context.fault().map(|error| error.to_string()).or_else(|| self.given_up()) {
+        if let Some(why) = self.context.fault().map(|error| error.to_string()) {
             DEAD.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
         }
         self.waiter.close();
@@ -131,7 +119,7 @@ struct FaultReport {
 }
 
 /// What failed, if it is not known which kernel did.
-const UNKNOWN_FAULT: &str = "an operator: a result does not fit 32 bits";
+pub(super) const UNKNOWN_FAULT: &str = "an operator: a result does not fit 32 bits";
 
 impl FaultReport {
     fn fault(&self) -> Option<Fault> {
@@ -240,14 +228,11 @@ impl Api for CudaApi {
     fn state(&self, event: &CudaEvent) -> EventState {
         match event.event.query() {
             Ok(true) => event.report.as_ref().and_then(FaultReport::fault).map_or(EventState::Done, EventState::Failed),
-            Ok(false) => match self.given_up() {
-                Some(why) => EventState::Failed(Fault::Lost(why)),
-                None if event.begun.elapsed() > event.time_limit => {
-                    let why = format!("a call did not end in {:?}; {FINAL}", event.time_limit);
-                    EventState::Failed(self.give_up(why))
-                }
-                None => EventState::Pending,
-            },
+            Ok(false) if event.begun.elapsed() > event.time_limit => {
+                self.context.give_up(format!("a call did not end in {:?}", event.time_limit));
+                self.context.fault().map_or(EventState::Pending, |error| EventState::Failed(error.into()))
+            }
+            Ok(false) => EventState::Pending,
             Err(error) => EventState::Failed(error.into()),
         }
     }
@@ -281,7 +266,7 @@ impl Api for CudaApi {
     }
 
     fn is_lost(&self) -> bool {
-        self.context.fault().is_some() || self.given_up().is_some()
+        self.context.fault().is_some()
     }
 
     fn refuses(spec: &PortSpec) -> Option<String> {
@@ -293,11 +278,10 @@ impl Api for CudaApi {
 /// Pieces of host memory of a stream.
 const MAX_UPLOADS: usize = 16;
 
-impl From<Error> for BackendErrorOf {
-    fn from(error: Error) -> Self {
-        BackendErrorOf(Fault::from(error).into())
+/// What a device lacks while a program is prepared for it; if it is lost, the error says so.
+pub(super) fn unsupported(context: &Context, error: Error) -> BackendError {
+    match Fault::from(error) {
+        Fault::Call(why) => BackendError::Unsupported(format!("{}: {why}", context.info().name)),
+        lost => lost.into(),
     }
 }
-
-/// An error of CUDA as one of a backend.
-pub(super) struct BackendErrorOf(pub(super) BackendError);

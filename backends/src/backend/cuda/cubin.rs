@@ -1,0 +1,54 @@
+//! CUDA C compiled for a device, kept in the cache on disk.
+
+use crate::base::sha256;
+use crate::cache::{self, Compiled, Kept, Key};
+use limen_cuda::{Context, Error, Image, Module, compile, version};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Compiles a program, or finds what was compiled of it before, and loads it.
+///
+/// # Errors
+/// What the compiler says of it, or that the device does not load it.
+pub(super) fn load(
+    context: &Arc<Context>,
+    name: &str,
+    source: &str,
+    options: &[String],
+    cache: Option<&Path>,
+    compiled: &mut Compiled,
+) -> Result<Arc<Module>, Error> {
+    let arch = context.info().arch;
+    let begun = Instant::now();
+    let entry = match cache {
+        Some(folder) => {
+            let (major, minor) = version()?;
+            let (flags, sum) = (options.join(" "), sha256(source.as_bytes()));
+            let of = ["cubin", &format!("nvrtc {major}.{minor}"), &format!("sm_{arch}"), &flags, &sum];
+            Some((folder, Key::of_cubin(&of)))
+        }
+        None => None,
+    };
+    match entry.as_ref().map(|(folder, key)| cache::read_private(folder, key)) {
+        // The driver checks it too; one that it refuses is compiled again.
+        Some(Kept::Entry(bytes)) => match Module::load(context, &Image::new(bytes.to_vec())) {
+            Ok(module) => {
+                compiled.from_disk += 1;
+                return Ok(module);
+            }
+            Err(error) => compiled.warnings.push(format!("compiled again: the driver refuses what was kept: {error}")),
+        },
+        Some(Kept::Unusable(why)) => compiled.warnings.push(format!("compiled again: {why}")),
+        Some(Kept::Nothing) | None => {}
+    }
+    let image = compile(name, source, arch, options)?;
+    compiled.compiled += 1;
+    compiled.compile_ns += begun.elapsed().as_nanos() as u64;
+    if let Some((folder, key)) = &entry
+        && let Err(error) = cache::write_private(folder, key, image.content())
+    {
+        compiled.warnings.push(format!("what was compiled cannot be written to {}: {error}", folder.display()));
+    }
+    Module::load(context, &image)
+}

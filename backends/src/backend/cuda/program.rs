@@ -1,0 +1,397 @@
+//! Programs on a device of NVIDIA's: their buffers and kernels are made once, a call is captured once for the memory that it uses, and
+//! run as a graph.
+
+use super::cubin;
+use super::cuda_c::{CudaC, ENTRY, Half};
+use super::resident::{CudaApi, LONGEST_CALL, shared_device, unsupported};
+use crate::backend::program::{Bound, ProgramDevice, ReadOutput};
+use crate::base::BackendOptions;
+use crate::cache::Compiled;
+use crate::device::{Enqueue, Fault, SharedDevice, buffer_of};
+use crate::lowering::{Array, Program, Shader, Source, Width, shader};
+use arrayvec::ArrayVec;
+use limen::backend::{BackendError, DeviceCall};
+use limen::node::MAX_PORTS;
+use limen_cuda::{Arg, Buffer, Context, Direction, Error, Function, Graph, Pinned, Stream};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What a device runs at once: blocks along a dim, and as many as occupy it.
+const WIDTH: Width = Width { most: 65_535, busy: 128 };
+
+/// The memory of a call's inputs and outputs; `None` for an output that nothing takes.
+type Buffers = ArrayVec<Option<Arc<Buffer>>, { 2 * MAX_PORTS }>;
+
+/// As many graphs are kept: one for each pair of slots that the pools have.
+const MAX_GRAPHS: usize = 256;
+
+/// A program that was made for a device.
+pub(crate) struct CudaProgram {
+    program: Arc<Program>,
+    launches: Launches,
+    compiled: Compiled,
+    memory: u64,
+    /// For calls with messages of the host.
+    stream: Stream,
+    uploads: Vec<Pinned>,
+    downloads: Vec<Pinned>,
+    fault: Option<Pinned>,
+    /// A call with its own memory.
+    own: Option<Graph>,
+    /// Calls with messages on the device, by their memory.
+    graphs: Vec<(Buffers, Graph)>,
+    /// Whether calls are captured; otherwise their kernels are launched one by one.
+    captures: bool,
+}
+
+/// The kernels of a program and their memory.
+struct Launches {
+    kernels: Vec<Launch>,
+    /// The memory of each array.
+    arrays: Vec<Arc<Buffer>>,
+    /// Where kernels that may fail write their number, and their names.
+    faults: Option<(Arc<Buffer>, Arc<[String]>)>,
+}
+
+/// A kernel that is ready to run.
+struct Launch {
+    function: Arc<Function>,
+    arrays: Vec<usize>,
+    exact: bool,
+    grid: [u32; 3],
+    block: [u32; 3],
+}
+
+/// The bytes of an array.
+fn bytes(array: &Array) -> usize {
+    match array.source {
+        Source::Bytes => array.len,
+        _ if array.is_half => array.len * 2,
+        _ => array.len * 4,
+    }
+}
+
+/// Arrays that a kernel may have as arguments.
+const MAX_ARRAYS: usize = 16;
+
+impl Launches {
+    /// Enqueues all kernels; `buffer` gives the memory of an array.
+    fn enqueue(&self, stream: &mut Stream, buffer: &dyn Fn(usize) -> Arc<Buffer>) -> Result<(), Error> {
+        if let Some((fault, _)) = &self.faults {
+            stream.clear(fault, 0, 4)?;
+        }
+        for launch in &self.kernels {
+            let buffers: ArrayVec<Arc<Buffer>, MAX_ARRAYS> = launch.arrays.iter().map(|array| buffer(*array)).collect();
+            let mut args: ArrayVec<Arg<'_>, { MAX_ARRAYS + 1 }> =
+                buffers.iter().map(|buffer| Arg::Buffer(buffer, 0)).collect();
+            if let Some((fault, _)) = self.faults.as_ref().filter(|_| launch.exact) {
+                args.push(Arg::Buffer(fault, 0));
+            }
+            // SAFETY: the kernel was written by `lowering` for these arguments in this order. It accesses only elements of its arrays:
+            // their indices are sums that lie inside by construction, or are compared with the length. Each buffer has room for its
+            // array: own ones are made for it, those of messages are slots for its bytes. No two calls that share memory are under
+            // way at the same time without an event between them (`Calls`).
+            #[allow(unsafe_code)]
+            unsafe {
+                stream.launch(&launch.function, launch.grid, launch.block, 0, &args)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl CudaProgram {
+    /// Makes a program for a device, and its first call.
+    ///
+    /// # Errors
+    /// What the device lacks.
+    pub(super) fn new(
+        context: &Arc<Context>,
+        program: Arc<Program>,
+        cache: Option<&Path>,
+        captures: bool,
+    ) -> Result<CudaProgram, BackendError> {
+        let unsupported = |error: Error| unsupported(context, error);
+        let mut compiled = Compiled::default();
+        let shaders = shaders(&program).map_err(|why| BackendError::Unsupported(format!("cuda: {why}")))?;
+        let functions = functions(context, &shaders, cache, &mut compiled).map_err(unsupported)?;
+        let mut stream = Stream::new(context).map_err(unsupported)?;
+        let (arrays, mut memory) = arrays(context, &program, &mut stream).map_err(unsupported)?;
+        let mut faults = None;
+        if shaders.iter().any(|shader| shader.exact) {
+            let kernels = program.kernels.iter().filter(|kernel| kernel.len() > 0);
+            let buffer = Arc::new(Buffer::new(context, 4).map_err(unsupported)?);
+            faults = Some((buffer, kernels.map(|kernel| kernel.fault()).collect()));
+        }
+        let launch = |(shader, function): (Shader, Arc<Function>)| Launch {
+            function,
+            arrays: shader.arrays,
+            exact: shader.exact,
+            grid: shader.groups,
+            block: shader.block,
+        };
+        let kernels = std::iter::zip(shaders, functions).map(launch).collect();
+        let pinned = |array: &usize, direction: Direction| {
+            Pinned::new(context, bytes(&program.arrays[*array]), direction).map_err(unsupported)
+        };
+        let uploads = program.inputs.iter().map(|array| pinned(array, Direction::Upload)).collect::<Result<_, _>>()?;
+        let outputs = program.outputs.iter().map(|(array, _)| pinned(array, Direction::Download));
+        let downloads = outputs.collect::<Result<Vec<_>, _>>()?;
+        memory += downloads.iter().map(|pinned| pinned.bytes() as u64).sum::<u64>();
+        let fault = faults.as_ref().map(|_| Pinned::new(context, 4, Direction::Download)).transpose();
+        let mut made = CudaProgram {
+            program,
+            launches: Launches { kernels, arrays, faults },
+            compiled,
+            memory,
+            stream,
+            uploads,
+            downloads,
+            fault: fault.map_err(unsupported)?,
+            own: None,
+            graphs: Vec::new(),
+            captures,
+        };
+        made.first_call().map_err(unsupported)?;
+        Ok(made)
+    }
+
+    /// Makes a call, in which the driver loads what it has put off, and captures it. A model need not take zeros, so the outputs do not
+    /// matter.
+    fn first_call(&mut self) -> Result<(), Error> {
+        let CudaProgram { program, launches, stream, own, captures, .. } = self;
+        for array in &program.inputs {
+            let buffer = &launches.arrays[*array];
+            stream.clear(buffer, 0, buffer.bytes())?;
+        }
+        let arrays = |array: usize| launches.arrays[array].clone();
+        launches.enqueue(stream, &arrays)?;
+        stream.record()?.wait()?;
+        if *captures {
+            *own = Some(Graph::capture(stream, |stream| launches.enqueue(stream, &arrays))?);
+        }
+        Ok(())
+    }
+
+    /// Enqueues a call with messages of the host, and returns when it has ended.
+    fn call(&mut self, inputs: &[&[u8]]) -> Result<(), Error> {
+        let CudaProgram { program, launches, stream, uploads, downloads, fault, own, .. } = self;
+        for ((given, pinned), array) in std::iter::zip(inputs, uploads.iter_mut()).zip(&program.inputs) {
+            let bytes = given.len().min(bytes(&program.arrays[*array]));
+            pinned.wait()?;
+            pinned.write(&given[..bytes])?;
+            stream.upload(pinned, bytes, &launches.arrays[*array], 0)?;
+        }
+        match own {
+            Some(graph) => graph.run(stream)?,
+            None => launches.enqueue(stream, &|array| launches.arrays[array].clone())?,
+        }
+        for (pinned, (array, _)) in std::iter::zip(downloads.iter_mut(), &program.outputs) {
+            pinned.wait()?;
+            let bytes = pinned.bytes();
+            stream.download(&launches.arrays[*array], 0, bytes, pinned)?;
+        }
+        if let (Some((from, _)), Some(to)) = (&launches.faults, fault) {
+            to.wait()?;
+            stream.download(from, 0, 4, to)?;
+        }
+        stream.record()?.wait_for(LONGEST_CALL)
+    }
+}
+
+impl Bound<CudaApi> for CudaProgram {
+    fn program(&self) -> &Arc<Program> {
+        &self.program
+    }
+
+    fn memory(&self) -> u64 {
+        self.memory
+    }
+
+    fn compiled(&self) -> &Compiled {
+        &self.compiled
+    }
+
+    fn run(&mut self, inputs: &[&[u8]], read: &mut ReadOutput<'_>) -> Result<(), BackendError> {
+        let failed = |error: Error| BackendError::from(Fault::from(error));
+        self.call(inputs).map_err(failed)?;
+        if let (Some((_, names)), Some(pinned)) = (&self.launches.faults, &mut self.fault) {
+            let mut word = [0; 4];
+            pinned.read(&mut word).map_err(failed)?;
+            if let Some(at) = (u32::from_ne_bytes(word) as usize).checked_sub(1) {
+                let why = names.get(at).cloned().unwrap_or_else(|| super::resident::UNKNOWN_FAULT.into());
+                return Err(BackendError::Call(why));
+            }
+        }
+        for (at, pinned) in self.downloads.iter_mut().enumerate() {
+            pinned.with_bytes(|bytes| read(at, bytes)).map_err(failed)??;
+        }
+        Ok(())
+    }
+
+    fn encode(&mut self, on: &mut Enqueue<'_, CudaApi>, call: &DeviceCall<'_>) -> Result<(), BackendError> {
+        let mut buffers = Buffers::new();
+        for input in call.inputs {
+            let tensor = input.on_device().ok_or(BackendError::InputLost)?;
+            buffers.push(Some((*buffer_of::<CudaApi>(&tensor)?.0).clone()));
+        }
+        for output in call.outputs {
+            let buffer = output.as_ref().map(|tensor| buffer_of::<CudaApi>(tensor)).transpose()?;
+            buffers.push(buffer.map(|(buffer, _)| (*buffer).clone()));
+        }
+        let failed = |error: Error| BackendError::from(Fault::from(error));
+        let at = self.graph(&buffers, &mut on.stream.stream).map_err(failed)?;
+        let work = on.stream.work().map_err(failed)?;
+        match at {
+            Some(at) => self.graphs[at].1.run(work).map_err(failed)?,
+            None => self.launches.enqueue(work, &self.rebound(&buffers)).map_err(failed)?,
+        }
+        if let Some((buffer, names)) = &self.launches.faults {
+            on.stream.report(buffer, names).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+impl CudaProgram {
+    /// The memory of arrays, where inputs and outputs are in other memory.
+    fn rebound<'a>(&'a self, buffers: &'a Buffers) -> impl Fn(usize) -> Arc<Buffer> + 'a {
+        |array: usize| {
+            let own = self.program.inputs.iter().copied();
+            let own = own.chain(self.program.outputs.iter().map(|(array, _)| *array));
+            let other = std::iter::zip(own, buffers).find(|(own, _)| *own == array);
+            other.and_then(|(_, buffer)| buffer.clone()).unwrap_or_else(|| self.launches.arrays[array].clone())
+        }
+    }
+
+    /// Returns the place of the graph of a call, captured on the stream that runs it.
+    fn graph(&mut self, buffers: &Buffers, stream: &mut Stream) -> Result<Option<usize>, Error> {
+        if !self.captures {
+            return Ok(None);
+        }
+        let same = |known: &Buffers| {
+            std::iter::zip(known, buffers).all(|(known, buffer)| match (known, buffer) {
+                (Some(known), Some(buffer)) => Arc::ptr_eq(known, buffer),
+                (known, buffer) => known.is_none() && buffer.is_none(),
+            })
+        };
+        if let Some(at) = self.graphs.iter().position(|(known, _)| same(known)) {
+            return Ok(Some(at));
+        }
+        let graph = Graph::capture(stream, |stream| self.launches.enqueue(stream, &self.rebound(buffers)))?;
+        if self.graphs.len() >= MAX_GRAPHS {
+            self.graphs.swap_remove(0);
+        }
+        self.graphs.push((buffers.clone(), graph));
+        Ok(Some(self.graphs.len() - 1))
+    }
+}
+
+/// Writes the kernels.
+fn shaders(program: &Program) -> Result<Vec<Shader>, String> {
+    let kernels = program.kernels.iter().filter(|kernel| kernel.len() > 0);
+    let written = kernels.enumerate().map(|(at, kernel)| {
+        let refused = |why: String| format!("operator {}: {why}", kernel.name);
+        let shader = shader(&CudaC { half: Half::F16 }, program, kernel, at + 1, WIDTH).map_err(refused)?;
+        match shader.arrays.len() <= MAX_ARRAYS {
+            true => Ok(shader),
+            false => Err(refused(format!("{} arrays at once; there may be {MAX_ARRAYS}", shader.arrays.len()))),
+        }
+    });
+    written.collect()
+}
+
+/// Compiles all kernels of a program at once: those with barriers, and those without.
+fn functions(
+    context: &Arc<Context>,
+    shaders: &[Shader],
+    cache: Option<&Path>,
+    compiled: &mut Compiled,
+) -> Result<Vec<Arc<Function>>, Error> {
+    let mut texts: Vec<&str> = Vec::new();
+    let mut places = Vec::new();
+    for shader in shaders {
+        let place = texts.iter().position(|text| *text == shader.text).unwrap_or_else(|| {
+            texts.push(&shader.text);
+            texts.len() - 1
+        });
+        places.push(place);
+    }
+    let has_barrier = |text: &str| text.contains("__syncthreads");
+    let mut functions: Vec<Option<Arc<Function>>> = vec![None; texts.len()];
+    for with_barrier in [false, true] {
+        let chosen: Vec<usize> = (0..texts.len()).filter(|at| has_barrier(texts[*at]) == with_barrier).collect();
+        if chosen.is_empty() {
+            continue;
+        }
+        let mut source = String::new();
+        for at in &chosen {
+            // In a space of its own, as each has its helpers.
+            let text = texts[*at].replacen(ENTRY, &format!("{ENTRY}_{at}"), 1);
+            source += &format!("namespace kernel_{at} {{\n{text}}}\n");
+        }
+        let module = cubin::load(context, "kernels.cu", &source, &[], cache, compiled)?;
+        for at in chosen {
+            functions[at] = Some(module.function(&format!("{ENTRY}_{at}"))?);
+        }
+    }
+    Ok(places.into_iter().filter_map(|place| functions[place].clone()).collect())
+}
+
+/// Allocates the memory of all arrays, with what is constant, and returns its bytes.
+fn arrays(
+    context: &Arc<Context>,
+    program: &Program,
+    stream: &mut Stream,
+) -> Result<(Vec<Arc<Buffer>>, u64), Error> {
+    let plan = program.memory();
+    let allocate = |bytes: usize| Ok::<_, Error>(Arc::new(Buffer::new(context, bytes)?));
+    let shared = plan.buffers.iter().map(|words| allocate(words * 4)).collect::<Result<Vec<_>, _>>()?;
+    let mut memory = shared.iter().map(|buffer| buffer.bytes() as u64).sum::<u64>();
+    let mut all = Vec::new();
+    for (array, of) in std::iter::zip(&program.arrays, &plan.of) {
+        if let Some(of) = of {
+            all.push(shared[*of].clone());
+            continue;
+        }
+        let own = allocate(bytes(array))?;
+        memory += own.bytes() as u64;
+        if let Source::Constant(bits) = &array.source {
+            let halves: Vec<u16>;
+            let content: &[u8] = if array.is_half {
+                halves = bits.iter().map(|bits| half::f16::from_f32(f32::from_bits(*bits)).to_bits()).collect();
+                bytemuck::cast_slice(&halves)
+            } else {
+                bytemuck::cast_slice(bits)
+            };
+            if !content.is_empty() {
+                let mut pinned = Pinned::new(context, content.len(), Direction::Upload)?;
+                pinned.write(content)?;
+                stream.upload(&mut pinned, content.len(), &own, 0)?;
+                stream.record()?.wait()?;
+            }
+        }
+        all.push(own);
+    }
+    Ok((all, memory))
+}
+
+impl ProgramDevice for CudaApi {
+    type Bound = CudaProgram;
+
+    fn shared(_: &BackendOptions) -> Arc<SharedDevice<CudaApi>> {
+        shared_device()
+    }
+
+    fn name(&self) -> &str {
+        &self.context.info().name
+    }
+
+    fn has_halves(&self) -> bool {
+        true
+    }
+
+    fn bind(&self, program: Arc<Program>, cache: Option<&Path>) -> Result<CudaProgram, BackendError> {
+        CudaProgram::new(&self.context, program, cache, true)
+    }
+}
