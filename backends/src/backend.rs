@@ -2,6 +2,9 @@
 
 #[cfg(test)]
 mod answers;
+#[cfg(feature = "cuda")]
+#[cfg_attr(not(test), expect(dead_code, reason = "it does not run programs yet"))]
+mod cuda;
 mod in_flight;
 mod mock;
 #[cfg(feature = "ort")]
@@ -21,7 +24,7 @@ pub use self::ort::{Ort, OrtRunner, OrtRuntime, OrtWebgpuRuntime};
 pub(crate) use self::ort::{library_for as onnxruntime, plugin_for as onnxruntime_plugin};
 #[cfg(feature = "rten")]
 pub use self::rten::{Rten, RtenRunner, RtenRuntime, on_rten_thread};
-#[cfg(all(test, feature = "wgpu"))]
+#[cfg(all(test, any(feature = "wgpu", feature = "cuda")))]
 pub(crate) use self::tract::Given;
 #[cfg(feature = "tract")]
 pub use self::tract::{Tract, TractRunner, TractRuntime};

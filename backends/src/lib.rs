@@ -37,7 +37,8 @@ mod inspect;
 #[cfg(feature = "wgpu")]
 mod kernel;
 mod kind;
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+#[cfg_attr(not(feature = "wgpu"), allow(dead_code, unused_imports, reason = "`cuda` does not run programs yet"))]
 mod lowering;
 pub mod onnx;
 mod plan;

@@ -16,6 +16,8 @@ mod shader;
 mod stock;
 #[cfg(test)]
 pub(crate) mod test_cases;
+#[cfg(all(test, feature = "cuda"))]
+pub(crate) mod test_programs;
 #[cfg(test)]
 mod tests;
 mod value;
