@@ -2,6 +2,8 @@
 
 #[cfg(test)]
 mod answers;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod in_flight;
 mod mock;
 #[cfg(feature = "ort")]
@@ -17,17 +19,23 @@ mod tract;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 
+#[cfg(feature = "cuda")]
+pub use self::cuda::{Cuda, CudaDevice, cuda_devices};
+#[cfg(feature = "cuda")]
+pub(crate) use self::cuda::{CudaApi, shared_device as shared_cuda_device};
 #[cfg(feature = "ort")]
 pub use self::ort::{Ort, OrtRunner, OrtRuntime, OrtWebgpuRuntime};
 #[cfg(feature = "ort")]
 pub(crate) use self::ort::{library_for as onnxruntime, plugin_for as onnxruntime_plugin};
+#[cfg(feature = "cuda")]
+pub use self::program::CudaRuntime;
 #[cfg(feature = "wgpu")]
 pub use self::program::WgpuRuntime;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use self::program::{PreparedProgram, ProgramBackend, ProgramDevice};
 #[cfg(feature = "rten")]
 pub use self::rten::{Rten, RtenRunner, RtenRuntime, on_rten_thread};
-#[cfg(all(test, feature = "wgpu"))]
+#[cfg(all(test, any(feature = "wgpu", feature = "cuda")))]
 pub(crate) use self::tract::Given;
 #[cfg(feature = "tract")]
 pub use self::tract::{Tract, TractRunner, TractRuntime};

@@ -6,13 +6,28 @@ mod infer;
 mod kernel;
 mod layer;
 mod layers;
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod stock;
 
-/// The stock kinds that run on a device, in programs with the feature `wgpu`.
-#[cfg(any(not(feature = "wgpu"), test))]
+/// The stock kinds that run on a device.
 pub(crate) const ON_DEVICE: [&str; 8] =
     ["to_tensor", "normalize", "resize", "crop", "letterbox", "threshold", "argmax", "nms"];
+
+/// Adds the devices of this program to the kinds that can run on them, and says of the others how to get them.
+pub(crate) fn register_on_devices(registry: limen::Registry) -> limen::Registry {
+    #[cfg(feature = "wgpu")]
+    let registry = stock::register::<crate::backend::WgpuApi>(registry);
+    #[cfg(feature = "cuda")]
+    let registry = stock::register::<crate::backend::CudaApi>(registry);
+    let missing = [
+        (cfg!(feature = "wgpu"), "wgpu", "build it with the cargo feature `wgpu`"),
+        (cfg!(feature = "cuda"), "cuda", "build it with the cargo feature `cuda12` or `cuda13`"),
+    ];
+    let missing = missing.into_iter().filter(|(is_built, ..)| !is_built);
+    missing.fold(registry, |registry, (_, device, way)| {
+        ON_DEVICE.into_iter().fold(registry, |registry, kind| registry.without_device(kind, device, way))
+    })
+}
 
 pub use copy::{CopyConfig, ToDeviceKind, ToHostKind};
 pub use infer::InferKind;
@@ -20,5 +35,3 @@ pub use infer::InferKind;
 pub use kernel::KernelKind;
 pub use layer::{Activation, LayerConfig};
 pub use layers::{LayersNode, MlpConfig, PlannedLayers};
-#[cfg(feature = "wgpu")]
-pub(crate) use stock::register as register_on_device;

@@ -37,7 +37,7 @@ mod inspect;
 #[cfg(feature = "wgpu")]
 mod kernel;
 mod kind;
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod lowering;
 pub mod onnx;
 mod plan;
@@ -47,6 +47,8 @@ pub mod trial;
 mod verify;
 mod weights;
 
+#[cfg(feature = "cuda")]
+pub use backend::{Cuda, CudaDevice, CudaRuntime, cuda_devices};
 #[cfg(feature = "wgpu")]
 pub use backend::{GpuAdapter, Wgpu, WgpuRuntime, gpu_adapters};
 pub use backend::{Mock, MockConfig, MockPrepared, MockSession};
@@ -79,11 +81,8 @@ pub use weights::{Encoding, Quantize, Quantized, Slice, WeightConfig, WeightTran
 /// Adds the kinds that run models: `Registry::new().with(limen_backends::register)`.
 pub fn register(registry: limen::Registry) -> limen::Registry {
     #[cfg(feature = "wgpu")]
-    let registry = kind::register_on_device(registry.infer::<KernelKind>("kernel"));
-    #[cfg(not(feature = "wgpu"))]
-    let registry = kind::ON_DEVICE.into_iter().fold(registry, |registry, kind| {
-        registry.without_device(kind, "wgpu", "build it with the cargo feature `wgpu`")
-    });
+    let registry = registry.infer::<KernelKind>("kernel");
+    let registry = kind::register_on_devices(registry);
     registry
         .infer::<InferKind>("infer")
         .infer::<ToDeviceKind>("to_device")

@@ -16,6 +16,8 @@ mod shader;
 mod stock;
 #[cfg(test)]
 pub(crate) mod test_cases;
+#[cfg(all(test, feature = "cuda"))]
+pub(crate) mod test_programs;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -24,7 +26,7 @@ mod value;
 pub(crate) use interpret::interpret;
 pub(crate) use kernel::{Axis, BOX, Binary, Expr, Fold, How, Kernel, Number, Read, Scalar, Suppression, Unary};
 pub(crate) use model::lower;
-pub(crate) use program::{Program, Source, Storage};
+pub(crate) use program::{Array, Half, Program, Source, Storage};
 pub(crate) use shader::{Arguments, Dialect, Entry, Place, Shader, Width, shader};
 pub(crate) use stock::{Steps, Taps};
 pub(crate) use value::Value;

@@ -14,7 +14,7 @@ pub(crate) use self::session::{PreparedProgram, ProgramBackend};
 use crate::base::BackendOptions;
 use crate::cache::Compiled;
 use crate::device::{Api, Enqueue, SharedDevice};
-use crate::lowering::Program;
+use crate::lowering::{Half, Program};
 use limen::backend::{BackendError, DeviceCall};
 use std::path::Path;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(crate) trait ProgramDevice: Api {
     fn name(&self) -> &str;
 
     /// Whether it stores fractions of 16 bits.
-    fn has_halves(&self) -> bool;
+    fn has_halves(&self, half: Half) -> bool;
 
     /// Makes a program for the device, and its first call. What is compiled is kept in the folder of a cache.
     ///

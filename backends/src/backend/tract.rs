@@ -63,13 +63,13 @@ impl Given {
     }
 
     /// Its shape.
-    #[cfg(feature = "wgpu")]
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(crate) fn shape(&self) -> &[usize] {
         &self.shape
     }
 
     /// The same input, with another shape.
-    #[cfg(feature = "wgpu")]
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(crate) fn with_shape(&self, shape: &[usize]) -> Given {
         Given { shape: shape.to_vec(), constant: self.constant.clone(), elem: self.elem }
     }
@@ -302,7 +302,7 @@ impl Runtime for TractRuntime {
 
 impl TractRuntime {
     /// Returns the model with a length for every dim, simplified but not yet compiled.
-    #[cfg(feature = "wgpu")]
+    #[cfg(any(feature = "wgpu", all(test, feature = "cuda")))]
     pub(crate) fn typed(&self, given: &[Given]) -> Result<TypedModel, BackendError> {
         let model = self.0.with_lengths(given).and_then(|model| model.into_decluttered());
         model.map_err(|error| BackendError::Unsupported(text(&error)))

@@ -10,14 +10,14 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::Arc;
 
-/// The device that this crate opens by itself.
-pub(super) const WGPU: &str = "wgpu";
+/// The devices that this crate opens by itself.
+const OWN: [(&str, bool); 2] = [("wgpu", cfg!(feature = "wgpu")), ("cuda", cfg!(feature = "cuda"))];
 
 /// Copies messages of fixed shapes between host memory and the memory of a device: `in` to `out`. The plan inserts these nodes where the
 /// two ends of a connection keep their messages in different memory; a graph may also write them itself.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct CopyConfig {
-    /// The device, of programs that have it: `wgpu`.
+    /// The device, of programs that have it: `wgpu` or `cuda`.
     pub device: String,
 }
 
@@ -29,11 +29,16 @@ impl CopyConfig {
             return Ok(device.clone());
         }
         #[cfg(feature = "wgpu")]
-        if self.device == WGPU {
+        if self.device == "wgpu" {
             return Ok(crate::backend::shared_device(BackendOptions::of(cx).allow_software));
         }
+        #[cfg(feature = "cuda")]
+        if self.device == "cuda" {
+            return Ok(crate::backend::shared_cuda_device());
+        }
         let mut errors = PlanErrors::default();
-        let names = own.iter().map(|device| device.name()).chain(cfg!(feature = "wgpu").then_some(WGPU));
+        let names = own.iter().map(|device| device.name());
+        let names = names.chain(OWN.into_iter().filter(|(_, is_built)| *is_built).map(|(name, _)| name));
         let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
         let known = if names.is_empty() { "it has none".into() } else { format!("it has {}", names.join(", ")) };
         let message = format!("this program has no device `{}`: {known}", self.device);

@@ -2,16 +2,15 @@
 //!
 //! Planning finds every error of the node and reports them together.
 
-use super::copy::WGPU;
 use crate::backend::Mock;
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 use crate::base::BackendOptions;
 use crate::plan::{Choice, Config, Guard, Load, check_node, infer_plan};
 use crate::steps::Steps;
 use crate::trial;
 use limen::backend::{Backend, Prepared};
 use limen::infer::{DeviceSide, DeviceUse, InferPlan};
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 use limen::message::DType;
 use limen::node::{Connected, PlanErrors, Planning};
 
@@ -47,7 +46,7 @@ impl limen::infer::Infer for InferKind {
             (_, None) => return Err(errors),
             (_, Some(model)) => {
                 trial::planned(&config, model, given, cx, recorded).and_then(|plan| match is_on_device {
-                    true => reside(plan, cx),
+                    true => reside(plan, config.backend, cx),
                     false => Ok(note_copies(&config, plan)),
                 })
             }
@@ -62,8 +61,8 @@ impl limen::infer::Infer for InferKind {
     }
 
     fn device(config: &Config) -> Option<DeviceUse> {
-        let is_there = cfg!(feature = "wgpu") && config.backend == Choice::Wgpu && why_copied(config).is_none();
-        is_there.then(|| DeviceUse { device: WGPU.into(), side: DeviceSide::Both, is_optional: true })
+        let device = config.backend.device().filter(|_| why_copied(config).is_none())?;
+        Some(DeviceUse { device: device.into(), side: DeviceSide::Both, is_optional: true })
     }
 }
 
@@ -85,14 +84,14 @@ fn why_copied(config: &Config) -> Option<&'static str> {
 
 /// Notes why a model on a device copies its messages.
 fn note_copies(config: &Config, plan: InferPlan) -> InferPlan {
-    let why = why_copied(config).filter(|_| config.backend == Choice::Wgpu);
+    let why = why_copied(config).filter(|_| config.backend.device().is_some());
     why.into_iter()
         .fold(plan, |plan, why| plan.note(format!("its messages are copied within its calls, because of `{why}`")))
 }
 
 /// Keeps the messages of a model in the memory of the device that runs it.
-#[cfg(feature = "wgpu")]
-fn reside(plan: InferPlan, cx: &Planning<'_>) -> Result<InferPlan, PlanErrors> {
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+fn reside(plan: InferPlan, choice: Choice, cx: &Planning<'_>) -> Result<InferPlan, PlanErrors> {
     let mut errors = PlanErrors::default();
     for (name, spec) in plan.outputs() {
         // Bytes that a program computes are not packed as those that it reads.
@@ -107,12 +106,20 @@ fn reside(plan: InferPlan, cx: &Planning<'_>) -> Result<InferPlan, PlanErrors> {
             errors.at("backend", message).help("write `resident: false`, or put `pad` before");
         }
     }
-    let device = crate::backend::shared_device(BackendOptions::of(cx).allow_software);
-    errors.into_result(plan.on_device(device, DeviceSide::Both, ON_DEVICE))
+    errors.into_result(match choice {
+        #[cfg(feature = "cuda")]
+        Choice::Cuda => plan.on_device(crate::backend::shared_cuda_device(), DeviceSide::Both, ON_DEVICE),
+        #[cfg(feature = "wgpu")]
+        Choice::Wgpu => {
+            let device = crate::backend::shared_device(BackendOptions::of(cx).allow_software);
+            plan.on_device(device, DeviceSide::Both, ON_DEVICE)
+        }
+        _ => plan,
+    })
 }
 
-#[cfg(not(feature = "wgpu"))]
-fn reside(plan: InferPlan, _: &Planning<'_>) -> Result<InferPlan, PlanErrors> {
+#[cfg(not(any(feature = "cuda", feature = "wgpu")))]
+fn reside(plan: InferPlan, _: Choice, _: &Planning<'_>) -> Result<InferPlan, PlanErrors> {
     Ok(plan)
 }
 

@@ -1,6 +1,5 @@
 //! The kind `kernel`: runs a shader that the graph brings along.
 
-use super::copy::WGPU;
 use crate::backend::{KernelModel, LONGEST_CALL, WgpuKernel};
 use crate::base::{BackendOptions, refuse_remote};
 use crate::device::Api;
@@ -41,7 +40,7 @@ impl Infer for KernelKind {
                 .at("time_limit", format!("a call can take more than 0 and at most {most} s"))
                 .help("write a time such as `500ms`");
         }
-        if config.device != WGPU {
+        if config.device != "wgpu" {
             let message = format!("there is no device `{}` for kernels", config.device);
             errors.at("device", message).help("write `wgpu`");
         }

@@ -1,6 +1,6 @@
-//! Stock kinds whose nodes can run on wgpu: `device: wgpu`.
+//! Stock kinds whose nodes can run on a device: `device: wgpu` or `device: cuda`.
 
-use crate::backend::{PreparedProgram, ProgramBackend, ProgramDevice, WgpuApi};
+use crate::backend::{PreparedProgram, ProgramBackend, ProgramDevice};
 use crate::base::BackendOptions;
 use crate::lowering::{Program, Steps, Suppression, Taps, Value};
 use limen::backend::{Backend, Signature, TensorSpec};
@@ -13,17 +13,17 @@ use limen_nodes::transform::{argmax, crop, letterbox, nms, normalize, resize, th
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// Adds the device to the kinds that can run on it.
-pub(crate) fn register(registry: limen::Registry) -> limen::Registry {
+/// Adds a device to the kinds that can run on it.
+pub(crate) fn register<A: ProgramDevice>(registry: limen::Registry) -> limen::Registry {
     registry
-        .on_device::<On<WgpuApi, to_tensor::ToTensor>>("to_tensor")
-        .on_device::<On<WgpuApi, normalize::Normalize>>("normalize")
-        .on_device::<On<WgpuApi, resize::Resize>>("resize")
-        .on_device::<On<WgpuApi, crop::Crop>>("crop")
-        .on_device::<On<WgpuApi, letterbox::Letterbox>>("letterbox")
-        .on_device::<On<WgpuApi, threshold::Threshold>>("threshold")
-        .on_device::<On<WgpuApi, argmax::Argmax>>("argmax")
-        .on_device::<On<WgpuApi, nms::Nms>>("nms")
+        .on_device::<On<A, to_tensor::ToTensor>>("to_tensor")
+        .on_device::<On<A, normalize::Normalize>>("normalize")
+        .on_device::<On<A, resize::Resize>>("resize")
+        .on_device::<On<A, crop::Crop>>("crop")
+        .on_device::<On<A, letterbox::Letterbox>>("letterbox")
+        .on_device::<On<A, threshold::Threshold>>("threshold")
+        .on_device::<On<A, argmax::Argmax>>("argmax")
+        .on_device::<On<A, nms::Nms>>("nms")
 }
 
 /// A kind on a device.
@@ -85,7 +85,7 @@ fn refused<T>(field: &str, message: &str, help: &str) -> Result<T, PlanErrors> {
 impl Lowered for to_tensor::ToTensor {
     fn program(config: &to_tensor::Config, shape: &[usize], ports: &DevicePorts) -> Result<Program, PlanErrors> {
         if config.dtype != to_tensor::Float::F32 {
-            return refused("dtype", "messages on `wgpu` are f32, i32 or u8", "write `f32`");
+            return refused("dtype", "messages on a device are f32, i32 or u8", "write `f32`");
         }
         let (mut steps, pixels) = Steps::new(shape, true);
         let is_chw = ports.outputs.first().is_some_and(|(_, spec)| spec.layout == Some(Layout::Chw));
@@ -113,7 +113,7 @@ const MAX_SIDE: usize = 1 << 15;
 /// Returns how a filter scales along an axis.
 fn taps(filter: Filter, channels: usize, from: usize, to: usize) -> Result<Taps, PlanErrors> {
     if [from, to].iter().any(|side| !(1..=MAX_SIDE).contains(side)) {
-        let message = format!("on `wgpu` a side has 1 to {MAX_SIDE} pixels; this scales {from} to {to}");
+        let message = format!("on a device a side has 1 to {MAX_SIDE} pixels; this scales {from} to {to}");
         return refused("device", &message, "leave `device` out, or let smaller images in");
     }
     match filter {
@@ -121,13 +121,13 @@ fn taps(filter: Filter, channels: usize, from: usize, to: usize) -> Result<Taps,
         Filter::Linear => Ok(Taps::linear(from, to)),
         Filter::Bilinear if channels.is_multiple_of(2) => refused(
             "filter",
-            "`bilinear` weights colours by their opacity, which `wgpu` does not",
+            "`bilinear` weights colours by their opacity, which a device does not",
             "write `linear`, or leave `device` out",
         ),
         Filter::Bilinear => Ok(Taps::triangle(from, to)),
         Filter::Area | Filter::Lanczos3 => refused(
             "filter",
-            "on `wgpu` there are `nearest`, `linear` and `bilinear`",
+            "on a device there are `nearest`, `linear` and `bilinear`",
             "write one of them, or leave `device` out",
         ),
     }
@@ -164,7 +164,7 @@ impl Lowered for crop::Crop {
 impl Lowered for letterbox::Letterbox {
     fn program(config: &letterbox::Config, shape: &[usize], _: &DevicePorts) -> Result<Program, PlanErrors> {
         let Some((size, first, placement)) = config.place([shape[0], shape[1]]) else {
-            return refused("order", "on `wgpu` there is only `scale_first`", "write it, or leave `device` out");
+            return refused("order", "on a device there is only `scale_first`", "write it, or leave `device` out");
         };
         let (mut steps, image) = Steps::new(shape, true);
         let levels = scaled(&mut steps, &image, size, config.filter)?;
@@ -179,7 +179,7 @@ impl Lowered for letterbox::Letterbox {
 impl Lowered for threshold::Threshold {
     fn program(config: &threshold::Config, shape: &[usize], _: &DevicePorts) -> Result<Program, PlanErrors> {
         if config.release.is_some_and(|release| release != config.at) {
-            let message = "keeps elements of earlier messages, which a call on `wgpu` does not";
+            let message = "keeps elements of earlier messages, which a call on a device does not";
             return refused("release", message, "leave it out, or leave `device` out");
         }
         let (mut steps, values) = Steps::new(shape, false);
@@ -206,7 +206,7 @@ impl Lowered for nms::Nms {
     fn program(config: &nms::Config, shape: &[usize], ports: &DevicePorts) -> Result<Program, PlanErrors> {
         let boxes = shape.first().copied().unwrap_or(0);
         if boxes > MAX_BOXES {
-            let message = format!("on `wgpu` it chooses from at most {MAX_BOXES} boxes, not {boxes}");
+            let message = format!("on a device it chooses from at most {MAX_BOXES} boxes, not {boxes}");
             return refused("device", &message, "leave `device` out");
         }
         let most = |(_, spec): &(String, PortSpec)| spec.shape.first().and_then(Dim::max);

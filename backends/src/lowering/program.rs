@@ -56,6 +56,16 @@ impl Array {
     }
 }
 
+/// Fractions of 16 bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Half {
+    /// Those of IEEE 754: 11 digits up to 65504.
+    #[default]
+    F16,
+    /// The upper half of an `f32`: 8 digits, and its range.
+    Bf16,
+}
+
 /// Kernels in the order in which they run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Program {
@@ -65,6 +75,8 @@ pub(crate) struct Program {
     pub(crate) inputs: Vec<usize>,
     /// The arrays of the outputs, with their shapes.
     pub(crate) outputs: Vec<(usize, Vec<usize>)>,
+    /// What its arrays of fractions of 16 bits hold.
+    pub(crate) half: Half,
 }
 
 /// The memory of a program: arrays that are never needed at the same time share a buffer.
@@ -84,7 +96,8 @@ impl Program {
     }
 
     /// Keeps the fractions between its inputs and outputs in 16 bits: weights, and what one kernel computes for another.
-    pub(crate) fn halve(&mut self) {
+    pub(crate) fn halve(&mut self, half: Half) {
+        self.half = half;
         let outputs: Vec<usize> = self.outputs.iter().map(|(array, _)| *array).collect();
         for (at, array) in self.arrays.iter_mut().enumerate() {
             let is_inner = matches!(array.source, Source::Constant(_) | Source::Computed) && !outputs.contains(&at);

@@ -22,6 +22,8 @@ use super::{Kernel, Program};
 const THREADS: usize = 64;
 /// More elements than this occupy a device with a thread each.
 const FEW: usize = 4096;
+/// Indices are integers of 32 bits, with a sign.
+const LARGEST: usize = i32::MAX as usize;
 
 /// What a device can run at once.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +43,7 @@ pub(crate) struct Shader {
     /// Whether a counter for faults is an argument behind them.
     pub(crate) exact: bool,
     /// The threads of a workgroup.
-    #[expect(dead_code, reason = "WGSL has it in the text")]
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "WGSL has it in the text"))]
     pub(crate) block: [u32; 3],
     /// How many workgroups it takes.
     pub(crate) groups: [u32; 3],
@@ -67,6 +69,11 @@ pub(crate) fn shader(
     number: usize,
     width: Width,
 ) -> Result<Shader, String> {
+    let arrays = kernel.arrays().into_iter().chain([kernel.write.array]);
+    let largest = arrays.map(|array| program.arrays[array].words().saturating_mul(4)).max().unwrap_or(0);
+    if largest > LARGEST {
+        return Err(format!("an array has {largest} bytes; its kernels count to {LARGEST}"));
+    }
     let mut text = Text::new(dialect, program, kernel, number);
     let fold: usize = kernel.fold.as_ref().map_or(0, |fold| fold.dims.iter().product());
     let form = if let Some(rule) = &kernel.suppression {

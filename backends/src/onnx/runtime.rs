@@ -116,6 +116,19 @@ pub enum Precision {
     F32,
     /// Weights and results between operators are kept in 16 bits, with 11 significant ones, and computed with in 32.
     F16,
+    /// As `f16`, with the upper halves of 32 bits: 8 significant bits, and no smaller range.
+    Bf16,
+}
+
+impl Precision {
+    /// Returns the name in YAML.
+    pub fn name(self) -> &'static str {
+        match self {
+            Precision::F32 => "f32",
+            Precision::F16 => "f16",
+            Precision::Bf16 => "bf16",
+        }
+    }
 }
 
 /// How an execution provider of ONNX Runtime is used. Runtimes without one ignore it.

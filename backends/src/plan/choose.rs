@@ -254,7 +254,7 @@ fn first_that_plans(
     let (mut call, mut only_calls) = (None, true);
     for (candidate, verdict) in verdicts {
         // A GPU is used only where it is asked for.
-        let is_of_auto = config.serving() == Choice::Auto && candidate.choice != Choice::Wgpu;
+        let is_of_auto = config.serving() == Choice::Auto && candidate.choice.device().is_none();
         let is_asked = is_of_auto || candidate.serves(config);
         if !is_asked || *verdict != RuntimeVerdict::Fits {
             continue;

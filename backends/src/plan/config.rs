@@ -100,8 +100,8 @@ pub struct Config {
     /// which needs fixed shapes and elements of f32, i32 or, as inputs, u8.
     #[serde(default = "yes")]
     pub resident: bool,
-    /// `f16` keeps weights and results between operators in 16 bits, on `wgpu` where the adapter has them: half the memory, and 3 decimal
-    /// digits instead of 7. It needs a recorded case. `f32` by default.
+    /// `f16` keeps weights and results between operators in 16 bits, on `cuda`, and on `wgpu` where the adapter has them: half the memory,
+    /// and 3 decimal digits instead of 7. `bf16`, on `cuda`, has 2, and the range of 32 bits. Both need a recorded case. `f32` by default.
     #[serde(default)]
     pub precision: Precision,
     /// Makes a call on zeros after so long without one: `50ms`. A device that saves power meanwhile, or caches that others fill, would make
@@ -139,10 +139,23 @@ pub enum Choice {
     Ort,
     /// ONNX models on a GPU, through its Vulkan driver; built in with the cargo feature `wgpu`. `auto` does not take it.
     Wgpu,
+    /// ONNX models on a GPU of NVIDIA's; built in with the cargo feature `cuda12` or `cuda13`. `auto` does not take it.
+    Cuda,
     /// The first of `ort`, `rten` and `tract` that is available and can run the model.
     Auto,
     /// No model: outputs of the right shape after a set time.
     Mock,
+}
+
+impl Choice {
+    /// Returns the device in whose memory a backend can keep messages.
+    pub(crate) fn device(self) -> Option<&'static str> {
+        match self {
+            Choice::Wgpu => Some("wgpu"),
+            Choice::Cuda => Some("cuda"),
+            _ => None,
+        }
+    }
 }
 
 /// Capabilities that a backend must have. `limen-run GRAPH --plan` says of each backend in question whether it has them.

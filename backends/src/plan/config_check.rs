@@ -37,22 +37,28 @@ impl Config {
             errors.at("threads", format!("{} threads inside a call; 1 to {MAX_THREADS} are possible", self.threads));
         }
         if let Some(fallback) = self.fallback {
-            if self.backend != Choice::Wgpu {
-                let message = "is for the backend `wgpu`, whose device may be lost";
-                errors.at("fallback", message).help("leave it out, or write `backend: wgpu`");
+            if self.backend.device().is_none() {
+                let message = "is for the backends `wgpu` and `cuda`, whose device may be lost";
+                errors.at("fallback", message).help("leave it out, or write `backend: wgpu` or `backend: cuda`");
             } else if !matches!(fallback, Choice::Rten | Choice::Tract | Choice::Ort) {
                 let message = "a fallback computes on the CPU, and not on the device that is lost";
                 errors.at("fallback", message).help("write `rten`, `tract` or `ort`");
             }
         }
-        if self.precision == Precision::F16 {
-            if self.backend != Choice::Wgpu {
-                let message = "`f16` is for the backend `wgpu`; the others compute as the model says";
-                errors.at("precision", message).help("leave it out, or write `backend: wgpu`");
+        if self.precision != Precision::F32 {
+            if self.backend.device().is_none() {
+                let precision = self.precision.name();
+                let message = format!(
+                    "`{precision}` is for the backends `wgpu` and `cuda`; the others compute as the model says"
+                );
+                errors.at("precision", message).help("leave it out, or write `backend: wgpu` or `backend: cuda`");
             }
             if self.verify.as_ref().is_none_or(|verify| verify.case.is_none()) {
                 errors
-                    .at("precision", "with 3 decimal digits a model may give other answers; it is not taken unseen")
+                    .at(
+                        "precision",
+                        "with 2 or 3 decimal digits a model may give other answers; it is not taken unseen",
+                    )
                     .help("write `verify: { case: case.npz, atol: 0.01 }`, or leave it out");
             }
         }

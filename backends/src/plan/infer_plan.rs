@@ -16,8 +16,11 @@ pub(super) const CASE_ADVICE: &str =
 
 /// The way out for a recorded case that a model does not reproduce.
 fn differs_advice(backend: &str, precision: Precision) -> String {
-    if precision == Precision::F16 {
-        return "write a greater `atol`, if the answers are good enough, or leave `precision: f16` out".into();
+    if precision != Precision::F32 {
+        let precision = precision.name();
+        return format!(
+            "write a greater `atol`, if the answers are good enough, or leave `precision: {precision}` out"
+        );
     }
     let such_as = if backend == "ort" { "" } else { ", such as `backend: ort`" };
     format!(

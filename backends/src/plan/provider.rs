@@ -66,6 +66,9 @@ impl Config {
             Choice::Wgpu => {
                 ("`backend: wgpu` computes on the GPU by itself", "leave `device:` out, or write `backend: ort`")
             }
+            Choice::Cuda => {
+                ("`backend: cuda` computes on the GPU by itself", "leave `device:` out, or write `backend: ort`")
+            }
             Choice::Rten => (
                 "`backend: rten` computes on the CPU",
                 "write `backend: ort`, or `backend: wgpu` without `device:`; or leave `device:` out",

@@ -55,6 +55,12 @@ pub(crate) fn runtimes<'a>(config: &Config, options: &'a BackendOptions) -> Vec<
         #[cfg(not(feature = "wgpu"))]
         runtimes.push(Candidate { choice: Choice::Wgpu, device: OrtDevice::Cpu, name: "wgpu", options, built: None });
     }
+    if config.names(Choice::Cuda) {
+        #[cfg(feature = "cuda")]
+        runtimes.push(built::<crate::backend::CudaRuntime>(Choice::Cuda, options));
+        #[cfg(not(feature = "cuda"))]
+        runtimes.push(Candidate { choice: Choice::Cuda, device: OrtDevice::Cpu, name: "cuda", options, built: None });
+    }
     if config.device == OrtDevice::Webgpu && config.serving() == Choice::Ort {
         let device = OrtDevice::Webgpu;
         #[cfg(feature = "ort")]

@@ -2,13 +2,13 @@
 //! run as a graph.
 
 use super::cubin;
-use super::cuda_c::{CudaC, ENTRY, Half};
+use super::cuda_c::{CudaC, ENTRY};
 use super::resident::{CudaApi, LONGEST_CALL, shared_device, unsupported};
 use crate::backend::program::{Bound, ProgramDevice, ReadOutput};
 use crate::base::BackendOptions;
 use crate::cache::Compiled;
 use crate::device::{Enqueue, Fault, SharedDevice, buffer_of};
-use crate::lowering::{Array, Program, Shader, Source, Width, shader};
+use crate::lowering::{Array, Half, Program, Shader, Source, Width, shader};
 use arrayvec::ArrayVec;
 use limen::backend::{BackendError, DeviceCall};
 use limen::node::MAX_PORTS;
@@ -256,7 +256,7 @@ impl Bound<CudaApi> for CudaProgram {
 impl CudaProgram {
     /// The memory of arrays, where inputs and outputs are in other memory.
     fn rebound<'a>(&'a self, buffers: &'a Buffers) -> impl Fn(usize) -> Arc<Buffer> + 'a {
-        |array: usize| {
+        move |array: usize| {
             let own = self.program.inputs.iter().copied();
             let own = own.chain(self.program.outputs.iter().map(|(array, _)| *array));
             let other = std::iter::zip(own, buffers).find(|(own, _)| *own == array);
@@ -292,7 +292,7 @@ fn shaders(program: &Program) -> Result<Vec<Shader>, String> {
     let kernels = program.kernels.iter().filter(|kernel| kernel.len() > 0);
     let written = kernels.enumerate().map(|(at, kernel)| {
         let refused = |why: String| format!("operator {}: {why}", kernel.name);
-        let shader = shader(&CudaC { half: Half::F16 }, program, kernel, at + 1, WIDTH).map_err(refused)?;
+        let shader = shader(&CudaC { half: program.half }, program, kernel, at + 1, WIDTH).map_err(refused)?;
         match shader.arrays.len() <= MAX_ARRAYS {
             true => Ok(shader),
             false => Err(refused(format!("{} arrays at once; there may be {MAX_ARRAYS}", shader.arrays.len()))),
@@ -339,11 +339,7 @@ fn functions(
 }
 
 /// Allocates the memory of all arrays, with what is constant, and returns its bytes.
-fn arrays(
-    context: &Arc<Context>,
-    program: &Program,
-    stream: &mut Stream,
-) -> Result<(Vec<Arc<Buffer>>, u64), Error> {
+fn arrays(context: &Arc<Context>, program: &Program, stream: &mut Stream) -> Result<(Vec<Arc<Buffer>>, u64), Error> {
     let plan = program.memory();
     let allocate = |bytes: usize| Ok::<_, Error>(Arc::new(Buffer::new(context, bytes)?));
     let shared = plan.buffers.iter().map(|words| allocate(words * 4)).collect::<Result<Vec<_>, _>>()?;
@@ -359,7 +355,11 @@ fn arrays(
         if let Source::Constant(bits) = &array.source {
             let halves: Vec<u16>;
             let content: &[u8] = if array.is_half {
-                halves = bits.iter().map(|bits| half::f16::from_f32(f32::from_bits(*bits)).to_bits()).collect();
+                let numbers = bits.iter().map(|bits| f32::from_bits(*bits));
+                halves = match program.half {
+                    Half::F16 => numbers.map(|number| half::f16::from_f32(number).to_bits()).collect(),
+                    Half::Bf16 => numbers.map(|number| half::bf16::from_f32(number).to_bits()).collect(),
+                };
                 bytemuck::cast_slice(&halves)
             } else {
                 bytemuck::cast_slice(bits)
@@ -387,7 +387,7 @@ impl ProgramDevice for CudaApi {
         &self.context.info().name
     }
 
-    fn has_halves(&self) -> bool {
+    fn has_halves(&self, _: Half) -> bool {
         true
     }
 

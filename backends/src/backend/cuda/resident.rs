@@ -20,7 +20,9 @@ const TIMED: u32 = 16;
 /// Returns the device as the nodes of this process share it.
 pub(crate) fn shared_device() -> Arc<SharedDevice<CudaApi>> {
     static SHARED: OnceLock<Arc<SharedDevice<CudaApi>>> = OnceLock::new();
-    SHARED.get_or_init(|| Arc::new(SharedDevice::new(NUMBER, || CudaApi::open().map_err(|error| error.to_string())))).clone()
+    SHARED
+        .get_or_init(|| Arc::new(SharedDevice::new(NUMBER, || CudaApi::open().map_err(|error| error.to_string()))))
+        .clone()
 }
 
 /// Why the device cannot be used any more in this process.

@@ -5,7 +5,7 @@ use super::runtime::Model;
 use super::{Bound, ProgramDevice};
 use crate::backend::tract::Given;
 use crate::device::Calls;
-use crate::lowering::lower;
+use crate::lowering::{Half, lower};
 use crate::onnx::{Call, DeviceCalls, Elem, Precision, Runner, Take};
 use limen::backend::{BackendError, BatchRef, DeviceCall, EnqueuedCalls, Helpers, SessionMetadata, Ticket};
 use std::sync::{Arc, PoisonError};
@@ -13,6 +13,15 @@ use tract_onnx::prelude::DatumType;
 
 /// Inputs and states of a call; the list of them is kept on the stack.
 const MAX_INPUTS: usize = 64;
+
+/// What fractions of 16 bits a precision means.
+fn half_of(precision: Precision) -> Option<Half> {
+    match precision {
+        Precision::F32 => None,
+        Precision::F16 => Some(Half::F16),
+        Precision::Bf16 => Some(Half::Bf16),
+    }
+}
 
 /// A program for calls of one shape.
 struct Prepared<B> {
@@ -61,8 +70,9 @@ impl<A: ProgramDevice> ProgramRunner<A> {
             return Err(BackendError::Unsupported(why));
         }
         let (generation, api) = model.device.api()?;
-        if call.precision == Precision::F16 && !api.has_halves() {
-            let why = format!("`{}` has no fractions of 16 bits for `precision: f16`", api.name());
+        if half_of(call.precision).is_some_and(|half| !api.has_halves(half)) {
+            let precision = call.precision.name();
+            let why = format!("`{}` has no such fractions of 16 bits as `precision: {precision}` needs", api.name());
             return Err(BackendError::Unsupported(why));
         }
         let mut runner = ProgramRunner {
@@ -99,8 +109,8 @@ impl<A: ProgramDevice> ProgramRunner<A> {
         let given: Vec<Given> = given.map(|(given, shape)| given.with_shape(shape)).collect();
         let model = self.model.tract.typed(&given)?;
         let mut program = lower(&model).map_err(BackendError::Unsupported)?;
-        if self.precision == Precision::F16 {
-            program.halve();
+        if let Some(half) = half_of(self.precision) {
+            program.halve(half);
         }
         let outlets = model.output_outlets().map_err(BackendError::call)?.iter();
         let outputs = outlets.map(|outlet| Ok(model.outlet_fact(*outlet).map_err(BackendError::call)?.datum_type));

@@ -7,7 +7,7 @@ use crate::backend::program::{Bound, ProgramDevice, ReadOutput};
 use crate::base::BackendOptions;
 use crate::cache::Compiled;
 use crate::device::{Enqueue, SharedDevice, buffer_of};
-use crate::lowering::Program;
+use crate::lowering::{Half, Program};
 use arrayvec::ArrayVec;
 use limen::backend::{BackendError, DeviceCall};
 use limen::node::MAX_PORTS;
@@ -114,8 +114,8 @@ impl ProgramDevice for WgpuApi {
         &self.device.info.name
     }
 
-    fn has_halves(&self) -> bool {
-        self.device.has_halves
+    fn has_halves(&self, half: Half) -> bool {
+        half == Half::F16 && self.device.has_halves
     }
 
     fn bind(&self, program: Arc<Program>, cache: Option<&Path>) -> Result<BoundProgram, BackendError> {

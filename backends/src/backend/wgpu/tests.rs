@@ -6,7 +6,7 @@ use super::loaded::Loaded;
 use crate::lowering::test_cases::{
     TestCase, bytes, compare, conv, device_bits, matmul, operators, small_graphs, wide_integers,
 };
-use crate::lowering::{Program, Scalar, Width, lower};
+use crate::lowering::{Half, Program, Scalar, Width, lower};
 use crate::onnx::test_models::{floats, graphs, model_of_opset};
 use rten_onnx::onnx::DataType as D;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -149,7 +149,7 @@ fn half_precision_keeps_two_digits() {
         let case = TestCase::of(path, std::fs::read(graphs(path)).unwrap(), 1);
         let whole = lower(&case.model).unwrap();
         let mut half = whole.clone();
-        half.halve();
+        half.halve(Half::F16);
         let [whole, loaded] = [&whole, &half].map(|program| Loaded::new(&device, program, device.width, None).unwrap());
         assert!(loaded.memory < whole.memory * 3 / 4, "{path}: {} of {} bytes", loaded.memory, whole.memory);
         check_loaded(&loaded, &half, &case, |found, expected| {

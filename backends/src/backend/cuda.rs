@@ -1,0 +1,78 @@
+//! ONNX models and stock kinds on a GPU of NVIDIA's, through CUDA.
+//!
+//! tract reads and simplifies a model, which is then lowered to a program of kernels for each batch size before the graph starts. NVIDIA's
+//! compiler makes them for the device, and a call runs them as one graph.
+
+mod cubin;
+mod cuda_c;
+mod program;
+mod resident;
+
+pub(crate) use self::resident::{CudaApi, shared_device};
+use super::program::{CudaRuntime, capabilities};
+use crate::base::BackendOptions;
+use crate::onnx::Onnx;
+use limen::backend::{BackendError, Capabilities};
+use limen::unit::show_bytes;
+use limen_cuda::{Info, Library, devices, version};
+
+/// The backend `cuda`.
+pub type Cuda = Onnx<CudaRuntime>;
+
+/// A GPU of NVIDIA's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CudaDevice {
+    /// Its name.
+    pub name: String,
+    /// Its compute capability, memory and driver.
+    pub about: String,
+}
+
+/// Returns the GPUs of NVIDIA's that this machine has, in the order of their numbers. Looking for them loads their driver.
+///
+/// # Errors
+/// What is missing, and where it comes from.
+pub fn cuda_devices() -> Result<Vec<CudaDevice>, String> {
+    let found = devices().map_err(|error| error.to_string())?;
+    version().map_err(|error| error.to_string())?;
+    Ok(found.into_iter().map(|info| CudaDevice { about: about(&info), name: info.name }).collect())
+}
+
+fn about(info: &Info) -> String {
+    let (arch, driver) = (info.arch, info.driver);
+    format!(
+        "compute capability {}.{}, {}, driver for CUDA {}.{}",
+        arch / 10,
+        arch % 10,
+        show_bytes(info.memory as u64),
+        driver / 1000,
+        driver % 1000 / 10
+    )
+}
+
+/// The device that models run on.
+fn first() -> Result<Info, BackendError> {
+    let unavailable = |why: String| BackendError::Unavailable(why);
+    let found = devices().map_err(|error| unavailable(error.to_string()))?;
+    Library::Nvrtc.load().map_err(|error| unavailable(error.to_string()))?;
+    found.into_iter().next().ok_or_else(|| unavailable("NVIDIA's driver finds no GPU".into()))
+}
+
+/// Returns what models can be run.
+pub(super) fn probe(options: &BackendOptions) -> Result<Capabilities, BackendError> {
+    let info = first()?;
+    let (major, minor) = version().map_err(|error| BackendError::Unavailable(error.to_string()))?;
+    let mut found = capabilities(options)?;
+    found.devices = vec!["gpu".into(), "cuda".into(), info.name.clone()];
+    found.version = format!("CUDA {}, NVRTC {major}.{minor}, {}, sm_{}", info.driver, info.name, info.arch);
+    Ok(found)
+}
+
+/// Returns the device and its driver.
+pub(super) fn about_device(_: &BackendOptions) -> Option<String> {
+    let info = first().ok()?;
+    Some(format!("`{}`: {}", info.name, about(&info)))
+}
+
+#[cfg(test)]
+mod tests;
