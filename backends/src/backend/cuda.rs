@@ -75,4 +75,6 @@ pub(super) fn about_device(_: &BackendOptions) -> Option<String> {
 }
 
 #[cfg(test)]
+mod device_tests;
+#[cfg(test)]
 mod tests;

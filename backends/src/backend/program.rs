@@ -65,3 +65,6 @@ pub(crate) trait Bound<A: Api>: 'static {
 
 /// Takes the bytes of an output.
 pub(crate) type ReadOutput<'a> = dyn FnMut(usize, &[u8]) -> Result<(), BackendError> + 'a;
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -302,7 +302,7 @@ impl Runtime for TractRuntime {
 
 impl TractRuntime {
     /// Returns the model with a length for every dim, simplified but not yet compiled.
-    #[cfg(any(feature = "wgpu", all(test, feature = "cuda")))]
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(crate) fn typed(&self, given: &[Given]) -> Result<TypedModel, BackendError> {
         let model = self.0.with_lengths(given).and_then(|model| model.into_decluttered());
         model.map_err(|error| BackendError::Unsupported(text(&error)))

@@ -3,7 +3,6 @@
 //! Planning finds every error of the node and reports them together.
 
 use crate::backend::Mock;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 use crate::base::BackendOptions;
 use crate::plan::{Choice, Config, Guard, Load, check_node, infer_plan};
 use crate::steps::Steps;
@@ -46,7 +45,7 @@ impl limen::infer::Infer for InferKind {
             (_, None) => return Err(errors),
             (_, Some(model)) => {
                 trial::planned(&config, model, given, cx, recorded).and_then(|plan| match is_on_device {
-                    true => reside(plan, config.backend, cx),
+                    true => reside(plan, config.backend, BackendOptions::of(cx)),
                     false => Ok(note_copies(&config, plan)),
                 })
             }
@@ -91,7 +90,7 @@ fn note_copies(config: &Config, plan: InferPlan) -> InferPlan {
 
 /// Keeps the messages of a model in the memory of the device that runs it.
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-fn reside(plan: InferPlan, choice: Choice, cx: &Planning<'_>) -> Result<InferPlan, PlanErrors> {
+fn reside(plan: InferPlan, choice: Choice, options: &BackendOptions) -> Result<InferPlan, PlanErrors> {
     let mut errors = PlanErrors::default();
     for (name, spec) in plan.outputs() {
         // Bytes that a program computes are not packed as those that it reads.
@@ -106,12 +105,14 @@ fn reside(plan: InferPlan, choice: Choice, cx: &Planning<'_>) -> Result<InferPla
             errors.at("backend", message).help("write `resident: false`, or put `pad` before");
         }
     }
+    #[cfg(not(feature = "wgpu"))]
+    let _ = options;
     errors.into_result(match choice {
         #[cfg(feature = "cuda")]
         Choice::Cuda => plan.on_device(crate::backend::shared_cuda_device(), DeviceSide::Both, ON_DEVICE),
         #[cfg(feature = "wgpu")]
         Choice::Wgpu => {
-            let device = crate::backend::shared_device(BackendOptions::of(cx).allow_software);
+            let device = crate::backend::shared_device(options.allow_software);
             plan.on_device(device, DeviceSide::Both, ON_DEVICE)
         }
         _ => plan,
@@ -119,12 +120,12 @@ fn reside(plan: InferPlan, choice: Choice, cx: &Planning<'_>) -> Result<InferPla
 }
 
 #[cfg(not(any(feature = "cuda", feature = "wgpu")))]
-fn reside(plan: InferPlan, _: Choice, _: &Planning<'_>) -> Result<InferPlan, PlanErrors> {
+fn reside(plan: InferPlan, _: Choice, _: &BackendOptions) -> Result<InferPlan, PlanErrors> {
     Ok(plan)
 }
 
 /// The calls of a model that may be under way on a device.
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 const ON_DEVICE: usize = 4;
 
 #[cfg(test)]

@@ -47,7 +47,8 @@ pub(crate) struct Shader {
     pub(crate) block: [u32; 3],
     /// How many workgroups it takes.
     pub(crate) groups: [u32; 3],
-    /// The turns of the loops of one thread.
+    /// The turns of the loops of one thread, for drivers that end them early.
+    #[cfg_attr(not(feature = "wgpu"), expect(dead_code, reason = "only drivers of wgpu do"))]
     pub(crate) turns: usize,
 }
 

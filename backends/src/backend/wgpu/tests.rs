@@ -3,16 +3,13 @@
 use super::adapter::adapter;
 use super::device::Device;
 use super::loaded::Loaded;
-use crate::lowering::test_cases::{
-    TestCase, bytes, compare, conv, device_bits, matmul, operators, small_graphs, wide_integers,
-};
-use crate::lowering::{Half, Program, Scalar, Width, lower};
+use crate::backend::program::tests::{check_each, check_run};
+use crate::lowering::test_cases::{TestCase, bytes, compare, conv, matmul, operators, small_graphs, wide_integers};
+use crate::lowering::{Half, Width, lower};
 use crate::onnx::test_models::{floats, graphs, model_of_opset};
 use rten_onnx::onnx::DataType as D;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use tract_onnx::prelude::{DatumType, Tensor};
 
 /// The device, if there is one.
 fn device() -> Option<Arc<Device>> {
@@ -34,39 +31,12 @@ fn check_width(device: &Arc<Device>, case: &TestCase, width: Width) {
     let name = &case.name;
     let program = lower(&case.model).unwrap_or_else(|error| panic!("{name}: {error}"));
     let loaded = Loaded::new(device, &program, width, None).unwrap_or_else(|error| panic!("{name}: {error}"));
-    check_loaded(&loaded, &program, case, |found, expected| compare(name, found, expected));
-}
-
-/// Calls a program three times.
-fn check_loaded(loaded: &Loaded, program: &Program, case: &TestCase, compare: impl Fn(&[Vec<f32>], &[Vec<f32>])) {
-    let name = &case.name;
-    for call in 0..3 {
-        let inputs = case.inputs(call);
-        let bits: Vec<Vec<u32>> = inputs.iter().map(|input| packed(input, device_bits(input))).collect();
-        let bytes: Vec<&[u8]> = bits.iter().map(|bits| bytemuck::cast_slice(bits)).collect();
-        let mut found = Vec::new();
-        let read = |at: usize, bytes: &[u8]| {
-            let (array, _) = program.outputs[at];
-            let words = bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned::<u32>).take(program.arrays[array].len);
-            let number = |bits: u32| match program.arrays[array].scalar {
-                Scalar::F32 => f32::from_bits(bits),
-                Scalar::I32 => bits as i32 as f32,
-            };
-            found.push(words.map(number).collect::<Vec<f32>>());
-            Ok(())
-        };
-        loaded.run(&bytes, &mut { read }).unwrap_or_else(|error| panic!("{name}: {error}"));
-        compare(&found, &case.expected(&inputs));
-    }
-}
-
-/// The bits of an input, with four bytes in a word.
-fn packed(input: &Tensor, bits: Vec<u32>) -> Vec<u32> {
-    if input.datum_type() != DatumType::U8 {
-        return bits;
-    }
-    let word = |four: &[u32]| four.iter().rev().fold(0, |word, byte| word << 8 | byte);
-    bits.chunks(4).map(word).collect()
+    check_run(
+        &program,
+        case,
+        |inputs, read| loaded.run(inputs, read),
+        |found, expected| compare(name, found, expected),
+    );
 }
 
 fn check_all(cases: impl IntoIterator<Item = TestCase>) {
@@ -75,12 +45,7 @@ fn check_all(cases: impl IntoIterator<Item = TestCase>) {
 
 fn check_all_by(cases: impl IntoIterator<Item = TestCase>, check: impl Fn(&Arc<Device>, &TestCase)) {
     let Some(device) = device() else { return };
-    let failure = |case: TestCase| {
-        let panic = catch_unwind(AssertUnwindSafe(|| check(&device, &case))).err()?;
-        Some(panic.downcast_ref::<String>().cloned().unwrap_or_else(|| format!("{}: a panic", case.name)))
-    };
-    let wrong: Vec<String> = cases.into_iter().filter_map(failure).collect();
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    check_each(cases, |case| check(&device, case));
 }
 
 #[test]
@@ -152,14 +117,22 @@ fn half_precision_keeps_two_digits() {
         half.halve(Half::F16);
         let [whole, loaded] = [&whole, &half].map(|program| Loaded::new(&device, program, device.width, None).unwrap());
         assert!(loaded.memory < whole.memory * 3 / 4, "{path}: {} of {} bytes", loaded.memory, whole.memory);
-        check_loaded(&loaded, &half, &case, |found, expected| {
-            for (found, expected) in std::iter::zip(found, expected) {
-                let scale = expected.iter().fold(0.0f32, |scale, value| scale.max(value.abs()));
+        check_run(
+            &half,
+            &case,
+            |inputs, read| loaded.run(inputs, read),
+            |found, expected| {
                 for (found, expected) in std::iter::zip(found, expected) {
-                    assert!((found - expected).abs() <= 0.02 * scale, "{path}: {found} is not {expected} of {scale}");
+                    let scale = expected.iter().fold(0.0f32, |scale, value| scale.max(value.abs()));
+                    for (found, expected) in std::iter::zip(found, expected) {
+                        assert!(
+                            (found - expected).abs() <= 0.02 * scale,
+                            "{path}: {found} is not {expected} of {scale}"
+                        );
+                    }
                 }
-            }
-        });
+            },
+        );
         seen += 1;
     }
     assert_eq!(seen, 3);
