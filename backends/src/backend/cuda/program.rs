@@ -328,7 +328,7 @@ fn functions(
         for at in &chosen {
             // In a space of its own, as each has its helpers.
             let text = texts[*at].replacen(ENTRY, &format!("{ENTRY}_{at}"), 1);
-            source += &format!("namespace kernel_{at} {{\n{text}}}\n");
+            source += &format!("namespace kernel_{at} {{\n{text}}}\nusing kernel_{at}::{ENTRY}_{at};\n");
         }
         let module = cubin::load(context, "kernels.cu", &source, &[], cache, compiled)?;
         for at in chosen {
