@@ -72,6 +72,7 @@ fn serve_request() -> std::io::Result<()> {
     let _ = OUT.set(Mutex::new(out));
     // Before the limits are computed, which leave these bytes out.
     let memory = read_memory(&request.memory, stdin)?;
+    open_devices(&request);
     let base = address_space();
     let calls = request.calls();
     prepare(&request.limits, calls, base)?;
@@ -84,6 +85,18 @@ fn serve_request() -> std::io::Result<()> {
         std::thread::Builder::new().stack_size(STACK).spawn(move || send(&Reply::Answer(perform(&request, memory))));
     let work = work.unwrap_or_else(|_| out_of_memory());
     work.join().map_err(|_| std::io::Error::other("it panicked"))
+}
+
+/// Opens the devices whose drivers reserve more address space than a model may have. What goes wrong is found again in the trial.
+fn open_devices(request: &Request) {
+    #[cfg(feature = "cuda")]
+    if let Task::Plan(node) = &request.task
+        && Config::deserialize(&node.config).is_ok_and(|config| config.names(crate::plan::Choice::Cuda))
+    {
+        let _ = caught(|| crate::backend::shared_cuda_device().api());
+    }
+    #[cfg(not(feature = "cuda"))]
+    let _ = request;
 }
 
 /// Reads the files in memory that follow the request.

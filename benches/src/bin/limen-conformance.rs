@@ -169,6 +169,11 @@ fn main() {
             report::<limen_backends::OrtWebgpuRuntime>(case);
             continue;
         }
+        #[cfg(feature = "cuda")]
+        if std::env::var("LIMEN_RUNTIME").is_ok_and(|name| name == "cuda") {
+            report::<limen_backends::CudaRuntime>(case);
+            continue;
+        }
         report::<limen_backends::RtenRuntime>(case);
         #[cfg(feature = "tract")]
         report::<limen_backends::TractRuntime>(case);

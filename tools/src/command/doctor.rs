@@ -216,6 +216,7 @@ fn limit(
 pub fn examine() -> Vec<Finding> {
     let mut findings = Host { root: "" }.findings();
     findings.extend(adapters());
+    findings.extend(cuda_devices());
     findings
 }
 
@@ -241,6 +242,29 @@ fn adapters() -> Vec<Finding> {
 
 #[cfg(not(feature = "wgpu"))]
 fn adapters() -> Vec<Finding> {
+    Vec::new()
+}
+
+/// The GPUs of NVIDIA's, and what the backend `cuda` lacks.
+#[cfg(feature = "cuda")]
+fn cuda_devices() -> Vec<Finding> {
+    let what = "CUDA";
+    let good = |device: limen_backends::CudaDevice| {
+        let found = format!("{}: {}", device.name, device.about);
+        Finding { what, state: Health::Good, found, remedy: None }
+    };
+    match limen_backends::cuda_devices() {
+        Ok(devices) if !devices.is_empty() => devices.into_iter().map(good).collect(),
+        Ok(_) => vec![Finding { remedy: None, ..unknown(what, "NVIDIA's driver finds no GPU") }],
+        Err(why) => {
+            let (found, remedy) = why.split_once(": ").unwrap_or((&why, "`backend: cuda` needs it"));
+            vec![Finding { remedy: Some(remedy.into()), ..unknown(what, found) }]
+        }
+    }
+}
+
+#[cfg(not(feature = "cuda"))]
+fn cuda_devices() -> Vec<Finding> {
     Vec::new()
 }
 
