@@ -1,4 +1,4 @@
-"""Compiles CUDA C with NVRTC for GPUs of several generations: `cuda-c.py FOLDER`. It needs no GPU and no driver."""
+"""Compiles CUDA C with NVRTC for GPUs of several generations: `cuda.py FOLDER`. It needs no GPU and no driver."""
 import ctypes
 import multiprocessing
 import pathlib
