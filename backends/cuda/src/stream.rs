@@ -273,7 +273,8 @@ impl Stream {
     /// If the device fails.
     pub fn follow(&mut self, event: &Event) -> Result<(), Error> {
         self.context.bind()?;
-        if event.0.outcome.get().is_some_and(Result::is_ok) {
+        // What has ended needs no wait.
+        if event.query()? {
             return Ok(());
         }
         let Some(RawEvent(end)) = event.0.end.get() else {
