@@ -300,7 +300,7 @@ impl Dialect for CudaC {
     }
 
     fn uniform(&self, name: &str, element: &str) -> String {
-        format!("__syncthreads();\nconst auto {name} = {element};\n__syncthreads();")
+        format!("const auto {name} = {element};\n__syncthreads();")
     }
 
     fn finish(&self, arguments: &Arguments) -> String {

@@ -75,8 +75,8 @@ pub(crate) trait Dialect {
     /// Waits for the other threads of the workgroup.
     fn barrier(&self) -> &'static str;
 
-    /// Declares a name for a shared element, which is the same for all threads of the workgroup; they wait for each other before and
-    /// behind it.
+    /// Declares a name for a shared element, which is the same for all threads of the workgroup: they have waited for each other since it
+    /// was written, and wait for each other until all have read it.
     fn uniform(&self, name: &str, element: &str) -> String;
 
     /// Begins the function that stores the element of batch `b`, row `m` and column `n` of a tiled product, a fraction `folded`.
