@@ -4,28 +4,23 @@ use crate::error::Error;
 use crate::library::Library;
 use cudarc::nvrtc::result::{self, NvrtcError};
 use cudarc::nvrtc::sys;
+use limen::files::PrivateBytes;
 use std::ffi::CString;
 
-/// Code for a device: a cubin, or PTX.
+/// Code for a device: a cubin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image(Vec<u8>);
 
 impl Image {
-    /// Takes the bytes of an image.
-    pub fn new(mut bytes: Vec<u8>) -> Image {
-        // PTX ends with a zero.
-        bytes.push(0);
-        Image(bytes)
+    /// Takes what was kept of an earlier start ([`Image::bytes`]): the driver runs it as it is, so it has to be from a file that only the
+    /// user of this process can have written.
+    pub fn kept(bytes: &PrivateBytes) -> Image {
+        Image(bytes.to_vec())
     }
 
-    /// Returns its bytes, with a zero behind them.
-    pub(crate) fn bytes(&self) -> &[u8] {
+    /// Returns its bytes.
+    pub fn bytes(&self) -> &[u8] {
         &self.0
-    }
-
-    /// Returns its bytes as they were given.
-    pub fn content(&self) -> &[u8] {
-        &self.0[..self.0.len() - 1]
     }
 }
 
@@ -45,14 +40,14 @@ pub fn version() -> Result<(i32, i32), Error> {
 ///
 /// # Errors
 /// What the compiler says of it, or that it is missing.
-pub fn compile(name: &str, source: &str, arch: u32, options: &[String]) -> Result<Image, Error> {
+pub fn compile(name: &str, source: &str, arch: u32, options: &[&str]) -> Result<Image, Error> {
     Library::Nvrtc.load()?;
     let text = |text: &str| CString::new(text).map_err(|_| Error::Refused(format!("`{name}` has a zero in it")));
     let (source, called) = (text(source)?, text(name)?);
     let program =
         result::create_program(&source, Some(&called)).map_err(|error| failed("nvrtcCreateProgram", error))?;
     let mut all = vec![format!("--gpu-architecture=sm_{arch}")];
-    all.extend_from_slice(options);
+    all.extend(options.iter().map(|option| option.to_string()));
     // SAFETY: the program was created above and is destroyed below.
     let compiled = unsafe { result::compile_program(program, &all) };
     let image = match compiled {
@@ -84,7 +79,7 @@ unsafe fn cubin(program: sys::nvrtcProgram) -> Result<Image, Error> {
     // SAFETY: so many bytes are there.
     unsafe { sys::nvrtcGetCUBIN(program, bytes.as_mut_ptr().cast()).result() }
         .map_err(|error| failed("nvrtcGetCUBIN", error))?;
-    Ok(Image::new(bytes))
+    Ok(Image(bytes))
 }
 
 fn failed(call: &str, error: NvrtcError) -> Error {

@@ -13,8 +13,6 @@ pub struct Info {
     pub index: usize,
     /// Its name, as the driver says it.
     pub name: String,
-    /// A number of its own, which it keeps when others are added: `GPU-…`.
-    pub uuid: String,
     /// Its compute capability: 87 for 8.7.
     pub arch: u32,
     /// Bytes of its memory.
@@ -23,8 +21,6 @@ pub struct Info {
     pub driver: i32,
     /// Whether memory can be allocated in the order of a stream.
     pub(crate) has_pools: bool,
-    /// Bytes of shared memory that a block can have if it asks for them.
-    pub shared: usize,
 }
 
 /// Lists the devices.
@@ -49,21 +45,16 @@ fn info(index: usize) -> Result<Info, Error> {
     // SAFETY: the device was given by the driver.
     let attribute =
         |which: Attribute| unsafe { result::device::get_attribute(device, which) }.named("cuDeviceGetAttribute");
-    let uuid = result::device::get_uuid(device).named("cuDeviceGetUuid")?;
-    let bytes: Vec<String> = uuid.bytes.iter().map(|byte| format!("{:02x}", *byte as u8)).collect();
-    let parts = [&bytes[..4], &bytes[4..6], &bytes[6..8], &bytes[8..10], &bytes[10..]].map(|part| part.concat());
     let number = |which: Attribute| attribute(which).map(|number| u32::try_from(number).unwrap_or(0));
     Ok(Info {
         index,
         name: result::device::get_name(device).named("cuDeviceGetName")?,
-        uuid: format!("GPU-{}", parts.join("-")),
         arch: number(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)? * 10
             + number(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
         // SAFETY: as above.
         memory: unsafe { result::device::total_mem(device) }.named("cuDeviceTotalMem")?,
         driver,
         has_pools: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? > 0,
-        shared: number(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? as usize,
     })
 }
 

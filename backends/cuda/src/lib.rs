@@ -26,4 +26,4 @@ pub use graph::Graph;
 pub use library::{Library, Missing};
 pub use memory::{Buffer, Direction, Pinned};
 pub use module::{Function, Module};
-pub use stream::{Arg, Event, Stream};
+pub use stream::{Event, Stream};

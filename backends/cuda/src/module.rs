@@ -4,7 +4,7 @@ use crate::compiler::Image;
 use crate::context::Context;
 use crate::error::{Error, Named};
 use cudarc::driver::result;
-use cudarc::driver::sys::{self, CUfunction_attribute as Attribute};
+use cudarc::driver::sys;
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
 
@@ -23,14 +23,9 @@ unsafe impl Sync for Module {}
 /// A kernel of a module.
 #[derive(Debug)]
 pub struct Function {
-    module: Arc<Module>,
+    /// Loaded as long as this lives.
+    _module: Arc<Module>,
     raw: sys::CUfunction,
-    /// The most threads that a block of it can have.
-    pub max_threads: u32,
-    /// Bytes of shared memory that it declares.
-    pub shared: u32,
-    /// Registers of each of its threads.
-    pub registers: u32,
 }
 
 // SAFETY: as for modules.
@@ -45,7 +40,8 @@ impl Module {
     /// If it is none, or is for another architecture.
     pub fn load(context: &Arc<Context>, image: &Image) -> Result<Arc<Module>, Error> {
         context.bind()?;
-        // SAFETY: the image ends with a zero, as the driver expects of PTX; a cubin says its own length, which the driver checks.
+        // SAFETY: the image is a whole cubin, which says its own length: the compiler made it, in this process or, as the checksum of its
+        // entry says, in an earlier one of this user (`Image`).
         let loaded = unsafe { result::module::load_data(image.bytes().as_ptr().cast::<c_void>()) };
         let raw = context.noted(loaded.named("cuModuleLoadData"))?;
         Ok(Arc::new(Module { context: context.clone(), raw }))
@@ -61,37 +57,13 @@ impl Module {
         // SAFETY: the module is loaded as long as this lives.
         let found = unsafe { result::module::get_function(self.raw, name) };
         let raw = self.context.noted(found.named("cuModuleGetFunction"))?;
-        // SAFETY: the function was found above.
-        let number = |which: Attribute| unsafe { result::function::get_function_attribute(raw, which) };
-        let number = |which: Attribute| number(which).map(|number| u32::try_from(number).unwrap_or(0));
-        let of = |which: Attribute| self.context.noted(number(which).named("cuFuncGetAttribute"));
-        Ok(Arc::new(Function {
-            max_threads: of(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
-            shared: of(Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
-            registers: of(Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
-            module: self.clone(),
-            raw,
-        }))
+        Ok(Arc::new(Function { _module: self.clone(), raw }))
     }
 }
 
 impl Function {
     pub(crate) fn raw(&self) -> sys::CUfunction {
         self.raw
-    }
-
-    /// Lets blocks of it have so many bytes of shared memory beside those that it declares; 48 KiB in all need no permission.
-    ///
-    /// # Errors
-    /// If the device has not so many.
-    pub fn allow_shared(&self, bytes: u32) -> Result<(), Error> {
-        let context = &self.module.context;
-        context.bind()?;
-        let bytes = i32::try_from(bytes).map_err(|_| Error::Refused(format!("{bytes} bytes of shared memory")))?;
-        let which = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        // SAFETY: the function is loaded as long as this lives.
-        let set = unsafe { result::function::set_function_attribute(self.raw, which, bytes) };
-        context.noted(set.named("cuFuncSetAttribute"))
     }
 }
 

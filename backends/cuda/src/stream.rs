@@ -170,17 +170,6 @@ impl Event {
 /// Work that ends so soon is waited for without sleeping.
 const SHORT: Duration = Duration::from_micros(200);
 
-/// An argument of a kernel.
-#[derive(Clone, Copy, Debug)]
-pub enum Arg<'a> {
-    /// A pointer into memory of the device, so many bytes from its beginning.
-    Buffer(&'a Arc<Buffer>, usize),
-    /// A number of 32 bits, whatever its type.
-    Word(u32),
-    /// A number of 64 bits, whatever its type.
-    Wide(u64),
-}
-
 /// Work of a device that is done in order. It is used by one thread at a time.
 pub struct Stream {
     context: Arc<Context>,
@@ -344,28 +333,6 @@ impl Stream {
         }
     }
 
-    /// Copies bytes on the device.
-    ///
-    /// # Errors
-    /// If they lie outside of either memory, or the device fails.
-    pub fn copy(
-        &mut self,
-        from: &Arc<Buffer>,
-        at: usize,
-        bytes: usize,
-        to: &Arc<Buffer>,
-        to_at: usize,
-    ) -> Result<(), Error> {
-        self.context.bind()?;
-        self.check(from, at, bytes)?;
-        self.check(to, to_at, bytes)?;
-        // SAFETY: both ranges were checked, and live until the work has ended.
-        let copied = unsafe { result::memcpy_dtod_async(address(to, to_at), address(from, at), bytes, self.raw) };
-        self.keep(Used::Buffer(from.clone()));
-        self.keep(Used::Buffer(to.clone()));
-        self.context.noted(copied.named("cuMemcpyDtoDAsync"))
-    }
-
     /// Sets bytes to zero.
     ///
     /// # Errors
@@ -379,10 +346,10 @@ impl Stream {
         self.context.noted(cleared.named("cuMemsetD8Async"))
     }
 
-    /// Runs a kernel on `grid` blocks of `block` threads, each with so many bytes of shared memory beside its own.
+    /// Runs a kernel on `grid` blocks of `block` threads. Its arguments are pointers to the beginning of memory of the device.
     ///
     /// # Errors
-    /// If a pointer lies outside of its memory, or the device refuses the launch.
+    /// If memory is of another device, or the device refuses the launch.
     ///
     /// # Safety
     /// The kernel takes these arguments, and accesses nothing but what they point to, up to the end of that memory, and does not write
@@ -392,23 +359,14 @@ impl Stream {
         function: &Arc<Function>,
         grid: [u32; 3],
         block: [u32; 3],
-        shared: u32,
-        args: &[Arg<'_>],
+        args: &[&Arc<Buffer>],
     ) -> Result<(), Error> {
         self.context.bind()?;
         self.words.clear();
-        for arg in args {
-            let word = match arg {
-                Arg::Buffer(buffer, at) => {
-                    self.check(buffer, *at, 0)?;
-                    self.keep(Used::Buffer((*buffer).clone()));
-                    address(buffer, *at)
-                }
-                // The driver reads the low half.
-                Arg::Word(word) => u64::from(*word),
-                Arg::Wide(wide) => *wide,
-            };
-            self.words.push(word);
+        for buffer in args {
+            self.check(buffer, 0, 0)?;
+            self.keep(Used::Buffer((*buffer).clone()));
+            self.words.push(address(buffer, 0));
         }
         self.pointers.clear();
         self.pointers.extend(self.words.iter_mut().map(|word| Pointer(std::ptr::from_mut(word).cast())));
@@ -417,7 +375,7 @@ impl Stream {
         // SAFETY: the function is loaded, and kept until the work has ended. The driver reads as many arguments as the kernel has, which
         // the caller vouches for, before this returns.
         let launched = unsafe {
-            sys::cuLaunchKernel(function.raw(), gx, gy, gz, bx, by, bz, shared, self.raw, arguments, options).result()
+            sys::cuLaunchKernel(function.raw(), gx, gy, gz, bx, by, bz, 0, self.raw, arguments, options).result()
         };
         self.keep(Used::Function(function.clone()));
         self.context.noted(launched.named("cuLaunchKernel"))

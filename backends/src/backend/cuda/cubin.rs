@@ -7,6 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+/// The language that `.ci/cuda.py` checks.
+const OPTIONS: [&str; 1] = ["--std=c++14"];
+
 /// Compiles a program, or finds what was compiled of it before, and loads it.
 ///
 /// # Errors
@@ -15,7 +18,6 @@ pub(super) fn load(
     context: &Arc<Context>,
     name: &str,
     source: &str,
-    options: &[String],
     cache: Option<&Path>,
     compiled: &mut Compiled,
 ) -> Result<Arc<Module>, Error> {
@@ -24,7 +26,7 @@ pub(super) fn load(
     let entry = match cache {
         Some(folder) => {
             let (major, minor) = version()?;
-            let (flags, sum) = (options.join(" "), sha256(source.as_bytes()));
+            let (flags, sum) = (OPTIONS.join(" "), sha256(source.as_bytes()));
             let of = ["cubin", &format!("nvrtc {major}.{minor}"), &format!("sm_{arch}"), &flags, &sum];
             Some((folder, Key::of_cubin(&of)))
         }
@@ -32,7 +34,7 @@ pub(super) fn load(
     };
     match entry.as_ref().map(|(folder, key)| cache::read_private(folder, key)) {
         // The driver checks it too; one that it refuses is compiled again.
-        Some(Kept::Entry(bytes)) => match Module::load(context, &Image::new(bytes.to_vec())) {
+        Some(Kept::Entry(bytes)) => match Module::load(context, &Image::kept(&bytes)) {
             Ok(module) => {
                 compiled.from_disk += 1;
                 return Ok(module);
@@ -42,11 +44,11 @@ pub(super) fn load(
         Some(Kept::Unusable(why)) => compiled.warnings.push(format!("compiled again: {why}")),
         Some(Kept::Nothing) | None => {}
     }
-    let image = compile(name, source, arch, options)?;
+    let image = compile(name, source, arch, &OPTIONS)?;
     compiled.compiled += 1;
     compiled.compile_ns += begun.elapsed().as_nanos() as u64;
     if let Some((folder, key)) = &entry
-        && let Err(error) = cache::write_private(folder, key, image.content())
+        && let Err(error) = cache::write_private(folder, key, image.bytes())
     {
         compiled.warnings.push(format!("what was compiled cannot be written to {}: {error}", folder.display()));
     }

@@ -12,7 +12,7 @@ use crate::lowering::{Array, Half, Program, Shader, Source, Width, shader};
 use arrayvec::ArrayVec;
 use limen::backend::{BackendError, DeviceCall};
 use limen::node::MAX_PORTS;
-use limen_cuda::{Arg, Buffer, Context, Direction, Error, Function, Graph, Pinned, Stream};
+use limen_cuda::{Buffer, Context, Direction, Error, Function, Graph, Pinned, Stream};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -82,18 +82,15 @@ impl Launches {
         }
         for launch in &self.kernels {
             let buffers: ArrayVec<Arc<Buffer>, MAX_ARRAYS> = launch.arrays.iter().map(|array| buffer(*array)).collect();
-            let mut args: ArrayVec<Arg<'_>, { MAX_ARRAYS + 1 }> =
-                buffers.iter().map(|buffer| Arg::Buffer(buffer, 0)).collect();
-            if let Some((fault, _)) = self.faults.as_ref().filter(|_| launch.exact) {
-                args.push(Arg::Buffer(fault, 0));
-            }
+            let fault = self.faults.as_ref().filter(|_| launch.exact).map(|(fault, _)| fault);
+            let args: ArrayVec<&Arc<Buffer>, { MAX_ARRAYS + 1 }> = buffers.iter().chain(fault).collect();
             // SAFETY: the kernel was written by `lowering` for these arguments in this order. It accesses only elements of its arrays:
             // their indices are sums that lie inside by construction, or are compared with the length. Each buffer has room for its
             // array: own ones are made for it, those of messages are slots for its bytes. No two calls that share memory are under
             // way at the same time without an event between them (`Calls`).
             #[allow(unsafe_code)]
             unsafe {
-                stream.launch(&launch.function, launch.grid, launch.block, 0, &args)?;
+                stream.launch(&launch.function, launch.grid, launch.block, &args)?;
             }
         }
         Ok(())
@@ -330,7 +327,7 @@ fn functions(
             let text = texts[*at].replacen(ENTRY, &format!("{ENTRY}_{at}"), 1);
             source += &format!("namespace kernel_{at} {{\n{text}}}\nusing kernel_{at}::{ENTRY}_{at};\n");
         }
-        let module = cubin::load(context, "kernels.cu", &source, &[], cache, compiled)?;
+        let module = cubin::load(context, "kernels.cu", &source, cache, compiled)?;
         for at in chosen {
             functions[at] = Some(module.function(&format!("{ENTRY}_{at}"))?);
         }

@@ -67,9 +67,6 @@ impl CudaApi {
 
 impl Drop for CudaApi {
     fn drop(&mut self) {
-        if let Some(why) = self.context.fault().map(|error| error.to_string()) {
-            DEAD.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
-        }
         self.waiter.close();
     }
 }
@@ -83,6 +80,8 @@ pub(crate) struct CudaStream {
     pub(super) time_limit: Option<Duration>,
     /// Where kernels report integers that do not fit.
     report: Option<FaultReport>,
+    /// Words for that, which are used again.
+    words: Vec<Arc<Mutex<Pinned>>>,
     uploaded: Duration,
     /// Whether something was enqueued since the last event.
     is_begun: bool,
@@ -106,9 +105,20 @@ impl CudaStream {
 
     /// Has the call fail if a word of memory is not zero: the number of a kernel, counted from 1.
     pub(super) fn report(&mut self, from: &Arc<Buffer>, names: &Arc<[String]>) -> Result<(), Error> {
-        let mut word = Pinned::new(self.stream.context(), 4, Direction::Download)?;
-        self.work()?.download(from, 0, 4, &mut word)?;
-        self.report = Some(FaultReport { word: Arc::new(Mutex::new(word)), names: names.clone() });
+        let word = match self.words.iter().find(|word| Arc::strong_count(word) == 1) {
+            Some(word) => word.clone(),
+            None => {
+                let made = Pinned::new(self.stream.context(), 4, Direction::Download)?;
+                self.words.push(Arc::new(Mutex::new(made)));
+                self.words[self.words.len() - 1].clone()
+            }
+        };
+        let mut pinned = word.lock().unwrap_or_else(PoisonError::into_inner);
+        // Of a call that failed, the device may still write it.
+        pinned.wait()?;
+        self.work()?.download(from, 0, 4, &mut pinned)?;
+        drop(pinned);
+        self.report = Some(FaultReport { word, names: names.clone() });
         Ok(())
     }
 }
@@ -167,6 +177,7 @@ impl Api for CudaApi {
             uploads: Vec::new(),
             time_limit: None,
             report: None,
+            words: Vec::new(),
             uploaded: Duration::ZERO,
             is_begun: false,
             untimed: 0,
@@ -268,7 +279,12 @@ impl Api for CudaApi {
     }
 
     fn is_lost(&self) -> bool {
-        self.context.fault().is_some()
+        let fault = self.context.fault();
+        if let Some(error) = &fault {
+            // Before another one is opened in its place.
+            DEAD.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| error.to_string());
+        }
+        fault.is_some()
     }
 
     fn refuses(spec: &PortSpec) -> Option<String> {
