@@ -330,8 +330,10 @@ fn none_fits(verdicts: &[(Candidate<'_>, RuntimeVerdict)], config: &Config, mode
     match verdicts.iter().find(|(candidate, _)| candidate.serves(config)) {
         Some((candidate, RuntimeVerdict::NotBuilt(name))) => {
             let message = format!("this program was built without the backend `{}`", candidate.name);
+            // Which version of NVIDIA's libraries, the feature says.
+            let feature = if candidate.choice == Choice::Cuda { "cuda12" } else { name };
             let mut help = format!(
-                "build limen-run with `--features {name}` (in a program of your own, that feature of limen-backends)"
+                "build limen-run with `--features {feature}` (in a program of your own, that feature of limen-backends)"
             );
             if !fitting.is_empty() {
                 help = format!("{help}, or write {}", fitting.join(" or "));

@@ -498,16 +498,18 @@ fn a_missing_operator_in_a_subgraph_is_named() {
 #[test]
 fn unknown_backends_and_backends_not_built_in_are_different_errors() {
     let why = plan("digits", json!({ "backend": "torch" })).unwrap_err();
-    assert_eq!(why, "unknown variant `torch`, expected one of `rten`, `tract`, `ort`, `wgpu`, `auto`, `mock`");
+    assert_eq!(why, "unknown variant `torch`, expected one of `rten`, `tract`, `ort`, `wgpu`, `cuda`, `auto`, `mock`");
     for (name, is_built) in [
         ("rten", cfg!(feature = "rten")),
         ("tract", cfg!(feature = "tract")),
         ("ort", cfg!(feature = "ort")),
         ("wgpu", cfg!(feature = "wgpu")),
+        ("cuda", cfg!(feature = "cuda")),
     ] {
         if !is_built {
             let because = format!("was built without the backend `{name}`");
-            let help = format!("--features {name}");
+            let feature = if name == "cuda" { "cuda12" } else { name };
+            let help = format!("--features {feature}");
             fails(json!({ "model": "digits.onnx", "backend": name }), &["\"backend\")", &because, &help]);
         }
     }
