@@ -170,7 +170,7 @@ fn a_fallback() {
     let calls = report.metric("c.fallback_calls").unwrap();
     assert!((20.0..=28.0).contains(&calls), "{calls}");
     for (config, expected) in [
-        ("backend: rten, fallback: tract", "is for the backend `wgpu`"),
+        ("backend: rten, fallback: tract", "is for the backends `wgpu` and `cuda`"),
         ("backend: wgpu, fallback: mock", "write `rten`, `tract` or `ort`"),
     ] {
         let node = format!("  c: {{ kind: infer, config: {{ model: double.onnx, {config} }}, from: a }}\n");
