@@ -10,6 +10,8 @@
 
 mod api;
 mod call;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod choice;
 mod copy;
 mod memory;
 mod mock;
@@ -21,6 +23,8 @@ mod waiter;
 pub(crate) use api::{Api, EventState, Fault};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use call::{Calls, Enqueue};
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(crate) use choice::{SharedDevices, chosen};
 pub use copy::{CopyDevice, Devices};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use memory::buffer_of;

@@ -58,7 +58,16 @@ pub fn compile(name: &str, source: &str, arch: u32, options: &[&str]) -> Result<
             let log = unsafe { result::get_program_log(program) }.unwrap_or_default();
             let log: Vec<u8> = log.into_iter().map(|byte| byte as u8).take_while(|byte| *byte != 0).collect();
             let log = String::from_utf8_lossy(&log).trim().to_string();
-            Err(if log.is_empty() { failed("nvrtcCompileProgram", error) } else { Error::Compile(log) })
+            Err(match log.as_str() {
+                "" => failed("nvrtcCompileProgram", error),
+                log if log.contains("--gpu-architecture") => {
+                    let version =
+                        version().map_or_else(|_| String::new(), |(major, minor)| format!(" {major}.{minor}"));
+                    let newer = "an older GPU needs an earlier version of it, a newer GPU a later one";
+                    Error::Compile(format!("NVRTC{version} makes no code for this GPU (sm_{arch}); {newer} ({log})"))
+                }
+                log => Error::Compile(log.into()),
+            })
         }
     };
     // SAFETY: as above.

@@ -11,6 +11,7 @@ mod resident;
 pub(crate) use self::resident::{CudaApi, shared_device};
 use super::program::{CudaRuntime, capabilities};
 use crate::base::BackendOptions;
+use crate::device::chosen;
 use crate::onnx::Onnx;
 use limen::backend::{BackendError, Capabilities};
 use limen::unit::show_bytes;
@@ -50,17 +51,22 @@ fn about(info: &Info) -> String {
     )
 }
 
-/// The device that models run on.
-fn first() -> Result<Info, BackendError> {
+/// The device that is taken.
+fn gpu(options: &BackendOptions) -> Result<Info, BackendError> {
     let unavailable = |why: String| BackendError::Unavailable(why);
-    let found = devices().map_err(|error| unavailable(error.to_string()))?;
+    let mut found = devices().map_err(|error| unavailable(error.to_string()))?;
     Library::Nvrtc.load().map_err(|error| unavailable(error.to_string()))?;
-    found.into_iter().next().ok_or_else(|| unavailable("NVIDIA's driver finds no GPU".into()))
+    if found.is_empty() {
+        return Err(unavailable("NVIDIA's driver finds no GPU".into()));
+    }
+    let names: Vec<String> = found.iter().map(|info| info.name.clone()).collect();
+    let number = chosen(options.gpu.as_deref(), &names).map_err(unavailable)?[0];
+    Ok(found.swap_remove(number))
 }
 
 /// Returns what models can be run.
 pub(super) fn probe(options: &BackendOptions) -> Result<Capabilities, BackendError> {
-    let info = first()?;
+    let info = gpu(options)?;
     let (major, minor) = version().map_err(|error| BackendError::Unavailable(error.to_string()))?;
     let mut found = capabilities(options)?;
     found.devices = vec!["gpu".into(), "cuda".into(), info.name.clone()];
@@ -69,8 +75,8 @@ pub(super) fn probe(options: &BackendOptions) -> Result<Capabilities, BackendErr
 }
 
 /// Returns the device and its driver.
-pub(super) fn about_device(_: &BackendOptions) -> Option<String> {
-    let info = first().ok()?;
+pub(super) fn about_device(options: &BackendOptions) -> Option<String> {
+    let info = gpu(options).ok()?;
     Some(format!("`{}`: {}", info.name, about(&info)))
 }
 

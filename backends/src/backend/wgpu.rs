@@ -26,7 +26,7 @@ pub type Wgpu = Onnx<WgpuRuntime>;
 
 /// Returns what models can be run.
 pub(super) fn probe(options: &BackendOptions) -> Result<Capabilities, BackendError> {
-    let info = adapter::adapter(options.allow_software)?.get_info();
+    let info = adapter::adapter(adapter::adapter_number(options)?).get_info();
     let mut found = capabilities(options)?;
     let is_gpu = info.device_type != wgpu::DeviceType::Cpu;
     found.devices = is_gpu.then(|| "gpu".into()).into_iter().chain([info.name.clone()]).collect();
@@ -36,7 +36,7 @@ pub(super) fn probe(options: &BackendOptions) -> Result<Capabilities, BackendErr
 
 /// Returns the adapter and its driver.
 pub(super) fn about_device(options: &BackendOptions) -> Option<String> {
-    let info = adapter::adapter(options.allow_software).ok()?.get_info();
+    let info = adapter::adapter(adapter::adapter_number(options).ok()?).get_info();
     Some(format!("`{}`: {}", info.name, adapter::about(&info)))
 }
 

@@ -25,6 +25,9 @@ pub struct BackendOptions {
     /// Whether the backend `wgpu`, and `ort` with `device: webgpu`, may take an adapter that computes on the CPU, as Mesa's lavapipe does. That is slower than every
     /// other backend, and for tests.
     pub allow_software: bool,
+    /// The GPU that the backends `wgpu` and `cuda` take: its number among those of the backend, or a part of its name, in
+    /// any case. By default `wgpu` takes an adapter of the fastest kind, and `cuda` the first GPU.
+    pub gpu: Option<String>,
     /// Whether kernels of a graph may run (`kind: kernel`): programs for a device, which the graph must allow, too.
     pub allow_kernels: bool,
     /// Whether an output that differs from that of `verify.against` by more than the tolerance is a note of the plan, which begins with
@@ -44,6 +47,7 @@ impl BackendOptions {
             onnxruntime: None,
             onnxruntime_plugin: None,
             allow_software: false,
+            gpu: None,
             allow_kernels: false,
             report_differences: false,
         };

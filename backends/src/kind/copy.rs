@@ -1,6 +1,6 @@
 //! The kinds `to_device` and `to_host`, which planning inserts where they are missing.
 
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 use crate::base::BackendOptions;
 use crate::device::{CopyDevice, Devices};
 use limen::infer::{DeviceSide, DeviceUse, Infer, InferPlan};
@@ -30,11 +30,11 @@ impl CopyConfig {
         }
         #[cfg(feature = "wgpu")]
         if self.device == "wgpu" {
-            return Ok(crate::backend::shared_device(BackendOptions::of(cx).allow_software));
+            return Ok(crate::backend::shared_device(BackendOptions::of(cx)));
         }
         #[cfg(feature = "cuda")]
         if self.device == "cuda" {
-            return Ok(crate::backend::shared_cuda_device());
+            return Ok(crate::backend::shared_cuda_device(BackendOptions::of(cx)));
         }
         let mut errors = PlanErrors::default();
         let names = own.iter().map(|device| device.name());

@@ -105,14 +105,12 @@ fn reside(plan: InferPlan, choice: Choice, options: &BackendOptions) -> Result<I
             errors.at("backend", message).help("write `resident: false`, or put `pad` before");
         }
     }
-    #[cfg(not(feature = "wgpu"))]
-    let _ = options;
     errors.into_result(match choice {
         #[cfg(feature = "cuda")]
-        Choice::Cuda => plan.on_device(crate::backend::shared_cuda_device(), DeviceSide::Both, ON_DEVICE),
+        Choice::Cuda => plan.on_device(crate::backend::shared_cuda_device(options), DeviceSide::Both, ON_DEVICE),
         #[cfg(feature = "wgpu")]
         Choice::Wgpu => {
-            let device = crate::backend::shared_device(options.allow_software);
+            let device = crate::backend::shared_device(options);
             plan.on_device(device, DeviceSide::Both, ON_DEVICE)
         }
         _ => plan,

@@ -75,20 +75,11 @@ impl Infer for KernelKind {
         let constants = constants(&config, interface.as_ref(), &symbols, &mut errors);
         errors.into_result(())?;
         let (Some(source), Some(interface)) = (source, interface) else { return Err(PlanErrors::default()) };
-        let allow_software = options.allow_software;
+        let device = crate::backend::shared_device(options);
         let time_limit = config.time_limit.map(|limit| Duration::from_nanos(limit.as_nanos()));
         let (source, cache) = (source.into(), options.cache.clone());
-        let model = KernelModel {
-            source,
-            interface,
-            constants,
-            groups,
-            signature,
-            in_place,
-            time_limit,
-            allow_software,
-            cache,
-        };
+        let model =
+            KernelModel { source, interface, constants, groups, signature, in_place, time_limit, device, cache };
         let [x, y, z] = model.interface.workgroup;
         let note = format!("{} workgroups of {x} x {y} x {z} threads", groups.map(|n| n.to_string()).join(" x "));
         let mut errors = PlanErrors::default();

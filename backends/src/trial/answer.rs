@@ -93,7 +93,7 @@ fn open_devices(request: &Request) {
     if let Task::Plan(node) = &request.task
         && Config::deserialize(&node.config).is_ok_and(|config| config.names(crate::plan::Choice::Cuda))
     {
-        let _ = caught(|| crate::backend::shared_cuda_device().api());
+        let _ = caught(|| crate::backend::shared_cuda_device(&request.options()).api());
     }
     #[cfg(not(feature = "cuda"))]
     let _ = request;

@@ -334,6 +334,7 @@ mod tests {
                 onnxruntime_plugin: None,
                 memory: Vec::new(),
                 allow_software: false,
+                gpu: None,
                 report_differences: false,
                 task: Task::Inspect(AnyPath::new("model.onnx".as_ref())),
             };

@@ -36,6 +36,7 @@ pub(super) struct Request {
     /// The names and lengths of files in memory, whose bytes follow the request.
     pub(super) memory: Vec<(String, u64)>,
     pub(super) allow_software: bool,
+    pub(super) gpu: Option<String>,
     pub(super) report_differences: bool,
     pub(super) task: Task,
 }
@@ -56,6 +57,7 @@ impl Request {
             onnxruntime_plugin: plugin.as_deref().map(AnyPath::new),
             memory: memory.iter().map(|(name, bytes)| (name.to_string(), bytes.len() as u64)).collect(),
             allow_software: options.allow_software,
+            gpu: options.gpu.clone(),
             report_differences: options.report_differences,
             task,
         }
@@ -69,6 +71,7 @@ impl Request {
             onnxruntime: self.onnxruntime.as_ref().map(AnyPath::path),
             onnxruntime_plugin: self.onnxruntime_plugin.as_ref().map(AnyPath::path),
             allow_software: self.allow_software,
+            gpu: self.gpu.clone(),
             allow_kernels: false,
             report_differences: self.report_differences,
         }

@@ -276,6 +276,11 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Execution")]
     pub allow_software: bool,
 
+    /// GPU that `backend: wgpu` and `cuda` take: its number in `limen-run doctor`, or a part of its name; default: the fastest kind
+    #[arg(long, env = "LIMEN_GPU", value_name = "NUMBER|NAME")]
+    #[arg(hide_env = true, help_heading = "Execution")]
+    pub gpu: Option<String>,
+
     /// Let nodes of `kind: kernel` run: programs for a device that the graph brings along
     #[arg(long, env = "LIMEN_ALLOW_KERNELS", value_parser = BoolishValueParser::new())]
     #[arg(hide_env = true, help_heading = "Execution")]

@@ -224,15 +224,15 @@ pub fn examine() -> Vec<Finding> {
 #[cfg(feature = "wgpu")]
 fn adapters() -> Vec<Finding> {
     let what = "GPU";
-    let finding = |adapter: limen_backends::GpuAdapter| {
-        let found = format!("{}: {}", adapter.name, adapter.about);
+    let finding = |(number, adapter): (usize, limen_backends::GpuAdapter)| {
+        let found = format!("{number}, {}: {}", adapter.name, adapter.about);
         let remedy = "it is much slower than the other backends, and taken only with `--allow-software`; a GPU needs its Vulkan driver";
         match adapter.is_software {
             true => Finding { what, state: Health::Poor, found, remedy: Some(remedy.into()) },
             false => Finding { what, state: Health::Good, found, remedy: None },
         }
     };
-    let found: Vec<Finding> = limen_backends::gpu_adapters().into_iter().map(finding).collect();
+    let found: Vec<Finding> = limen_backends::gpu_adapters().into_iter().enumerate().map(finding).collect();
     if !found.is_empty() {
         return found;
     }
@@ -249,12 +249,12 @@ fn adapters() -> Vec<Finding> {
 #[cfg(feature = "cuda")]
 fn cuda_devices() -> Vec<Finding> {
     let what = "CUDA";
-    let good = |device: limen_backends::CudaDevice| {
-        let found = format!("{}: {}", device.name, device.about);
+    let good = |(number, device): (usize, limen_backends::CudaDevice)| {
+        let found = format!("{number}, {}: {}", device.name, device.about);
         Finding { what, state: Health::Good, found, remedy: None }
     };
     match limen_backends::cuda_devices() {
-        Ok(devices) if !devices.is_empty() => devices.into_iter().map(good).collect(),
+        Ok(devices) if !devices.is_empty() => devices.into_iter().enumerate().map(good).collect(),
         Ok(_) => vec![Finding { remedy: None, ..unknown(what, "NVIDIA's driver finds no GPU") }],
         Err(why) => {
             let (found, remedy) = why.split_once(": ").unwrap_or((&why, "`backend: cuda` needs it"));

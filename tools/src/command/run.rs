@@ -196,13 +196,21 @@ impl<'a> Run<'a> {
 
     /// Sets the backend options: those of the command line, else those that the registry has.
     fn with_backend_options(&self, registry: Registry, calibrate: bool) -> Registry {
-        let RunArguments { cache, onnxruntime, onnxruntime_plugin, allow_software, allow_kernels, .. } = self.arguments;
+        let RunArguments { cache, onnxruntime, onnxruntime_plugin, allow_software, gpu, allow_kernels, .. } =
+            self.arguments;
         #[cfg(not(feature = "ort"))]
         for (option, library) in [("--onnxruntime", onnxruntime), ("--onnxruntime-plugin", onnxruntime_plugin)] {
             let Some(library) = library else { continue };
             let library = one_line(&library.display().to_string());
             print_error(&format!(
                 "limen-run: {option} {library} is ignored: this program was built without the backend `ort` (cargo feature `ort`)"
+            ));
+        }
+        #[cfg(not(any(feature = "wgpu", feature = "cuda")))]
+        if let Some(gpu) = gpu {
+            print_error(&format!(
+                "limen-run: --gpu {} is ignored: this program was built without the backends `wgpu` and `cuda` (cargo features)",
+                one_line(gpu)
             ));
         }
         let registered = backend_options(&registry);
@@ -212,6 +220,7 @@ impl<'a> Run<'a> {
             onnxruntime: onnxruntime.clone().or(registered.onnxruntime),
             onnxruntime_plugin: onnxruntime_plugin.clone().or(registered.onnxruntime_plugin),
             allow_software: *allow_software || registered.allow_software,
+            gpu: gpu.clone().or(registered.gpu),
             allow_kernels: *allow_kernels || registered.allow_kernels,
             ..registered
         })

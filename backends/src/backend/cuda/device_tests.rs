@@ -4,6 +4,7 @@ use super::program::CudaProgram;
 use super::resident::{CudaApi, shared_device};
 use crate::backend::program::Bound;
 use crate::backend::program::tests::{check_each, check_run};
+use crate::base::BackendOptions;
 use crate::lowering::test_cases::{TestCase, bytes, compare, conv, matmul, operators, small_graphs, wide_integers};
 use crate::lowering::{Half, Program, lower};
 use crate::onnx::test_models::graphs;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 
 /// The device, if there is one.
 fn device() -> Option<Arc<CudaApi>> {
-    match shared_device().api() {
+    match shared_device(&BackendOptions::default()).api() {
         Ok((_, api)) => Some(api),
         Err(error) => {
             println!("skipped: {error}");

@@ -376,8 +376,8 @@ fn arrays(context: &Arc<Context>, program: &Program, stream: &mut Stream) -> Res
 impl ProgramDevice for CudaApi {
     type Bound = CudaProgram;
 
-    fn shared(_: &BackendOptions) -> Arc<SharedDevice<CudaApi>> {
-        shared_device()
+    fn shared(options: &BackendOptions) -> Arc<SharedDevice<CudaApi>> {
+        shared_device(options)
     }
 
     fn name(&self) -> &str {

@@ -1,32 +1,30 @@
 //! The API of CUDA for tensors that stay on the device: a stream for each node, and events between them.
 
-use crate::device::{Api, EventState, Fault, SharedDevice, Waiter};
+use super::gpu;
+use crate::base::BackendOptions;
+use crate::device::{Api, EventState, Fault, SharedDevice, SharedDevices, Waiter};
 use limen::backend::{BackendError, Helpers};
 use limen::message::{DType, PortSpec};
 use limen_cuda::{Buffer, Class, Context, Direction, Error, Event, Pinned, Stream};
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A call that takes longer than this is given up, and the device with it.
 pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(120);
 
-/// The number of the device among those of a process.
-const NUMBER: u8 = 1;
-
 /// One in so many calls of a stream is timed by the device.
 const TIMED: u32 = 16;
 
 /// Returns the device as the nodes of this process share it.
-pub(crate) fn shared_device() -> Arc<SharedDevice<CudaApi>> {
-    static SHARED: OnceLock<Arc<SharedDevice<CudaApi>>> = OnceLock::new();
-    SHARED
-        .get_or_init(|| Arc::new(SharedDevice::new(NUMBER, || CudaApi::open().map_err(|error| error.to_string()))))
-        .clone()
+pub(crate) fn shared_device(options: &BackendOptions) -> Arc<SharedDevice<CudaApi>> {
+    static SHARED: SharedDevices<CudaApi> = SharedDevices::new(100);
+    let open = |number| CudaApi::open(number).map_err(|error| BackendError::Unavailable(error.to_string()));
+    SHARED.get(gpu(options).map(|info| info.index), open)
 }
 
-/// Why the device cannot be used any more in this process.
-static DEAD: Mutex<Option<String>> = Mutex::new(None);
+/// Devices that cannot be used any more in this process, by their numbers, and why.
+static DEAD: Mutex<Vec<(usize, String)>> = Mutex::new(Vec::new());
 
 /// The device, until an error ends it.
 pub(crate) struct CudaApi {
@@ -53,12 +51,13 @@ impl From<Error> for Fault {
 const FINAL: &str = "the device is of no use to this process any more";
 
 impl CudaApi {
-    /// Opens the first device.
-    fn open() -> Result<CudaApi, Error> {
-        if let Some(why) = &*DEAD.lock().unwrap_or_else(PoisonError::into_inner) {
+    fn open(number: usize) -> Result<CudaApi, Error> {
+        let dead = DEAD.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, why)) = dead.iter().find(|(dead, _)| *dead == number) {
             return Err(Error::Refused(format!("an earlier error has ended it for this process: {why}")));
         }
-        let context = Context::open(0)?;
+        drop(dead);
+        let context = Context::open(number)?;
         // An error is found where the event is looked at.
         let waiter = Waiter::new("cuda", |event: Event| _ = event.wait());
         Ok(CudaApi { context, waiter })
@@ -282,7 +281,11 @@ impl Api for CudaApi {
         let fault = self.context.fault();
         if let Some(error) = &fault {
             // Before another one is opened in its place.
-            DEAD.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| error.to_string());
+            let mut dead = DEAD.lock().unwrap_or_else(PoisonError::into_inner);
+            let number = self.context.info().index;
+            if dead.iter().all(|(dead, _)| *dead != number) {
+                dead.push((number, error.to_string()));
+            }
         }
         fault.is_some()
     }

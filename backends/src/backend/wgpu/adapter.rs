@@ -1,6 +1,8 @@
 //! The adapters of this machine, and which of them is taken.
 
 use super::device::ready;
+use crate::base::BackendOptions;
+use crate::device::chosen;
 use limen::backend::BackendError;
 use limen::unit::show_bytes;
 use std::sync::OnceLock;
@@ -17,7 +19,7 @@ pub struct GpuAdapter {
     pub about: String,
 }
 
-/// Returns the adapters of this machine, in no particular order. Looking for them loads their drivers.
+/// Returns the adapters of this machine, in the order of their numbers. Looking for them loads their drivers.
 pub fn gpu_adapters() -> Vec<GpuAdapter> {
     let adapter = |adapter: &Adapter| {
         let (info, limits) = (adapter.get_info(), adapter.limits());
@@ -54,25 +56,36 @@ fn found() -> &'static [Adapter] {
     })
 }
 
-/// Returns the fastest kind of adapter.
+/// Returns an adapter of this machine by its number.
+pub(super) fn adapter(number: usize) -> &'static Adapter {
+    &found()[number]
+}
+
+/// Returns the number of the adapter that is taken: of those that the options allow, the fastest kind.
 ///
 /// # Errors
 /// What is missing and how to get it.
-pub(super) fn adapter(allow_software: bool) -> Result<&'static Adapter, BackendError> {
-    let found = found();
-    let is_software = |adapter: &&Adapter| adapter.get_info().device_type == DeviceType::Cpu;
-    let rank = |adapter: &&Adapter| match adapter.get_info().device_type {
+pub(super) fn adapter_number(options: &BackendOptions) -> Result<usize, BackendError> {
+    let all = found();
+    let names: Vec<String> = all.iter().map(|adapter| adapter.get_info().name).collect();
+    let found = match all.is_empty() {
+        true => Vec::new(),
+        false => chosen(options.gpu.as_deref(), &names).map_err(BackendError::Unavailable)?,
+    };
+    let is_software = |number: &usize| all[*number].get_info().device_type == DeviceType::Cpu;
+    let rank = |number: &usize| match all[*number].get_info().device_type {
         DeviceType::DiscreteGpu => 0,
         DeviceType::IntegratedGpu => 1,
         DeviceType::VirtualGpu => 2,
         DeviceType::Other => 3,
         DeviceType::Cpu => 4,
     };
-    let best = found.iter().filter(|adapter| allow_software || !is_software(adapter)).min_by_key(rank);
-    best.ok_or_else(|| match found.iter().find(is_software) {
+    let best = found.iter().copied().filter(|number| options.allow_software || !is_software(number)).min_by_key(rank);
+    best.ok_or_else(|| match found.first() {
         Some(software) => BackendError::Unavailable(format!(
-            "the only adapter, `{}`, computes on the CPU; `--allow-software` allows that, for tests; for a GPU, install its Vulkan driver",
-            software.get_info().name
+            "the only adapter{}, `{}`, computes on the CPU; `--allow-software` allows that, for tests; for a GPU, install its Vulkan driver",
+            if options.gpu.is_some() { " that is asked for" } else { "" },
+            names[*software]
         )),
         None => BackendError::Unavailable(
             "no adapter was found; install the Vulkan driver of the GPU (for a driver that computes on the CPU, for \

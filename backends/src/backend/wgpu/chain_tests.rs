@@ -1,6 +1,6 @@
 //! Graphs whose models stay on the device, on the adapter of this machine, which may compute on the CPU; without one they are skipped.
 
-use super::adapter::adapter;
+use super::adapter::{adapter, adapter_number};
 use super::resident::shared_device;
 use crate::base::BackendOptions;
 use crate::onnx::test_models::{floats, model_of_opset};
@@ -11,8 +11,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+fn options() -> BackendOptions {
+    BackendOptions { allow_software: true, ..BackendOptions::default() }
+}
+
 fn has_adapter() -> bool {
-    let found = adapter(true);
+    let found = adapter_number(&options());
     if let Err(error) = &found {
         println!("skipped: {error}");
     }
@@ -156,7 +160,7 @@ fn a_fallback() {
     models(folder.path());
     let destroy = |seq: u64| {
         if seq % 5 == 4
-            && let Ok((_, api)) = shared_device(true).api()
+            && let Ok((_, api)) = shared_device(&options()).api()
         {
             api.device.device.destroy();
         }
@@ -191,7 +195,7 @@ fn an_endless_kernel() {
     if !has_adapter() {
         return;
     }
-    if adapter(true).unwrap().get_info().device_type != wgpu::DeviceType::Cpu {
+    if adapter(adapter_number(&options()).unwrap()).get_info().device_type != wgpu::DeviceType::Cpu {
         return println!("skipped: a GPU is faster than the limit");
     }
     let folder = tempfile::tempdir().unwrap();
@@ -230,7 +234,7 @@ fn a_destroyed_device() {
     models(folder.path());
     let destroy = |seq: u64| {
         if seq == 10 {
-            shared_device(true).api().unwrap().1.device.device.destroy();
+            shared_device(&options()).api().unwrap().1.device.device.destroy();
         }
     };
     let (found, report) = run(wired(folder.path(), &chain(", on_error: skip")), 30, destroy);
@@ -453,4 +457,32 @@ fn a_call_that_fails_on_the_device_loses_only_its_message() {
     assert_eq!((report.failed_calls, node("m").failed), (1, 1), "{:?}", report.failures);
     assert!(report.failures[0].text.contains("a result does not fit 32 bits"), "{:?}", report.failures);
     assert_eq!(report.losses()["device_lost"], node("c").lost + node("c_to_host").lost);
+}
+
+#[test]
+fn an_adapter_is_chosen_by_its_number_or_name() {
+    if !has_adapter() {
+        return;
+    }
+    let first = adapter(0).get_info();
+    let software = first.device_type == wgpu::DeviceType::Cpu;
+    let found = |gpu: &str, allow_software| {
+        adapter_number(&BackendOptions { gpu: Some(gpu.into()), allow_software, ..options() })
+    };
+    assert_eq!(found("0", true).unwrap(), 0);
+    let named = found(&first.name.to_uppercase(), true).unwrap();
+    assert_eq!(adapter(named).get_info().name, first.name);
+    for (gpu, allow_software, parts) in [
+        ("99", true, &["there is no GPU `99` (`--gpu`)", first.name.as_str()][..]),
+        ("no such name", true, &["there is no GPU `no such name`"]),
+        ("0", false, &["that is asked for", "`--allow-software`"]),
+    ] {
+        match found(gpu, allow_software) {
+            Ok(number) => assert!(number == 0 && !software && !allow_software, "{gpu}: {number}"),
+            Err(error) => parts.iter().for_each(|part| assert!(error.to_string().contains(part), "{gpu}: {error}")),
+        }
+    }
+    // Whoever uses the device hears it, too.
+    let absent = BackendOptions { gpu: Some("99".into()), ..options() };
+    assert!(shared_device(&absent).api().unwrap_err().to_string().contains("there is no GPU `99`"));
 }

@@ -1,16 +1,15 @@
 //! The open device, and the errors that arrive outside of calls.
 
-use super::adapter::adapter;
 use crate::lowering::Width;
 use limen::backend::BackendError;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
-use wgpu::{AdapterInfo, DeviceType, Features, Limits};
+use wgpu::{Adapter, AdapterInfo, DeviceType, Features, Limits};
 
-/// An open device, shared by the models of a process.
+/// An open device.
 #[derive(Debug)]
 pub(super) struct Device {
     pub(super) device: wgpu::Device,
@@ -43,14 +42,8 @@ impl Faults {
 }
 
 impl Device {
-    /// Returns the device of this process, opened on first use and again after it was lost.
-    pub(super) fn open(allow_software: bool) -> Result<Arc<Device>, BackendError> {
-        static OPEN: Mutex<Weak<Device>> = Mutex::new(Weak::new());
-        let adapter = adapter(allow_software)?;
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(device) = open.upgrade().filter(|device| !device.faults.is_lost.load(Ordering::Acquire)) {
-            return Ok(device);
-        }
+    /// Opens the device of an adapter.
+    pub(super) fn open(adapter: &Adapter) -> Result<Arc<Device>, BackendError> {
         let limits = adapter.limits();
         let clock = Features::TIMESTAMP_QUERY | Features::TIMESTAMP_QUERY_INSIDE_ENCODERS;
         let has = |features: Features| adapter.features().contains(features);
@@ -78,7 +71,7 @@ impl Device {
         // A GPU is idle where few workgroups run; a processor runs few at once, and large tiles of them faster.
         let busy = if info.device_type == DeviceType::Cpu { 4 } else { 128 };
         let width = Width { most: limits.max_compute_workgroups_per_dimension as usize, busy };
-        let device = Arc::new(Device {
+        Ok(Arc::new(Device {
             device,
             queue,
             limits,
@@ -89,9 +82,7 @@ impl Device {
             keeps_pipelines,
             tick,
             faults,
-        });
-        *open = Arc::downgrade(&device);
-        Ok(device)
+        }))
     }
 
     /// Returns an error if the device was lost, or if something failed since the last check.

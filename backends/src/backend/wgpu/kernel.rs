@@ -2,7 +2,7 @@
 
 use super::device::one_line;
 use super::pipelines::Pipelines;
-use super::resident::{WgpuApi, shared_device};
+use super::resident::WgpuApi;
 use crate::device::{Api, Calls, SharedDevice, buffer_of};
 use crate::kernel::Interface;
 use limen::backend::{
@@ -27,7 +27,7 @@ pub(crate) struct KernelModel {
     /// Outputs that begin as a copy of an input, by their numbers.
     pub(crate) in_place: Vec<(usize, usize)>,
     pub(crate) time_limit: Option<Duration>,
-    pub(crate) allow_software: bool,
+    pub(crate) device: Arc<SharedDevice<WgpuApi>>,
     /// The folder of the cache.
     pub(crate) cache: Option<PathBuf>,
 }
@@ -46,8 +46,7 @@ impl Backend for WgpuKernel {
     }
 
     fn prepare(model: KernelModel) -> Result<PreparedKernel, BackendError> {
-        let device = shared_device(model.allow_software);
-        let (_, api) = device.api()?;
+        let (_, api) = model.device.api()?;
         let limits = &api.device.limits;
         let most = limits.max_compute_workgroups_per_dimension;
         if let Some(groups) = model.groups.iter().find(|groups| **groups > most) {
@@ -56,7 +55,7 @@ impl Backend for WgpuKernel {
         }
         // Compiled here to find out whether it can be.
         Compiled::new(0, &api, &model)?;
-        Ok(PreparedKernel { model: Arc::new(model), device })
+        Ok(PreparedKernel { model: Arc::new(model) })
     }
 }
 
@@ -64,13 +63,12 @@ impl Backend for WgpuKernel {
 #[derive(Debug)]
 pub(crate) struct PreparedKernel {
     model: Arc<KernelModel>,
-    device: Arc<SharedDevice<WgpuApi>>,
 }
 
 impl PreparedKernel {
     /// Returns the device that it runs on.
     pub(crate) fn device(&self) -> Arc<SharedDevice<WgpuApi>> {
-        self.device.clone()
+        self.model.device.clone()
     }
 }
 
@@ -82,11 +80,12 @@ impl Prepared for PreparedKernel {
     }
 
     fn session(&self, _: usize) -> Result<KernelSession, BackendError> {
-        let (generation, api) = self.device.api()?;
+        let device = self.model.device.clone();
+        let (generation, api) = device.api()?;
         let compiled = Compiled::new(generation, &api, &self.model)?;
-        let calls = Calls::new(self.device.clone());
+        let calls = Calls::new(device.clone());
         let spare = vec![None; self.model.signature.outputs.len()];
-        let (model, device) = (self.model.clone(), self.device.clone());
+        let model = self.model.clone();
         Ok(KernelSession { model, device, calls, compiled, bound: Vec::new(), spare })
     }
 }

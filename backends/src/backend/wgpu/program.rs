@@ -107,7 +107,7 @@ impl ProgramDevice for WgpuApi {
     type Bound = BoundProgram;
 
     fn shared(options: &BackendOptions) -> Arc<SharedDevice<WgpuApi>> {
-        shared_device(options.allow_software)
+        shared_device(options)
     }
 
     fn name(&self) -> &str {

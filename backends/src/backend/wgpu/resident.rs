@@ -1,9 +1,11 @@
 //! The API of wgpu for tensors that stay on the device. It has one queue, in whose order all work is done, so a call that is submitted
 //! later follows by itself.
 
+use super::adapter::{adapter, adapter_number};
 use super::device::{Device, one_line};
 use super::loaded::{Mapping, UNKNOWN_FAULT};
-use crate::device::{Api, EventState, Fault, SharedDevice, Waiter};
+use crate::base::BackendOptions;
+use crate::device::{Api, EventState, Fault, SharedDevice, SharedDevices, Waiter};
 use limen::backend::{BackendError, Helpers};
 use limen::message::{DType, PortSpec};
 use std::fmt;
@@ -15,19 +17,10 @@ use wgpu::{Buffer, BufferUsages, CommandBuffer, CommandEncoder, PollError, PollT
 /// A call that takes longer than this is given up, and the device with it.
 pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(120);
 
-/// The number of the device among those of a process.
-const NUMBER: u8 = 0;
-
 /// Returns the device as the nodes of this process share it.
-pub(crate) fn shared_device(allow_software: bool) -> Arc<SharedDevice<WgpuApi>> {
-    static SHARED: [OnceLock<Arc<SharedDevice<WgpuApi>>>; 2] = [OnceLock::new(), OnceLock::new()];
-    let open = move || {
-        WgpuApi::open(allow_software).map_err(|error| match error {
-            BackendError::Unavailable(why) => why,
-            error => error.to_string(),
-        })
-    };
-    SHARED[usize::from(allow_software)].get_or_init(|| Arc::new(SharedDevice::new(NUMBER, open))).clone()
+pub(crate) fn shared_device(options: &BackendOptions) -> Arc<SharedDevice<WgpuApi>> {
+    static SHARED: SharedDevices<WgpuApi> = SharedDevices::new(0);
+    SHARED.get(adapter_number(options), WgpuApi::open)
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -58,8 +51,8 @@ impl fmt::Debug for WgpuApi {
 }
 
 impl WgpuApi {
-    fn open(allow_software: bool) -> Result<Self, BackendError> {
-        let device = Device::open(allow_software)?;
+    fn open(number: usize) -> Result<Self, BackendError> {
+        let device = Device::open(adapter(number))?;
         // Callbacks run only while something polls.
         let polled = device.clone();
         let waiter = Waiter::new("wgpu", move |submission| {

@@ -1,9 +1,10 @@
 //! Tests on the adapter of this machine, which may compute on the CPU; without one they are skipped.
 
-use super::adapter::adapter;
 use super::device::Device;
 use super::loaded::Loaded;
+use super::resident::shared_device;
 use crate::backend::program::tests::{check_each, check_run};
+use crate::base::BackendOptions;
 use crate::lowering::test_cases::{TestCase, bytes, compare, conv, matmul, operators, small_graphs, wide_integers};
 use crate::lowering::{Half, Width, lower};
 use crate::onnx::test_models::{floats, graphs, model_of_opset};
@@ -13,8 +14,8 @@ use std::sync::Arc;
 
 /// The device, if there is one.
 fn device() -> Option<Arc<Device>> {
-    match adapter(true) {
-        Ok(_) => Some(Device::open(true).unwrap()),
+    match shared_device(&BackendOptions { allow_software: true, ..BackendOptions::default() }).api() {
+        Ok((_, api)) => Some(api.device.clone()),
         Err(error) => {
             println!("skipped: {error}");
             None
