@@ -5,7 +5,8 @@
     python conformance.py PROGRAM            fails if a case newly passes, or no longer passes
     python conformance.py PROGRAM --bless    rewrites the lists
 
-PROGRAM is `limen-conformance`, built with the cargo features `tract`, `ort` and `wgpu`; ORT_DYLIB_PATH names ONNX Runtime. Cases with
+PROGRAM is `limen-conformance`, built with the cargo features `tract`, `ort` and `wgpu`; ORT_DYLIB_PATH names ONNX Runtime. With
+LIMEN_RUNTIME=cuda it runs only that runtime, and is built with the feature `cuda12`. Cases with
 element types that ports do not carry are left out; a runtime that does not have an operator refuses the case. 64-bit
 integers and bools are converted to 32 bits, as everywhere in limen.
 
