@@ -20,7 +20,7 @@ mod tract;
 mod wgpu;
 
 #[cfg(feature = "cuda")]
-pub use self::cuda::{Cuda, CudaDevice, cuda_devices};
+pub use self::cuda::{Cuda, CudaDevice, cuda_devices, missing_cuda_libraries};
 #[cfg(feature = "cuda")]
 pub(crate) use self::cuda::{CudaApi, shared_device as shared_cuda_device};
 #[cfg(feature = "ort")]

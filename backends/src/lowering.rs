@@ -9,6 +9,8 @@ mod kernel;
 mod model;
 mod operators;
 mod places;
+#[cfg(feature = "cuda")]
+mod product;
 mod program;
 mod recurrent;
 mod scan;
@@ -26,6 +28,8 @@ mod value;
 pub(crate) use interpret::interpret;
 pub(crate) use kernel::{Axis, BOX, Binary, Expr, Fold, How, Kernel, Number, Read, Scalar, Suppression, Unary};
 pub(crate) use model::lower;
+#[cfg(feature = "cuda")]
+pub(crate) use product::{Matrix, Product};
 pub(crate) use program::{Array, Half, Program, Source, Storage};
 pub(crate) use shader::{Arguments, Dialect, Entry, Place, Shader, Width, shader};
 pub(crate) use stock::{Steps, Taps};

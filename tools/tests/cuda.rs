@@ -2,6 +2,8 @@
 //! with builds of it that lack something, these tests do nothing.
 
 use crate::program::{Folder, Ran};
+use crate::trials::{FLOAT, model_with, node, weight};
+use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -72,6 +74,8 @@ fn what_is_missing_is_named_and_where_it_comes_from() {
     let no_compiler = libraries("no-compiler", &[("", driver)]);
     let no_launch = libraries("no-launch", &[("without", driver), ("", nvrtc)]);
     let no_cubin = libraries("no-cubin", &[("", driver), ("without", nvrtc)]);
+    let no_products = libraries("no-products", &[("", driver), ("", nvrtc)]);
+    says(&run(&folder, "doctor", &no_products, &[]), 0, &["cuBLASLt (`libcublasLt.so`) is not found", "limen's own"]);
     let not_a_library = libraries("not-a-library", &[]);
     fs::write(not_a_library.join(driver), "text").unwrap();
     let driver_missing = ["NVIDIA's driver (`libcuda.so.1`) is not found", "install NVIDIA's driver"];
@@ -90,4 +94,85 @@ fn what_is_missing_is_named_and_where_it_comes_from() {
         says(&ran, 2, parts);
         says(&ran, 2, &["graph.yaml:5:"]);
     }
+}
+
+#[test]
+fn products_in_tf32_need_a_gpu_and_a_library_that_have_them() {
+    let Some(double) = double() else { return };
+    let graph = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs/digits/graph.yaml");
+    let graph = graph.display();
+    let folder = Folder::with("cuda-tf32", "");
+    let plain = folder.0.join("plain");
+    fs::create_dir(&plain).unwrap();
+    ["libcuda.so.1", "libnvrtc.so.12", "kernel"]
+        .iter()
+        .for_each(|file| symlink(double.join(file), plain.join(file)).unwrap());
+    let set = "--set nodes.digit.config.backend=cuda --set nodes.digit.config.precision=tf32";
+    for (libraries, arch, code, parts) in [
+        (&double, "90", 0, &[][..]),
+        (&double, "75", 2, &["has no TF32, which begins with sm_80"]),
+        (&plain, "90", 2, &["has no products in TF32", "libcublasLt.so", "is not found"]),
+    ] {
+        let switches = [("ARCH", arch), ("CHECK", "0")];
+        says(&run(&folder, &format!("check {graph} {set}"), libraries, &switches), code, parts);
+    }
+}
+
+/// A folder with a graph that runs two products of matrices on each message.
+fn with_products(test: &str) -> Folder {
+    let graph = "
+version: 1
+nodes:
+  a: { kind: synthetic, config: { pattern: noise, shape: [16, 32], dtype: f32 } }
+  m: { kind: infer, config: { model: m.onnx, backend: cuda }, from: a }
+  b: { kind: 'null', from: m }
+run: { stop: 120s }
+";
+    let folder = Folder::with(test, graph);
+    let ones = 1f32.to_le_bytes().repeat(32 * 32);
+    let parts = [
+        node("MatMul", &["x", "w"], &["p"], &[]),
+        node("Tanh", &["p"], &["t"], &[]),
+        node("MatMul", &["t", "w"], &["y"], &[]),
+        weight("w", FLOAT, &[32, 32], &ones),
+    ];
+    fs::write(folder.0.join("m.onnx"), model_with(&[16, 32], &[16, 32], &parts)).unwrap();
+    folder
+}
+
+/// The device ends at one launch after the other, some of which are products of the library: the run ends, and says why.
+#[test]
+fn an_error_in_a_product_ends_the_run() {
+    let Some(double) = double() else { return };
+    let folder = with_products("cuda-product");
+    says(&run(&folder, "graph.yaml --frames 5 --fail-on lost>0", &double, &[]), 0, &["5 messages"]);
+    for (fault, n) in ["700@launch", "719@launch"].into_iter().flat_map(|fault| (1..15).map(move |n| (fault, n))) {
+        let fault = format!("{fault}:{n}");
+        // Within the trial, within planning, or within the run.
+        for words in ["graph.yaml --frames 100", "graph.yaml --frames 100 --model-limits none"] {
+            let ran = run(&folder, words, &double, &[("FAULT", &fault)]);
+            assert!(matches!(ran.code, Some(1 | 2)), "{fault}: {:?} {} {}", ran.code, ran.out, ran.err);
+            assert!(ran.err.contains("CUDA_ERROR"), "{fault}: {} {}", ran.out, ran.err);
+        }
+    }
+}
+
+#[test]
+fn calls_need_nothing_new_of_the_driver() {
+    let Some(double) = double() else { return };
+    let folder = with_products("cuda-growth");
+    let counts = |frames: u32| {
+        let file = folder.0.join(format!("counts-{frames}"));
+        let switches = [("REPORT", file.to_str().unwrap()), ("CHECK", "0")];
+        let words = format!("graph.yaml --model-limits none --frames {frames} --fail-on lost>0");
+        says(&run(&folder, &words, &double, &switches), 0, &[]);
+        // A line for each process that has loaded the libraries; the program ends last.
+        let lines = fs::read_to_string(&file).unwrap();
+        let counts: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+        let calls = counts["graph_launches"].as_u64().unwrap();
+        assert!(calls >= u64::from(frames), "{frames}: {counts}");
+        ["allocations", "peak_bytes", "captures", "streams", "events", "modules", "live", "host_live"]
+            .map(|name| counts[name].as_u64().unwrap_or_else(|| panic!("no {name} in {counts}")))
+    };
+    assert_eq!(counts(1_000), counts(100_000));
 }

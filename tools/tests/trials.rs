@@ -56,6 +56,16 @@ pub(crate) const FLOAT: u64 = 1;
 const I64: u64 = 7;
 const BOOL: u64 = 9;
 
+/// The file of a model with the input `x` and the output `y` of these shapes.
+pub(crate) fn model_with(x: &[u64], y: &[u64], parts: &[Vec<u8>]) -> Vec<u8> {
+    let value = |name: &str, shape: &[u64]| {
+        let dims: Vec<u8> = shape.iter().flat_map(|length| text(1, number(1, *length))).collect();
+        [text(1, name), text(2, text(1, [number(1, FLOAT), text(2, dims)].concat()))].concat()
+    };
+    let graph = [parts.concat(), text(2, "g"), text(11, value("x", x)), text(12, value("y", y))].concat();
+    [number(1, 8), text(7, graph), text(8, number(2, 17))].concat()
+}
+
 pub(crate) fn weight(name: &str, elem: u64, dims: &[u64], bytes: &[u8]) -> Vec<u8> {
     let dims: Vec<u8> = dims.iter().flat_map(|dim| number(1, *dim)).collect();
     text(5, [dims, number(2, elem), text(8, name), text(9, bytes)].concat())

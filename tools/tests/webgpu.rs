@@ -2,7 +2,7 @@
 //! `LIMEN_ONNXRUNTIME_PLUGIN`.
 
 use crate::program::{Folder, Ran};
-use crate::trials::{FLOAT, node, number, text, weight};
+use crate::trials::{FLOAT, model_with, node, number, text, weight};
 use std::fs;
 use std::path::Path;
 
@@ -10,16 +10,6 @@ use std::path::Path;
 fn with_plugin() -> Option<String> {
     let plugin = std::env::var("LIMEN_ONNXRUNTIME_PLUGIN").ok().filter(|path| !path.is_empty())?;
     Some(format!("--allow-software --onnxruntime-plugin {plugin}"))
-}
-
-/// The file of a model with the input `x` and the output `y` of these shapes.
-fn model(x: &[u64], y: &[u64], parts: &[Vec<u8>]) -> Vec<u8> {
-    let value = |name: &str, shape: &[u64]| {
-        let dims: Vec<u8> = shape.iter().flat_map(|length| text(1, number(1, *length))).collect();
-        [text(1, name), text(2, text(1, [number(1, FLOAT), text(2, dims)].concat()))].concat()
-    };
-    let graph = [parts.concat(), text(2, "g"), text(11, value("x", x)), text(12, value("y", y))].concat();
-    [number(1, 8), text(7, graph), text(8, number(2, 17))].concat()
 }
 
 /// The smallest convolution that the plugin 0.4.0 computes wrong with channels last.
@@ -30,7 +20,7 @@ fn six_channels() -> Vec<u8> {
         text(5, [text(1, name), number(8, value).repeat(length), number(20, 7)].concat())
     };
     let defaults = [list("strides", 1, 2), list("dilations", 1, 2), list("pads", 0, 4)].concat();
-    model(
+    model_with(
         &[1, 6, 1, 3],
         &[1, 4, 1, 2],
         &[node("Conv", &["x", "w"], &["y"], &defaults), weight("w", FLOAT, &[4, 6, 1, 2], &ones)],
@@ -141,7 +131,7 @@ nodes:
 #[test]
 fn operators_without_a_kernel_on_webgpu_need_permission() {
     let Some(plugin) = with_plugin() else { return };
-    let det = model(&[2, 2, 2], &[2], &[node("Det", &["x"], &["y"], &[])]);
+    let det = model_with(&[2, 2, 2], &[2], &[node("Det", &["x"], &["y"], &[])]);
     let folder = with("webgpu-det", "[2, 2, 2]", &det, "");
     let ways = [
         "`device: webgpu` does not run all of its operators",

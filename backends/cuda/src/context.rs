@@ -2,9 +2,10 @@
 
 use crate::error::{Error, Named};
 use crate::library::Library;
+use crate::product::Handle;
 use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// A device and its driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +74,8 @@ pub struct Context {
     memory_stream: sys::CUstream,
     /// The first error after which nothing on the device works any more.
     fault: Mutex<Option<Error>>,
+    /// What products are computed with, once one is.
+    products: OnceLock<Result<Handle, Error>>,
     /// Events that nothing uses: with times, and without.
     events: [Mutex<Vec<RawEvent>>; 2],
 }
@@ -104,7 +107,15 @@ impl Context {
         let raw = unsafe { result::primary_ctx::retain(device) }.named("cuDevicePrimaryCtxRetain")?;
         let events = [Mutex::default(), Mutex::default()];
         let none = std::ptr::null_mut();
-        let mut context = Context { device, raw, info, memory_stream: none, fault: Mutex::default(), events };
+        let mut context = Context {
+            device,
+            raw,
+            info,
+            memory_stream: none,
+            fault: Mutex::default(),
+            products: OnceLock::new(),
+            events,
+        };
         context.bind()?;
         let kind = result::stream::StreamKind::NonBlocking;
         context.memory_stream = context.noted(result::stream::create(kind).named("cuStreamCreate"))?;
@@ -154,6 +165,12 @@ impl Context {
         self.memory_stream
     }
 
+    /// Returns the handle of cuBLASLt.
+    pub(crate) fn cublas_lt(&self) -> Result<&Handle, Error> {
+        self.bind()?;
+        self.products.get_or_init(Handle::new).as_ref().map_err(Clone::clone)
+    }
+
     /// Returns an event that nothing uses.
     pub(crate) fn event(&self, is_timed: bool) -> Result<sys::CUevent, Error> {
         let spare = self.events[usize::from(is_timed)].lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -183,6 +200,10 @@ impl Drop for Context {
         for RawEvent(event) in events.flat_map(std::mem::take).filter(|_| is_bound) {
             // SAFETY: nothing else uses it, or it would not be here.
             let _ = unsafe { result::event::destroy(event) };
+        }
+        if let Some(Ok(Handle(handle))) = self.products.get().filter(|_| is_bound) {
+            // SAFETY: products hold this context, so none is left.
+            let _ = unsafe { cudarc::cublaslt::result::destroy_handle(*handle) };
         }
         if is_bound && !self.memory_stream.is_null() {
             // SAFETY: it was created here, and all memory that was allocated on it has been freed: it holds this context.

@@ -1,4 +1,4 @@
-//! NVIDIA GPUs: contexts, memory, streams, events, kernels and graphs of the CUDA driver, and its compiler NVRTC.
+//! NVIDIA GPUs: contexts, memory, streams, events, kernels and graphs of the CUDA driver, its compiler NVRTC, and products of cuBLASLt.
 //!
 //! A crate of its own, because everything here ends in unsafe calls. What it adds to them:
 //!
@@ -17,6 +17,7 @@ mod graph;
 mod library;
 mod memory;
 mod module;
+mod product;
 mod stream;
 
 pub use compiler::{Image, compile, version};
@@ -26,4 +27,5 @@ pub use graph::Graph;
 pub use library::{Library, Missing};
 pub use memory::{Buffer, Direction, Pinned};
 pub use module::{Function, Module};
+pub use product::{Element, Multiplication, Operand, Product};
 pub use stream::{Event, Stream};

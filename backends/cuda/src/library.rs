@@ -11,6 +11,8 @@ pub enum Library {
     Driver,
     /// The compiler, `libnvrtc.so`.
     Nvrtc,
+    /// Matrix products, `libcublasLt.so`.
+    CublasLt,
 }
 
 /// What is missing of a library.
@@ -83,13 +85,30 @@ const NVRTC: &[&str] = &[
     "nvrtcGetProgramLog",
 ];
 
+/// Those of cuBLASLt.
+const CUBLAS_LT: &[&str] = &[
+    "cublasLtCreate",
+    "cublasLtDestroy",
+    "cublasLtMatmulDescCreate",
+    "cublasLtMatmulDescSetAttribute",
+    "cublasLtMatmulDescDestroy",
+    "cublasLtMatrixLayoutCreate",
+    "cublasLtMatrixLayoutSetAttribute",
+    "cublasLtMatrixLayoutDestroy",
+    "cublasLtMatmulPreferenceCreate",
+    "cublasLtMatmulPreferenceSetAttribute",
+    "cublasLtMatmulPreferenceDestroy",
+    "cublasLtMatmulAlgoGetHeuristic",
+    "cublasLtMatmul",
+];
+
 impl Library {
     /// Loads the library, once, and looks up all functions that are called here.
     ///
     /// # Errors
     /// What is missing; the bindings would panic there.
     pub fn load(self) -> Result<(), Error> {
-        static FOUND: [OnceLock<Result<(), Missing>>; 2] = [OnceLock::new(), OnceLock::new()];
+        static FOUND: [OnceLock<Result<(), Missing>>; 3] = [OnceLock::new(), OnceLock::new(), OnceLock::new()];
         let found = FOUND[self as usize].get_or_init(|| self.find());
         found.clone().map_err(Error::Missing)
     }
@@ -98,12 +117,14 @@ impl Library {
         let symbols = match self {
             Library::Driver => DRIVER,
             Library::Nvrtc => NVRTC,
+            Library::CublasLt => CUBLAS_LT,
         };
         // SAFETY: loading runs the initializers of NVIDIA's libraries, which is what a program with this crate asks for.
         let is_present = unsafe {
             match self {
                 Library::Driver => cudarc::driver::sys::is_culib_present(),
                 Library::Nvrtc => cudarc::nvrtc::sys::is_culib_present(),
+                Library::CublasLt => cudarc::cublaslt::sys::is_culib_present(),
             }
         };
         if !is_present {
@@ -114,6 +135,7 @@ impl Library {
             let library = match self {
                 Library::Driver => cudarc::driver::sys::culib(),
                 Library::Nvrtc => cudarc::nvrtc::sys::culib(),
+                Library::CublasLt => cudarc::cublaslt::sys::culib(),
             };
             library.get::<unsafe extern "C" fn()>(name.as_bytes()).is_err()
         };
@@ -128,6 +150,7 @@ impl Library {
         match self {
             Library::Driver => "NVIDIA's driver (`libcuda.so.1`)",
             Library::Nvrtc => "NVIDIA's compiler NVRTC (`libnvrtc.so`)",
+            Library::CublasLt => "NVIDIA's matrix products, cuBLASLt (`libcublasLt.so`)",
         }
     }
 
@@ -137,6 +160,9 @@ impl Library {
             Library::Driver => "install NVIDIA's driver; in a container, start it with access to the GPU",
             Library::Nvrtc => {
                 "install it (in the CUDA toolkit, or `pip install nvidia-cuda-nvrtc`) and let LD_LIBRARY_PATH name its folder"
+            }
+            Library::CublasLt => {
+                "install it (in the CUDA toolkit, or `pip install nvidia-cublas-cu12`) and let LD_LIBRARY_PATH name its folder"
             }
         }
     }

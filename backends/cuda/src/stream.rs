@@ -5,6 +5,7 @@ use crate::error::{Error, Named};
 use crate::graph::GraphExec;
 use crate::memory::{Buffer, Pinned, PinnedMemory};
 use crate::module::Function;
+use crate::product::Product;
 use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUresult};
 use std::collections::VecDeque;
@@ -20,6 +21,8 @@ pub(crate) enum Used {
     Pinned(#[expect(dead_code, reason = "kept")] Arc<PinnedMemory>),
     Function(#[expect(dead_code, reason = "kept")] Arc<Function>),
     Graph(#[expect(dead_code, reason = "kept")] Arc<GraphExec>),
+    /// For the memory of its bias.
+    Product(#[expect(dead_code, reason = "kept")] Arc<Product>),
 }
 
 /// Work between two events of a stream.
@@ -379,6 +382,31 @@ impl Stream {
         };
         self.keep(Used::Function(function.clone()));
         self.context.noted(launched.named("cuLaunchKernel"))
+    }
+
+    /// Computes a matrix product: `d = a b`. `workspace` has the bytes that it needs beside its matrices.
+    ///
+    /// # Errors
+    /// If memory is too small or of another device, or cuBLASLt fails.
+    pub fn multiply(
+        &mut self,
+        product: &Arc<Product>,
+        [a, b, d]: [&Arc<Buffer>; 3],
+        workspace: &Arc<Buffer>,
+    ) -> Result<(), Error> {
+        self.context.bind()?;
+        for buffer in [a, b, d, workspace] {
+            self.check(buffer, 0, 0)?;
+            self.keep(Used::Buffer(buffer.clone()));
+        }
+        self.keep(Used::Product(product.clone()));
+        let enqueued = product.enqueue(self.raw, [a, b, d], workspace);
+        if enqueued.is_err() && self.capturing.is_none() {
+            // The library does not say whether the device still works; the driver does.
+            // SAFETY: the stream is this one's.
+            self.context.noted(unsafe { result::stream::synchronize(self.raw) }.named("cuStreamSynchronize"))?;
+        }
+        enqueued
     }
 
     /// Runs what was captured.

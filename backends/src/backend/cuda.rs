@@ -5,6 +5,7 @@
 
 mod cubin;
 mod cuda_c;
+mod multiply;
 mod program;
 mod resident;
 
@@ -39,6 +40,11 @@ pub fn cuda_devices() -> Result<Vec<CudaDevice>, String> {
     Ok(found.into_iter().map(|info| CudaDevice { about: about(&info), name: info.name }).collect())
 }
 
+/// Returns the libraries that models run without, but not as fast: what is missing, and where it comes from.
+pub fn missing_cuda_libraries() -> Vec<String> {
+    [Library::CublasLt].into_iter().filter_map(|library| library.load().err()).map(|error| error.to_string()).collect()
+}
+
 fn about(info: &Info) -> String {
     let (arch, driver) = (info.arch, info.driver);
     format!(
@@ -70,7 +76,8 @@ pub(super) fn probe(options: &BackendOptions) -> Result<Capabilities, BackendErr
     let (major, minor) = version().map_err(|error| BackendError::Unavailable(error.to_string()))?;
     let mut found = capabilities(options)?;
     found.devices = vec!["gpu".into(), "cuda".into(), info.name.clone()];
-    found.version = format!("CUDA {}, NVRTC {major}.{minor}, {}, sm_{}", info.driver, info.name, info.arch);
+    let products = if Library::CublasLt.load().is_ok() { "cuBLASLt" } else { "no cuBLASLt" };
+    found.version = format!("CUDA {}, NVRTC {major}.{minor}, {products}, {}, sm_{}", info.driver, info.name, info.arch);
     Ok(found)
 }
 

@@ -14,7 +14,8 @@ pub(crate) use self::session::{PreparedProgram, ProgramBackend};
 use crate::base::BackendOptions;
 use crate::cache::Compiled;
 use crate::device::{Api, Enqueue, SharedDevice};
-use crate::lowering::{Half, Program};
+use crate::lowering::Program;
+use crate::onnx::Precision;
 use limen::backend::{BackendError, DeviceCall};
 use std::path::Path;
 use std::sync::Arc;
@@ -30,8 +31,8 @@ pub(crate) trait ProgramDevice: Api {
     /// Returns the name of the open device.
     fn name(&self) -> &str;
 
-    /// Whether it stores fractions of 16 bits.
-    fn has_halves(&self, half: Half) -> bool;
+    /// Returns what it lacks for a precision.
+    fn lacks(&self, precision: Precision) -> Option<String>;
 
     /// Makes a program for the device, and its first call. What is compiled is kept in the folder of a cache.
     ///

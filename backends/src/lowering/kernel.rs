@@ -288,7 +288,25 @@ impl Expr {
     }
 }
 
+impl Fold {
+    /// The two reads whose products are summed, if that is all that is folded.
+    pub(super) fn factors(&self) -> Option<[usize; 2]> {
+        let (How::Sum, Expr::Binary(Binary::Mul, a, b)) = (self.how, &self.value) else { return None };
+        let (&Expr::Read(a), &Expr::Read(b)) = (&**a, &**b) else { return None };
+        Some([a, b])
+    }
+}
+
 impl Kernel {
+    /// The dims on whose coordinates a read depends.
+    pub(super) fn dims_of(&self, read: &Read) -> Vec<usize> {
+        let of_axis = |axis: &Axis| {
+            let table = axis.table.map(|table| self.dims_of(&self.reads[table])).unwrap_or_default();
+            axis.terms.iter().map(|(dim, _)| *dim).chain(table).collect::<Vec<_>>()
+        };
+        read.axes.iter().flat_map(of_axis).collect()
+    }
+
     /// The arrays it reads, each once, in order of their first read.
     pub(crate) fn arrays(&self) -> Vec<usize> {
         let mut arrays = Vec::new();

@@ -77,6 +77,9 @@ pub(crate) struct Program {
     pub(crate) outputs: Vec<(usize, Vec<usize>)>,
     /// What its arrays of fractions of 16 bits hold.
     pub(crate) half: Half,
+    /// Whether products of matrices may keep 11 significant bits of each factor (TF32), where a device has that.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only GPUs of NVIDIA's do"))]
+    pub(crate) tf32: bool,
 }
 
 /// The memory of a program: arrays that are never needed at the same time share a buffer.

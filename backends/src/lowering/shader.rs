@@ -101,6 +101,6 @@ fn spread(groups: usize, most: usize) -> [usize; 3] {
     [groups.div_ceil(rows), rows, 1]
 }
 
-fn numbered(dims: &[usize], first: usize) -> Vec<(usize, usize)> {
+pub(super) fn numbered(dims: &[usize], first: usize) -> Vec<(usize, usize)> {
     dims.iter().enumerate().map(|(at, length)| (first + at, *length)).collect()
 }

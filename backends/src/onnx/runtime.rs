@@ -118,6 +118,8 @@ pub enum Precision {
     F16,
     /// As `f16`, with the upper halves of 32 bits: 8 significant bits, and no smaller range.
     Bf16,
+    /// 32 bits, but products of matrices keep 11 significant ones of their factors.
+    Tf32,
 }
 
 impl Precision {
@@ -127,6 +129,7 @@ impl Precision {
             Precision::F32 => "f32",
             Precision::F16 => "f16",
             Precision::Bf16 => "bf16",
+            Precision::Tf32 => "tf32",
         }
     }
 }

@@ -101,7 +101,9 @@ pub struct Config {
     #[serde(default = "yes")]
     pub resident: bool,
     /// `f16` keeps weights and results between operators in 16 bits, on `cuda`, and on `wgpu` where the adapter has them: half the memory,
-    /// and 3 decimal digits instead of 7. `bf16`, on `cuda`, has 2, and the range of 32 bits. Both need a recorded case. `f32` by default.
+    /// and 3 decimal digits instead of 7. `bf16`, on `cuda`, has 2, and the range of 32 bits. `tf32`, on `cuda` with
+    /// cuBLASLt and a GPU of 8.0 or later, keeps 32 bits, and multiplies matrices with 3 digits of their elements. These need a recorded
+    /// case. `f32` by default.
     #[serde(default)]
     pub precision: Precision,
     /// Makes a call on zeros after so long without one: `50ms`. A device that saves power meanwhile, or caches that others fill, would make

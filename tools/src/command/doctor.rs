@@ -254,7 +254,14 @@ fn cuda_devices() -> Vec<Finding> {
         Finding { what, state: Health::Good, found, remedy: None }
     };
     match limen_backends::cuda_devices() {
-        Ok(devices) if !devices.is_empty() => devices.into_iter().enumerate().map(good).collect(),
+        Ok(devices) if !devices.is_empty() => {
+            let slower = limen_backends::missing_cuda_libraries().into_iter().map(|why| {
+                let (found, remedy) = why.split_once(": ").unwrap_or((&why, ""));
+                let found = format!("{found}; kernels of limen's own are used in its place");
+                Finding { what, state: Health::Poor, found, remedy: Some(remedy.into()) }
+            });
+            devices.into_iter().enumerate().map(good).chain(slower).collect()
+        }
         Ok(_) => vec![Finding { remedy: None, ..unknown(what, "NVIDIA's driver finds no GPU") }],
         Err(why) => {
             let (found, remedy) = why.split_once(": ").unwrap_or((&why, "`backend: cuda` needs it"));

@@ -5,9 +5,12 @@ use super::resident::{CudaApi, shared_device};
 use crate::backend::program::Bound;
 use crate::backend::program::tests::{check_each, check_run};
 use crate::base::BackendOptions;
-use crate::lowering::test_cases::{TestCase, bytes, compare, conv, matmul, operators, small_graphs, wide_integers};
+use crate::lowering::test_cases::{
+    TestCase, bytes, compare, conv, matmul, operators, products, small_graphs, wide_integers,
+};
 use crate::lowering::{Half, Program, lower};
 use crate::onnx::test_models::graphs;
+use limen_cuda::Library;
 use std::sync::Arc;
 
 /// The device, if there is one.
@@ -114,4 +117,30 @@ fn lengths_around_those_of_tiles_are_right() {
     let channels = lengths.into_iter().flat_map(|n| [conv(1, n, 17, 5), conv(2, 5, n, 9), conv(1, 3, 9, n)]);
     let products = lengths.into_iter().flat_map(|n| [matmul(n, 33, 20), matmul(18, n, 65), matmul(1, n * 9, n)]);
     check_all(channels.chain(products));
+}
+
+/// Where cuBLASLt is found, it computes the products, and kernels go on with their elements.
+#[test]
+fn products_are_those_of_the_library() {
+    let Some(api) = device() else { return };
+    for (case, found, _) in products() {
+        check(&api, &case);
+        let name = &case.name;
+        let program = lower(&case.model).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let has_library = Library::CublasLt.load().is_ok();
+        assert_eq!(bind(&api, &program, true).products(), if has_library { found } else { 0 }, "{name}");
+        // In 16 bits, too, from weights that are.
+        for half in [Half::F16, Half::Bf16] {
+            let mut halved = program.clone();
+            halved.halve(half);
+            let mut bound = bind(&api, &halved, true);
+            let near = |found: &[Vec<f32>], expected: &[Vec<f32>]| {
+                let scale = expected[0].iter().fold(0.0f32, |scale, value| scale.max(value.abs()));
+                let most = if half == Half::F16 { 0.01 } else { 0.05 } * scale;
+                let is_near = |(a, b): (&f32, &f32)| (a - b).abs() <= most;
+                assert!(std::iter::zip(&found[0], &expected[0]).all(is_near), "{name} in {half:?}");
+            };
+            check_run(&halved, &case, |inputs, read| bound.run(inputs, read), near);
+        }
+    }
 }

@@ -3,16 +3,18 @@
 
 use super::cubin;
 use super::cuda_c::{CudaC, ENTRY};
+use super::multiply::{Multiply, bound, with_products};
 use super::resident::{CudaApi, LONGEST_CALL, shared_device, unsupported};
 use crate::backend::program::{Bound, ProgramDevice, ReadOutput};
 use crate::base::BackendOptions;
 use crate::cache::Compiled;
 use crate::device::{Enqueue, Fault, SharedDevice, buffer_of};
 use crate::lowering::{Array, Half, Program, Shader, Source, Width, shader};
+use crate::onnx::Precision;
 use arrayvec::ArrayVec;
 use limen::backend::{BackendError, DeviceCall};
 use limen::node::MAX_PORTS;
-use limen_cuda::{Buffer, Context, Direction, Error, Function, Graph, Pinned, Stream};
+use limen_cuda::{Buffer, Context, Direction, Error, Function, Graph, Library, Pinned, Stream};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,6 +23,9 @@ const WIDTH: Width = Width { most: 65_535, busy: 128 };
 
 /// The memory of a call's inputs and outputs; `None` for an output that nothing takes.
 type Buffers = ArrayVec<Option<Arc<Buffer>>, { 2 * MAX_PORTS }>;
+
+/// The first architecture that computes products in TF32.
+const FIRST_TF32: u32 = 80;
 
 /// As many graphs are kept: one for each pair of slots that the pools have.
 const MAX_GRAPHS: usize = 256;
@@ -46,11 +51,18 @@ pub(crate) struct CudaProgram {
 
 /// The kernels of a program and their memory.
 struct Launches {
-    kernels: Vec<Launch>,
+    steps: Vec<Step>,
+    /// Memory that products use beside their matrices.
+    workspace: Option<Arc<Buffer>>,
     /// The memory of each array.
     arrays: Vec<Arc<Buffer>>,
     /// Where kernels that may fail write their number, and their names.
     faults: Option<(Arc<Buffer>, Arc<[String]>)>,
+}
+
+enum Step {
+    Kernel(Launch),
+    Product(Multiply),
 }
 
 /// A kernel that is ready to run.
@@ -80,7 +92,16 @@ impl Launches {
         if let Some((fault, _)) = &self.faults {
             stream.clear(fault, 0, 4)?;
         }
-        for launch in &self.kernels {
+        for step in &self.steps {
+            let launch = match step {
+                Step::Kernel(launch) => launch,
+                Step::Product(multiply) => {
+                    let [a, b, d] = multiply.arrays.map(buffer);
+                    let workspace = self.workspace.as_ref().unwrap_or(&d);
+                    stream.multiply(&multiply.product, [&a, &b, &d], workspace)?;
+                    continue;
+                }
+            };
             let buffers: ArrayVec<Arc<Buffer>, MAX_ARRAYS> = launch.arrays.iter().map(|array| buffer(*array)).collect();
             let fault = self.faults.as_ref().filter(|_| launch.exact).map(|(fault, _)| fault);
             let args: ArrayVec<&Arc<Buffer>, { MAX_ARRAYS + 1 }> = buffers.iter().chain(fault).collect();
@@ -110,10 +131,16 @@ impl CudaProgram {
     ) -> Result<CudaProgram, BackendError> {
         let unsupported = |error: Error| unsupported(context, error);
         let mut compiled = Compiled::default();
-        let shaders = shaders(&program).map_err(|why| BackendError::Unsupported(format!("cuda: {why}")))?;
-        let functions = functions(context, &shaders, cache, &mut compiled).map_err(unsupported)?;
+        let (program, products) = with_products(context, &program);
         let mut stream = Stream::new(context).map_err(unsupported)?;
         let (arrays, mut memory) = arrays(context, &program, &mut stream).map_err(unsupported)?;
+        let products = bound(context, &program, products, &arrays);
+        let shaders = shaders(&program, &products).map_err(|why| BackendError::Unsupported(format!("cuda: {why}")))?;
+        let functions = functions(context, &shaders, cache, &mut compiled).map_err(unsupported)?;
+        let workspace = products.iter().flatten().map(|multiply| multiply.product.workspace()).max();
+        let workspace = workspace.filter(|bytes| *bytes > 0).map(|bytes| Buffer::new(context, bytes)).transpose();
+        let workspace = workspace.map_err(unsupported)?.map(Arc::new);
+        memory += workspace.as_ref().map_or(0, |workspace| workspace.bytes() as u64);
         let mut faults = None;
         if shaders.iter().any(|shader| shader.exact) {
             let kernels = program.kernels.iter().filter(|kernel| kernel.len() > 0);
@@ -127,7 +154,13 @@ impl CudaProgram {
             grid: shader.groups,
             block: shader.block,
         };
-        let kernels = std::iter::zip(shaders, functions).map(launch).collect();
+        let mut launches = std::iter::zip(shaders, functions).map(launch);
+        let steps = std::iter::zip(&program.kernels, products).filter(|(kernel, _)| kernel.len() > 0);
+        let steps = steps.filter_map(|(_, multiply)| match multiply {
+            Some(multiply) => Some(Step::Product(multiply)),
+            None => launches.next().map(Step::Kernel),
+        });
+        let steps = steps.collect();
         let pinned = |array: &usize, direction: Direction| {
             Pinned::new(context, bytes(&program.arrays[*array]), direction).map_err(unsupported)
         };
@@ -138,7 +171,7 @@ impl CudaProgram {
         let fault = faults.as_ref().map(|_| Pinned::new(context, 4, Direction::Download)).transpose();
         let mut made = CudaProgram {
             program,
-            launches: Launches { kernels, arrays, faults },
+            launches: Launches { steps, workspace, arrays, faults },
             compiled,
             memory,
             stream,
@@ -151,6 +184,12 @@ impl CudaProgram {
         };
         made.first_call().map_err(unsupported)?;
         Ok(made)
+    }
+
+    /// The products that a library computes.
+    #[cfg(test)]
+    pub(super) fn products(&self) -> usize {
+        self.launches.steps.iter().filter(|step| matches!(step, Step::Product(_))).count()
     }
 
     /// Makes a call, in which the driver loads what it has put off, and captures it. A model need not take zeros, so the outputs do not
@@ -284,10 +323,11 @@ impl CudaProgram {
     }
 }
 
-/// Writes the kernels.
-fn shaders(program: &Program) -> Result<Vec<Shader>, String> {
-    let kernels = program.kernels.iter().filter(|kernel| kernel.len() > 0);
-    let written = kernels.enumerate().map(|(at, kernel)| {
+/// Writes the kernels that are no products.
+fn shaders(program: &Program, products: &[Option<Multiply>]) -> Result<Vec<Shader>, String> {
+    let kernels = std::iter::zip(&program.kernels, products).filter(|(kernel, _)| kernel.len() > 0);
+    let kernels = kernels.enumerate().filter(|(_, (_, product))| product.is_none());
+    let written = kernels.map(|(at, (kernel, _))| {
         let refused = |why: String| format!("operator {}: {why}", kernel.name);
         let shader = shader(&CudaC { half: program.half }, program, kernel, at + 1, WIDTH).map_err(refused)?;
         match shader.arrays.len() <= MAX_ARRAYS {
@@ -384,8 +424,16 @@ impl ProgramDevice for CudaApi {
         &self.context.info().name
     }
 
-    fn has_halves(&self, _: Half) -> bool {
-        true
+    fn lacks(&self, precision: Precision) -> Option<String> {
+        if precision != Precision::Tf32 {
+            return None;
+        }
+        let arch = self.context.info().arch;
+        match Library::CublasLt.load() {
+            _ if arch < FIRST_TF32 => Some(format!("TF32, which begins with sm_{FIRST_TF32}; it is sm_{arch}")),
+            Ok(()) => None,
+            Err(why) => Some(format!("products in TF32: {why}")),
+        }
     }
 
     fn bind(&self, program: Arc<Program>, cache: Option<&Path>) -> Result<CudaProgram, BackendError> {

@@ -17,7 +17,7 @@ const MAX_INPUTS: usize = 64;
 /// What fractions of 16 bits a precision means.
 fn half_of(precision: Precision) -> Option<Half> {
     match precision {
-        Precision::F32 => None,
+        Precision::F32 | Precision::Tf32 => None,
         Precision::F16 => Some(Half::F16),
         Precision::Bf16 => Some(Half::Bf16),
     }
@@ -70,9 +70,9 @@ impl<A: ProgramDevice> ProgramRunner<A> {
             return Err(BackendError::Unsupported(why));
         }
         let (generation, api) = model.device.api()?;
-        if half_of(call.precision).is_some_and(|half| !api.has_halves(half)) {
+        if let Some(lacks) = api.lacks(call.precision) {
             let precision = call.precision.name();
-            let why = format!("`{}` has no such fractions of 16 bits as `precision: {precision}` needs", api.name());
+            let why = format!("`precision: {precision}`: `{}` has no {lacks}", api.name());
             return Err(BackendError::Unsupported(why));
         }
         let mut runner = ProgramRunner {
@@ -112,6 +112,7 @@ impl<A: ProgramDevice> ProgramRunner<A> {
         if let Some(half) = half_of(self.precision) {
             program.halve(half);
         }
+        program.tf32 = self.precision == Precision::Tf32;
         let outlets = model.output_outlets().map_err(BackendError::call)?.iter();
         let outputs = outlets.map(|outlet| Ok(model.outlet_fact(*outlet).map_err(BackendError::call)?.datum_type));
         let outputs = outputs.collect::<Result<_, BackendError>>()?;

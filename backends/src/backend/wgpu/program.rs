@@ -7,7 +7,8 @@ use crate::backend::program::{Bound, ProgramDevice, ReadOutput};
 use crate::base::BackendOptions;
 use crate::cache::Compiled;
 use crate::device::{Enqueue, SharedDevice, buffer_of};
-use crate::lowering::{Half, Program};
+use crate::lowering::Program;
+use crate::onnx::Precision;
 use arrayvec::ArrayVec;
 use limen::backend::{BackendError, DeviceCall};
 use limen::node::MAX_PORTS;
@@ -114,8 +115,13 @@ impl ProgramDevice for WgpuApi {
         &self.device.info.name
     }
 
-    fn has_halves(&self, half: Half) -> bool {
-        half == Half::F16 && self.device.has_halves
+    fn lacks(&self, precision: Precision) -> Option<String> {
+        match precision {
+            Precision::F32 => None,
+            Precision::F16 if self.device.has_halves => None,
+            Precision::F16 | Precision::Bf16 => Some("such fractions of 16 bits".into()),
+            Precision::Tf32 => Some("products in TF32; `cuda` has".into()),
+        }
     }
 
     fn bind(&self, program: Arc<Program>, cache: Option<&Path>) -> Result<BoundProgram, BackendError> {

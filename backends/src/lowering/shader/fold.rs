@@ -1,7 +1,7 @@
 //! The variables `folded` and `place` of a fold.
 
 use super::text::{Atom, Text};
-use crate::lowering::{Axis, Binary, Expr, Fold, How, Kernel, Number, Read, Scalar, Unary};
+use crate::lowering::{Expr, Fold, How, Kernel, Number, Scalar, Unary};
 
 /// The type of what is folded: that of its first read, as expressions keep it.
 pub(super) fn scalar_of(text: &Text<'_>, expr: &Expr) -> Result<Scalar, String> {
@@ -89,23 +89,6 @@ pub(super) fn hoist(text: &mut Text<'_>, kernel: &Kernel, value: &Expr) -> Resul
         }
         leaf.clone()
     });
-    let is_outer = |at: &usize| !dims_of(kernel, &kernel.reads[*at]).iter().any(|dim| *dim >= kernel.dims.len());
+    let is_outer = |at: &usize| !kernel.dims_of(&kernel.reads[*at]).iter().any(|dim| *dim >= kernel.dims.len());
     reads.iter().filter(|at| is_outer(at)).try_for_each(|at| text.read(*at).map(drop))
-}
-
-/// The dims whose coordinates a read depends on.
-pub(super) fn dims_of(kernel: &Kernel, read: &Read) -> Vec<usize> {
-    let axes = read.axes.iter();
-    let of_axis = |axis: &Axis| {
-        let table = axis.table.map(|table| dims_of(kernel, &kernel.reads[table])).unwrap_or_default();
-        axis.terms.iter().map(|(dim, _)| *dim).chain(table).collect::<Vec<_>>()
-    };
-    axes.flat_map(of_axis).collect()
-}
-
-/// The two reads whose products are summed, if that is all that a kernel folds.
-pub(super) fn factors(fold: &Fold) -> Option<[usize; 2]> {
-    let (How::Sum, Expr::Binary(Binary::Mul, a, b)) = (fold.how, &fold.value) else { return None };
-    let (&Expr::Read(a), &Expr::Read(b)) = (&**a, &**b) else { return None };
-    Some([a, b])
 }

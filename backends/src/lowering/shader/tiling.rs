@@ -2,7 +2,6 @@
 //! threads share.
 
 use super::dialect::{Entry, Place};
-use super::fold::{dims_of, factors};
 use super::text::Text;
 use super::{Form, Width, numbered};
 use crate::lowering::{Kernel, Number, Program, Scalar};
@@ -30,13 +29,13 @@ fn length(dims: &[(usize, usize)]) -> usize {
 impl Tiling {
     pub(super) fn of(program: &Program, kernel: &Kernel, width: Width) -> Option<Tiling> {
         let fold = kernel.fold.as_ref()?;
-        let [a, b] = factors(fold)?;
+        let [a, b] = fold.factors()?;
         let is_float = |at: usize| program.arrays[kernel.reads[at].array].scalar == Scalar::F32;
         let has_table = |at: usize| kernel.reads[at].axes.iter().any(|axis| axis.table.is_some());
         if !is_float(a) || !is_float(b) || has_table(a) || has_table(b) {
             return None;
         }
-        let (of_a, of_b) = (dims_of(kernel, &kernel.reads[a]), dims_of(kernel, &kernel.reads[b]));
+        let (of_a, of_b) = (kernel.dims_of(&kernel.reads[a]), kernel.dims_of(&kernel.reads[b]));
         let (mut m, mut n, mut batch) = (Vec::new(), Vec::new(), Vec::new());
         for (dim, length) in numbered(&kernel.dims, 0) {
             match (of_a.contains(&dim), of_b.contains(&dim)) {
