@@ -157,6 +157,43 @@ fn an_error_in_a_product_ends_the_run() {
     }
 }
 
+/// Needs an adapter for `wgpu`, which may compute on the CPU.
+#[cfg(feature = "wgpu")]
+#[test]
+fn messages_go_from_one_device_to_another_through_the_host() {
+    let Some(double) = double() else { return };
+    let folder = Folder::with("cuda-wgpu", "");
+    if run(&folder, "doctor", &double, &[]).out.contains("GPU: none found") {
+        return;
+    }
+    let labels = |name: &str, devices: [&str; 3]| {
+        let [small, floats, best] = devices.map(|device| match device {
+            "cpu" => String::new(),
+            device => format!(", device: {device}"),
+        });
+        let best = best.strip_prefix(", ").map_or_else(String::new, |device| format!(", config: {{ {device} }}"));
+        let graph = format!(
+            "
+version: 1
+nodes:
+  a: {{ kind: synthetic, config: {{ pattern: noise, shape: [32, 32, 3], dtype: u8, count: 20 }} }}
+  small: {{ kind: resize, config: {{ width: 16, height: 16, filter: nearest{small} }}, from: a }}
+  floats: {{ kind: to_tensor, config: {{ layout: chw{floats} }}, from: small }}
+  best: {{ kind: argmax{best}, from: floats }}
+  z: {{ kind: csv, config: {{ path: '{name}.csv' }}, inputs: {{ v: best/index }} }}
+"
+        );
+        fs::write(folder.0.join("graph.yaml"), graph).unwrap();
+        says(&run(&folder, "graph.yaml --allow-software --fail-on lost>0", &double, &[("CHECK", "0")]), 0, &[]);
+        fs::read_to_string(folder.0.join(format!("{name}.csv"))).unwrap()
+    };
+    let host = labels("host", ["cpu", "cpu", "cpu"]);
+    assert_eq!(host.lines().count(), 21, "{host}");
+    for (name, devices) in [("both", ["wgpu", "cuda", "wgpu"]), ("other", ["cuda", "wgpu", "cuda"])] {
+        assert!(labels(name, devices) == host, "{name}");
+    }
+}
+
 #[test]
 fn calls_need_nothing_new_of_the_driver() {
     let Some(double) = double() else { return };

@@ -236,6 +236,10 @@ impl Product {
             if !fits {
                 return Err(refused("the bias lies outside of its memory"));
             }
+            // As vectors of 16 bytes.
+            if !begin.is_multiple_of(16) {
+                return Err(refused("the bias is not aligned"));
+            }
             attribute(set(OfProduct::CUBLASLT_MATMUL_DESC_EPILOGUE), call, Epilogue::CUBLASLT_EPILOGUE_BIAS)?;
             attribute(set(OfProduct::CUBLASLT_MATMUL_DESC_BIAS_POINTER), call, buffer.address() + begin as u64)?;
             made.bias = Some(buffer.clone());

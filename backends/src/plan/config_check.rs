@@ -46,7 +46,10 @@ impl Config {
             }
         }
         if self.precision != Precision::F32 {
-            if self.backend.device().is_none() {
+            if self.precision == Precision::Tf32 && self.backend != Choice::Cuda {
+                let message = "products in TF32 are for the backend `cuda`";
+                errors.at("precision", message).help("leave it out, or write `backend: cuda`");
+            } else if self.backend.device().is_none() {
                 let precision = self.precision.name();
                 let message = format!(
                     "`{precision}` is for the backends `wgpu` and `cuda`; the others compute as the model says"
