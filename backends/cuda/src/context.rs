@@ -75,7 +75,7 @@ pub struct Context {
     /// The first error after which nothing on the device works any more.
     fault: Mutex<Option<Error>>,
     /// What products are computed with, once one is.
-    products: OnceLock<Result<Handle, Error>>,
+    products: OnceLock<Handle>,
     /// Events that nothing uses: with times, and without.
     events: [Mutex<Vec<RawEvent>>; 2],
 }
@@ -165,10 +165,23 @@ impl Context {
         self.memory_stream
     }
 
+    /// Finds out whether matrix products can be computed by cuBLASLt.
+    ///
+    /// # Errors
+    /// What is missing, or why it does not start.
+    pub fn check_products(&self) -> Result<(), Error> {
+        self.cublas_lt().map(|_| ())
+    }
+
     /// Returns the handle of cuBLASLt.
     pub(crate) fn cublas_lt(&self) -> Result<&Handle, Error> {
         self.bind()?;
-        self.products.get_or_init(Handle::new).as_ref().map_err(Clone::clone)
+        if let Some(handle) = self.products.get() {
+            return Ok(handle);
+        }
+        // If another thread was faster, its handle is taken.
+        let made = Handle::new()?;
+        Ok(self.products.get_or_init(|| made))
     }
 
     /// Returns an event that nothing uses.
@@ -201,9 +214,9 @@ impl Drop for Context {
             // SAFETY: nothing else uses it, or it would not be here.
             let _ = unsafe { result::event::destroy(event) };
         }
-        if let Some(Ok(Handle(handle))) = self.products.get().filter(|_| is_bound) {
-            // SAFETY: products hold this context, so none is left.
-            let _ = unsafe { cudarc::cublaslt::result::destroy_handle(*handle) };
+        match self.products.take() {
+            Some(handle) if is_bound => drop(handle),
+            handle => std::mem::forget(handle),
         }
         if is_bound && !self.memory_stream.is_null() {
             // SAFETY: it was created here, and all memory that was allocated on it has been freed: it holds this context.

@@ -161,9 +161,14 @@ impl Library {
             Library::Nvrtc => {
                 "install it (in the CUDA toolkit, or `pip install nvidia-cuda-nvrtc`) and let LD_LIBRARY_PATH name its folder"
             }
-            Library::CublasLt => {
-                "install it (in the CUDA toolkit, or `pip install nvidia-cublas-cu12`) and let LD_LIBRARY_PATH name its folder"
-            }
+            Library::CublasLt => match cfg!(feature = "cuda13") {
+                true => {
+                    "install it (in the CUDA toolkit, or `pip install nvidia-cublas`) and let LD_LIBRARY_PATH name its folder"
+                }
+                false => {
+                    "install it (in the CUDA toolkit, or `pip install nvidia-cublas-cu12`) and let LD_LIBRARY_PATH name its folder"
+                }
+            },
         }
     }
 }

@@ -119,6 +119,14 @@ impl Handle {
     }
 }
 
+impl Drop for Handle {
+    /// For a context that still works.
+    fn drop(&mut self) {
+        // SAFETY: created by `new`; products hold the context that holds it, so none is left.
+        let _ = unsafe { result::destroy_handle(self.0) };
+    }
+}
+
 trait Named<T> {
     fn named(self, call: &str) -> Result<T, Error>;
 }
@@ -231,10 +239,12 @@ impl Product {
         attribute(set(OfProduct::CUBLASLT_MATMUL_DESC_TRANSA), call, b.operation)?;
         attribute(set(OfProduct::CUBLASLT_MATMUL_DESC_TRANSB), call, a.operation)?;
         if let Some((buffer, offset)) = &of.bias {
-            let begin = offset * of.result.bytes();
-            let fits = Arc::ptr_eq(buffer.context(), context) && begin + of.n * of.result.bytes() <= buffer.bytes();
-            if !fits {
-                return Err(refused("the bias lies outside of its memory"));
+            let outside = || refused("the bias lies outside of its memory");
+            let begin = offset.checked_mul(of.result.bytes()).ok_or_else(outside)?;
+            let end =
+                of.n.checked_mul(of.result.bytes()).and_then(|bytes| bytes.checked_add(begin)).ok_or_else(outside)?;
+            if !Arc::ptr_eq(buffer.context(), context) || end > buffer.bytes() {
+                return Err(outside());
             }
             // As vectors of 16 bytes.
             if !begin.is_multiple_of(16) {

@@ -6,7 +6,7 @@ use limen::backend::BackendError;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Returns the numbers of the GPUs that `wanted` means, by their names: that of the number, else those whose names contain it, in any
-/// case; all of them without it.
+/// case, and a number only as a whole; all of them without it.
 ///
 /// # Errors
 /// That there is none, and which there are.
@@ -16,7 +16,11 @@ pub(crate) fn chosen(wanted: Option<&str>, names: &[String]) -> Result<Vec<usize
         return Ok(vec![number]);
     }
     let part = wanted.to_lowercase();
-    let fits = |number: &usize| !part.is_empty() && names[*number].to_lowercase().contains(&part);
+    let is_number = part.bytes().all(|byte| byte.is_ascii_digit());
+    // `1` is no part of `A100`.
+    let is_whole = |name: &str| name.split(|at: char| !at.is_ascii_digit()).any(|digits| digits == part);
+    let contains = |name: &str| if is_number { is_whole(name) } else { name.to_lowercase().contains(&part) };
+    let fits = |number: &usize| !part.is_empty() && contains(&names[*number]);
     let found: Vec<usize> = (0..names.len()).filter(fits).collect();
     if !found.is_empty() {
         return Ok(found);
@@ -85,6 +89,8 @@ mod tests {
             (Some("LLVMPIPE"), Ok(vec![1])),
             (Some("4090"), Ok(vec![0])),
             (Some("3"), Err("there is no GPU `3`")),
+            (Some("40"), Err("there is no GPU `40`")),
+            (Some("256"), Ok(vec![1])),
             (Some("-1"), Err("there is no GPU `-1`")),
             (Some("radeon"), Err("2 is `nvidia T4`")),
             (Some(""), Err("there is no GPU ``")),

@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn products_are_found_and_split_from_what_goes_on_with_them() {
-        for (case, found, continued) in products() {
+        for (case, [found, continued, _]) in products() {
             let name = &case.name;
             let mut program = lower(&case.model).unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(split_all(&mut program), [found, continued], "{name}: {:?}", program.kernels);

@@ -130,19 +130,20 @@ pub(crate) fn conv(batch: usize, ins: usize, outs: usize, width: usize) -> TestC
     TestCase::of(&format!("conv {batch}x{ins}x3x{width} to {outs}"), bytes, 1)
 }
 
-/// Models whose matrix products a vendor's library computes, how many each has, and of how many a kernel goes on with the elements.
+/// Models whose matrix products a vendor's library computes: how many each has, of how many a kernel goes on with the elements, and how
+/// many there are with 16 bits between operators.
 #[cfg(feature = "cuda")]
-pub(crate) fn products() -> Vec<(TestCase, usize, usize)> {
-    type Case<'a> = (&'a str, &'a [&'a str], &'a [&'a str], Vec<TensorProto>, &'a [&'a str], [usize; 2]);
+pub(crate) fn products() -> Vec<(TestCase, [usize; 3])> {
+    type Case<'a> = (&'a str, &'a [&'a str], &'a [&'a str], Vec<TensorProto>, &'a [&'a str], [usize; 3]);
     let cases: Vec<Case<'_>> = vec![
-        ("plain", &["12", "20"], &["12", "33"], vec![weight("w", &[20, 33])], &["y = MatMul x w"], [1, 0]),
+        ("plain", &["12", "20"], &["12", "33"], vec![weight("w", &[20, 33])], &["y = MatMul x w"], [1, 0, 0]),
         (
             "with a bias",
             &["12", "20"],
             &["12", "33"],
             vec![weight("w", &[33, 20]), weight("b", &[33])],
             &["y = Gemm x w b transB==1"],
-            [1, 0],
+            [1, 0, 0],
         ),
         (
             "with a bias and an end",
@@ -150,7 +151,7 @@ pub(crate) fn products() -> Vec<(TestCase, usize, usize)> {
             &["12", "33"],
             vec![weight("w", &[20, 33]), weight("b", &[33])],
             &["p = MatMul x w", "s = Add p b", "y = Relu s"],
-            [1, 1],
+            [1, 1, 0],
         ),
         (
             "of three dims",
@@ -158,7 +159,7 @@ pub(crate) fn products() -> Vec<(TestCase, usize, usize)> {
             &["3", "12", "33"],
             vec![weight("w", &[20, 33])],
             &["p = MatMul x w", "y = Tanh p"],
-            [1, 1],
+            [1, 1, 0],
         ),
         (
             "in a batch, with itself",
@@ -166,7 +167,7 @@ pub(crate) fn products() -> Vec<(TestCase, usize, usize)> {
             &["2", "3", "12", "12"],
             vec![],
             &["t = Transpose x perm=0,1,3,2", "y = MatMul x t"],
-            [1, 0],
+            [1, 0, 1],
         ),
         (
             "of transposed rows",
@@ -174,7 +175,7 @@ pub(crate) fn products() -> Vec<(TestCase, usize, usize)> {
             &["12", "33"],
             vec![weight("w", &[20, 33])],
             &["t = Transpose x", "y = MatMul t w"],
-            [1, 0],
+            [1, 0, 0],
         ),
         (
             "a convolution of single pixels",
@@ -182,21 +183,21 @@ pub(crate) fn products() -> Vec<(TestCase, usize, usize)> {
             &["2", "33", "3", "5"],
             vec![weight("w", &[33, 20, 1, 1]), weight("b", &[33])],
             &["y = Conv x w b"],
-            [1, 1],
+            [1, 1, 0],
         ),
-        ("too short", &["7", "20"], &["7", "33"], vec![weight("w", &[20, 33])], &["y = MatMul x w"], [0, 0]),
+        ("too short", &["7", "20"], &["7", "33"], vec![weight("w", &[20, 33])], &["y = MatMul x w"], [0, 0, 0]),
         (
             "with neighbours",
             &["1", "20", "9", "9"],
             &["1", "33", "9", "9"],
             vec![weight("w", &[33, 20, 3, 3])],
             &["y = Conv x w pads=1,1,1,1"],
-            [0, 0],
+            [0, 0, 0],
         ),
     ];
-    let cases = cases.into_iter().map(|(name, x, y, weights, nodes, [found, continued])| {
+    let cases = cases.into_iter().map(|(name, x, y, weights, nodes, counts)| {
         let bytes = model_of_opset(18, &[("x", F, x)], &[("y", F, y)], &weights, nodes);
-        (TestCase::of(&format!("a product {name}"), bytes, 1), found, continued)
+        (TestCase::of(&format!("a product {name}"), bytes, 1), counts)
     });
     cases.collect()
 }

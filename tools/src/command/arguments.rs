@@ -276,7 +276,8 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Execution")]
     pub allow_software: bool,
 
-    /// GPU that `backend: wgpu` and `cuda` take: its number in `limen-run doctor`, or a part of its name; default: the fastest kind
+    /// GPU that `backend: wgpu` and `cuda` take: its number in `limen-run doctor`, or a part of its name; default: the
+    /// fastest kind, for `cuda` the first
     #[arg(long, env = "LIMEN_GPU", value_name = "NUMBER|NAME")]
     #[arg(hide_env = true, help_heading = "Execution")]
     pub gpu: Option<String>,

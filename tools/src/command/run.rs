@@ -220,7 +220,7 @@ impl<'a> Run<'a> {
             onnxruntime: onnxruntime.clone().or(registered.onnxruntime),
             onnxruntime_plugin: onnxruntime_plugin.clone().or(registered.onnxruntime_plugin),
             allow_software: *allow_software || registered.allow_software,
-            gpu: gpu.clone().or(registered.gpu),
+            gpu: gpu.clone().filter(|gpu| !gpu.is_empty()).or(registered.gpu),
             allow_kernels: *allow_kernels || registered.allow_kernels,
             ..registered
         })

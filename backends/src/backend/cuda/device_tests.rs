@@ -123,17 +123,19 @@ fn lengths_around_those_of_tiles_are_right() {
 #[test]
 fn products_are_those_of_the_library() {
     let Some(api) = device() else { return };
-    for (case, found, _) in products() {
+    for (case, [found, _, halves]) in products() {
         check(&api, &case);
         let name = &case.name;
         let program = lower(&case.model).unwrap_or_else(|error| panic!("{name}: {error}"));
         let has_library = Library::CublasLt.load().is_ok();
-        assert_eq!(bind(&api, &program, true).products(), if has_library { found } else { 0 }, "{name}");
+        let count = |count: usize| if has_library { count } else { 0 };
+        assert_eq!(bind(&api, &program, true).products(), count(found), "{name}");
         // In 16 bits, too, from weights that are.
         for half in [Half::F16, Half::Bf16] {
             let mut halved = program.clone();
             halved.halve(half);
             let mut bound = bind(&api, &halved, true);
+            assert_eq!(bound.products(), count(halves), "{name} in {half:?}");
             let near = |found: &[Vec<f32>], expected: &[Vec<f32>]| {
                 let scale = expected[0].iter().fold(0.0f32, |scale, value| scale.max(value.abs()));
                 let most = if half == Half::F16 { 0.01 } else { 0.05 } * scale;

@@ -78,3 +78,19 @@ fn multiplication(program: &Program, product: &Product, bias: Option<(Arc<Buffer
         bias,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lowering::lower;
+    use crate::lowering::test_cases::matmul;
+
+    #[test]
+    fn products_are_in_tf32_only_if_the_program_is() {
+        let mut program = lower(&matmul(16, 16, 16).model).unwrap();
+        let product = Product::of(&program, &program.kernels[0]).unwrap();
+        assert!(!multiplication(&program, &product, None).tf32);
+        program.tf32 = true;
+        assert!(multiplication(&program, &product, None).tf32);
+    }
+}

@@ -14,7 +14,7 @@ use crate::onnx::Precision;
 use arrayvec::ArrayVec;
 use limen::backend::{BackendError, DeviceCall};
 use limen::node::MAX_PORTS;
-use limen_cuda::{Buffer, Context, Direction, Error, Function, Graph, Library, Pinned, Stream};
+use limen_cuda::{Buffer, Context, Direction, Error, Function, Graph, Pinned, Stream};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -129,9 +129,26 @@ impl CudaProgram {
         cache: Option<&Path>,
         captures: bool,
     ) -> Result<CudaProgram, BackendError> {
+        match CudaProgram::make(context, program.clone(), cache, captures, true) {
+            // What cuBLASLt does not run after all, kernels of limen's own do.
+            Err(BackendError::Unsupported(_)) => CudaProgram::make(context, program, cache, captures, false),
+            made => made,
+        }
+    }
+
+    fn make(
+        context: &Arc<Context>,
+        program: Arc<Program>,
+        cache: Option<&Path>,
+        captures: bool,
+        uses_products: bool,
+    ) -> Result<CudaProgram, BackendError> {
         let unsupported = |error: Error| unsupported(context, error);
         let mut compiled = Compiled::default();
-        let (program, products) = with_products(context, &program);
+        let (program, products) = match uses_products {
+            true => with_products(context, &program),
+            false => (program.clone(), program.kernels.iter().map(|_| None).collect()),
+        };
         let mut stream = Stream::new(context).map_err(unsupported)?;
         let (arrays, mut memory) = arrays(context, &program, &mut stream).map_err(unsupported)?;
         let products = bound(context, &program, products, &arrays);
@@ -429,7 +446,7 @@ impl ProgramDevice for CudaApi {
             return None;
         }
         let arch = self.context.info().arch;
-        match Library::CublasLt.load() {
+        match self.context.check_products() {
             _ if arch < FIRST_TF32 => Some(format!("TF32, which begins with sm_{FIRST_TF32}; it is sm_{arch}")),
             Ok(()) => None,
             Err(why) => Some(format!("products in TF32: {why}")),
