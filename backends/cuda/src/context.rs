@@ -214,6 +214,7 @@ impl Drop for Context {
             // SAFETY: nothing else uses it, or it would not be here.
             let _ = unsafe { result::event::destroy(event) };
         }
+        // A dead context has no use for a handle, and calls on it may not return.
         match self.products.take() {
             Some(handle) if is_bound => drop(handle),
             handle => std::mem::forget(handle),

@@ -120,7 +120,7 @@ impl Handle {
 }
 
 impl Drop for Handle {
-    /// For a context that still works.
+    /// The context must still work: one that does not forgets the handle instead.
     fn drop(&mut self) {
         // SAFETY: created by `new`; products hold the context that holds it, so none is left.
         let _ = unsafe { result::destroy_handle(self.0) };

@@ -307,6 +307,21 @@ impl Kernel {
         read.axes.iter().flat_map(of_axis).collect()
     }
 
+    /// The numbers and lengths of its dims: those on which only `a` depends, only `b`, and both or neither.
+    pub(super) fn sides(&self, a: &Read, b: &Read) -> [Vec<(usize, usize)>; 3] {
+        let (of_a, of_b) = (self.dims_of(a), self.dims_of(b));
+        let mut sides = [const { Vec::new() }; 3];
+        for (dim, length) in self.dims.iter().enumerate() {
+            let side = match (of_a.contains(&dim), of_b.contains(&dim)) {
+                (true, false) => 0,
+                (false, true) => 1,
+                _ => 2,
+            };
+            sides[side].push((dim, *length));
+        }
+        sides
+    }
+
     /// The arrays it reads, each once, in order of their first read.
     pub(crate) fn arrays(&self) -> Vec<usize> {
         let mut arrays = Vec::new();

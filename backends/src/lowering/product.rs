@@ -52,15 +52,7 @@ impl Product {
         }
         let lengths: Vec<usize> = kernel.dims.iter().chain(&fold.dims).copied().collect();
         let (a_at, b_at) = (linear(a, &lengths)?, linear(b, &lengths)?);
-        let (of_a, of_b) = (kernel.dims_of(a), kernel.dims_of(b));
-        let (mut m, mut n, mut batch) = (Vec::new(), Vec::new(), Vec::new());
-        for (dim, length) in numbered(&kernel.dims, 0) {
-            match (of_a.contains(&dim), of_b.contains(&dim)) {
-                (true, false) => m.push((dim, length)),
-                (false, true) => n.push((dim, length)),
-                _ => batch.push((dim, length)),
-            }
-        }
+        let [mut m, mut n, batch] = kernel.sides(a, b);
         let (mut a, mut b) = ((a, a_at), (b, b_at));
         if m.last().map(|(dim, _)| dim) > n.last().map(|(dim, _)| dim) {
             (m, n, a, b) = (n, m, b, a);

@@ -35,15 +35,7 @@ impl Tiling {
         if !is_float(a) || !is_float(b) || has_table(a) || has_table(b) {
             return None;
         }
-        let (of_a, of_b) = (kernel.dims_of(&kernel.reads[a]), kernel.dims_of(&kernel.reads[b]));
-        let (mut m, mut n, mut batch) = (Vec::new(), Vec::new(), Vec::new());
-        for (dim, length) in numbered(&kernel.dims, 0) {
-            match (of_a.contains(&dim), of_b.contains(&dim)) {
-                (true, false) => m.push((dim, length)),
-                (false, true) => n.push((dim, length)),
-                _ => batch.push((dim, length)),
-            }
-        }
+        let [mut m, mut n, batch] = kernel.sides(&kernel.reads[a], &kernel.reads[b]);
         let mut factors = [a, b];
         // Threads beside each other store elements beside each other.
         if m.last().map(|(dim, _)| dim) > n.last().map(|(dim, _)| dim) {
