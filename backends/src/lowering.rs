@@ -2,6 +2,8 @@
 //! compiles, stores and runs it is the device's.
 
 mod contraction;
+#[cfg(feature = "cuda")]
+mod convolution;
 mod fuse;
 #[cfg(test)]
 mod interpret;
@@ -13,6 +15,8 @@ mod places;
 mod product;
 mod program;
 mod recurrent;
+#[cfg(feature = "cuda")]
+mod routine;
 mod scan;
 mod shader;
 mod stock;
@@ -24,6 +28,8 @@ pub(crate) mod test_programs;
 mod tests;
 mod value;
 
+#[cfg(feature = "cuda")]
+pub(crate) use convolution::{Convolution, Images};
 #[cfg(test)]
 pub(crate) use interpret::interpret;
 pub(crate) use kernel::{Axis, BOX, Binary, Expr, Fold, How, Kernel, Number, Read, Scalar, Suppression, Unary};
@@ -31,6 +37,8 @@ pub(crate) use model::lower;
 #[cfg(feature = "cuda")]
 pub(crate) use product::{Matrix, Product};
 pub(crate) use program::{Array, Half, Program, Source, Storage};
+#[cfg(feature = "cuda")]
+pub(crate) use routine::Routine;
 pub(crate) use shader::{Arguments, Dialect, Entry, Place, Shader, Width, shader};
 pub(crate) use stock::{Steps, Taps};
 pub(crate) use value::Value;

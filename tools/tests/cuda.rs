@@ -75,7 +75,14 @@ fn what_is_missing_is_named_and_where_it_comes_from() {
     let no_launch = libraries("no-launch", &[("without", driver), ("", nvrtc)]);
     let no_cubin = libraries("no-cubin", &[("", driver), ("without", nvrtc)]);
     let no_products = libraries("no-products", &[("", driver), ("", nvrtc)]);
-    says(&run(&folder, "doctor", &no_products, &[]), 0, &["cuBLASLt (`libcublasLt.so`) is not found", "limen's own"]);
+    let parts = ["cuBLASLt (`libcublasLt.so`) is not found", "cuDNN (`libcudnn.so`) is not found", "limen's own"];
+    says(&run(&folder, "doctor", &no_products, &[]), 0, &parts);
+    let no_convolution = libraries(
+        "no-convolution",
+        &[("", driver), ("", nvrtc), ("", "libcublasLt.so.12"), ("without", "libcudnn.so.9")],
+    );
+    let parts = ["cuDNN (`libcudnn.so`) has no function `cudnnConvolutionForward`", "limen's own"];
+    says(&run(&folder, "doctor", &no_convolution, &[]), 0, &parts);
     let not_a_library = libraries("not-a-library", &[]);
     fs::write(not_a_library.join(driver), "text").unwrap();
     let driver_missing = ["NVIDIA's driver (`libcuda.so.1`) is not found", "install NVIDIA's driver"];

@@ -1,5 +1,6 @@
 //! The primary context of a device, which all users of a process share.
 
+use crate::convolution::DnnHandle;
 use crate::error::{Error, Named};
 use crate::library::Library;
 use crate::product::Handle;
@@ -76,6 +77,8 @@ pub struct Context {
     fault: Mutex<Option<Error>>,
     /// What products are computed with, once one is.
     products: OnceLock<Handle>,
+    /// What convolutions are computed with, once one is.
+    convolutions: OnceLock<Mutex<DnnHandle>>,
     /// Events that nothing uses: with times, and without.
     events: [Mutex<Vec<RawEvent>>; 2],
 }
@@ -114,6 +117,7 @@ impl Context {
             memory_stream: none,
             fault: Mutex::default(),
             products: OnceLock::new(),
+            convolutions: OnceLock::new(),
             events,
         };
         context.bind()?;
@@ -184,6 +188,17 @@ impl Context {
         Ok(self.products.get_or_init(|| made))
     }
 
+    /// Returns the handle of cuDNN.
+    pub(crate) fn cudnn(&self) -> Result<&Mutex<DnnHandle>, Error> {
+        self.bind()?;
+        if let Some(handle) = self.convolutions.get() {
+            return Ok(handle);
+        }
+        // If another thread was faster, its handle is taken.
+        let made = Mutex::new(DnnHandle::new()?);
+        Ok(self.convolutions.get_or_init(|| made))
+    }
+
     /// Returns an event that nothing uses.
     pub(crate) fn event(&self, is_timed: bool) -> Result<sys::CUevent, Error> {
         let spare = self.events[usize::from(is_timed)].lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -214,10 +229,11 @@ impl Drop for Context {
             // SAFETY: nothing else uses it, or it would not be here.
             let _ = unsafe { result::event::destroy(event) };
         }
-        // A dead context has no use for a handle, and calls on it may not return.
-        match self.products.take() {
-            Some(handle) if is_bound => drop(handle),
-            handle => std::mem::forget(handle),
+        // A dead context has no use for handles, and calls on it may not return.
+        let handles = (self.products.take(), self.convolutions.take());
+        match is_bound {
+            true => drop(handles),
+            false => std::mem::forget(handles),
         }
         if is_bound && !self.memory_stream.is_null() {
             // SAFETY: it was created here, and all memory that was allocated on it has been freed: it holds this context.

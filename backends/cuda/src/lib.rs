@@ -1,4 +1,5 @@
-//! NVIDIA GPUs: contexts, memory, streams, events, kernels and graphs of the CUDA driver, its compiler NVRTC, and products of cuBLASLt.
+//! NVIDIA GPUs: contexts, memory, streams, events, kernels and graphs of the CUDA driver, its compiler NVRTC, matrix products
+//! of cuBLASLt and convolutions of cuDNN.
 //!
 //! A crate of its own, because everything here ends in unsafe calls. What it adds to them:
 //!
@@ -12,20 +13,24 @@
 
 mod compiler;
 mod context;
+mod convolution;
 mod error;
 mod graph;
 mod library;
 mod memory;
 mod module;
 mod product;
+mod routine;
 mod stream;
 
 pub use compiler::{Image, compile, version};
 pub use context::{Context, Info, devices};
+pub use convolution::{Convolution, Images, Window};
 pub use error::{Class, Error};
 pub use graph::Graph;
 pub use library::{Library, Missing};
 pub use memory::{Buffer, Direction, Pinned};
 pub use module::{Function, Module};
-pub use product::{Element, Multiplication, Operand, Product};
+pub use product::{Multiplication, Operand, Product};
+pub use routine::{Element, Routine};
 pub use stream::{Event, Stream};

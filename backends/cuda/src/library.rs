@@ -13,6 +13,8 @@ pub enum Library {
     Nvrtc,
     /// Matrix products, `libcublasLt.so`.
     CublasLt,
+    /// Convolutions, `libcudnn.so`.
+    Cudnn,
 }
 
 /// What is missing of a library.
@@ -102,13 +104,35 @@ const CUBLAS_LT: &[&str] = &[
     "cublasLtMatmul",
 ];
 
+/// Those of cuDNN.
+const CUDNN: &[&str] = &[
+    "cudnnGetVersion",
+    "cudnnCreate",
+    "cudnnDestroy",
+    "cudnnSetStream",
+    "cudnnCreateTensorDescriptor",
+    "cudnnSetTensor4dDescriptorEx",
+    "cudnnDestroyTensorDescriptor",
+    "cudnnCreateFilterDescriptor",
+    "cudnnSetFilter4dDescriptor",
+    "cudnnDestroyFilterDescriptor",
+    "cudnnCreateConvolutionDescriptor",
+    "cudnnSetConvolution2dDescriptor",
+    "cudnnSetConvolutionGroupCount",
+    "cudnnSetConvolutionMathType",
+    "cudnnDestroyConvolutionDescriptor",
+    "cudnnGetConvolutionForwardAlgorithm_v7",
+    "cudnnGetConvolutionForwardWorkspaceSize",
+    "cudnnConvolutionForward",
+];
+
 impl Library {
     /// Loads the library, once, and looks up all functions that are called here.
     ///
     /// # Errors
     /// What is missing; the bindings would panic there.
     pub fn load(self) -> Result<(), Error> {
-        static FOUND: [OnceLock<Result<(), Missing>>; 3] = [OnceLock::new(), OnceLock::new(), OnceLock::new()];
+        static FOUND: [OnceLock<Result<(), Missing>>; 4] = [const { OnceLock::new() }; 4];
         let found = FOUND[self as usize].get_or_init(|| self.find());
         found.clone().map_err(Error::Missing)
     }
@@ -118,6 +142,7 @@ impl Library {
             Library::Driver => DRIVER,
             Library::Nvrtc => NVRTC,
             Library::CublasLt => CUBLAS_LT,
+            Library::Cudnn => CUDNN,
         };
         // SAFETY: loading runs the initializers of NVIDIA's libraries, which is what a program with this crate asks for.
         let is_present = unsafe {
@@ -125,6 +150,7 @@ impl Library {
                 Library::Driver => cudarc::driver::sys::is_culib_present(),
                 Library::Nvrtc => cudarc::nvrtc::sys::is_culib_present(),
                 Library::CublasLt => cudarc::cublaslt::sys::is_culib_present(),
+                Library::Cudnn => cudarc::cudnn::sys::is_culib_present(),
             }
         };
         if !is_present {
@@ -136,6 +162,7 @@ impl Library {
                 Library::Driver => cudarc::driver::sys::culib(),
                 Library::Nvrtc => cudarc::nvrtc::sys::culib(),
                 Library::CublasLt => cudarc::cublaslt::sys::culib(),
+                Library::Cudnn => cudarc::cudnn::sys::culib(),
             };
             library.get::<unsafe extern "C" fn()>(name.as_bytes()).is_err()
         };
@@ -151,6 +178,7 @@ impl Library {
             Library::Driver => "NVIDIA's driver (`libcuda.so.1`)",
             Library::Nvrtc => "NVIDIA's compiler NVRTC (`libnvrtc.so`)",
             Library::CublasLt => "NVIDIA's matrix products, cuBLASLt (`libcublasLt.so`)",
+            Library::Cudnn => "NVIDIA's convolutions, cuDNN (`libcudnn.so`)",
         }
     }
 
@@ -168,6 +196,10 @@ impl Library {
                 false => {
                     "install it (in the CUDA toolkit, or `pip install nvidia-cublas-cu12`) and let LD_LIBRARY_PATH name its folder"
                 }
+            },
+            Library::Cudnn => match cfg!(feature = "cuda13") {
+                true => "install it (`pip install nvidia-cudnn-cu13`) and let LD_LIBRARY_PATH name its folder",
+                false => "install it (`pip install nvidia-cudnn-cu12`) and let LD_LIBRARY_PATH name its folder",
             },
         }
     }

@@ -4,42 +4,16 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::library::Library;
 use crate::memory::Buffer;
+use crate::routine::{Element, Extent};
 use cudarc::cublaslt::result::CublasError;
 use cudarc::cublaslt::sys::{
     cublasComputeType_t as Compute, cublasLtEpilogue_t as Epilogue, cublasLtMatmulDescAttributes_t as OfProduct,
     cublasLtMatmulPreferenceAttributes_t as OfPreference, cublasLtMatrixLayoutAttribute_t as OfLayout, cudaDataType,
 };
 use cudarc::cublaslt::{result, sys as lt};
+use cudarc::driver::sys::CUstream;
 use std::ffi::c_void;
 use std::sync::Arc;
-
-/// The type of the elements of a matrix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Element {
-    /// 32 bits.
-    F32,
-    /// 16 bits of IEEE 754.
-    F16,
-    /// The upper half of an `F32`.
-    Bf16,
-}
-
-impl Element {
-    fn bytes(self) -> usize {
-        match self {
-            Element::F32 => 4,
-            Element::F16 | Element::Bf16 => 2,
-        }
-    }
-
-    fn number(self) -> cudaDataType {
-        match self {
-            Element::F32 => cudaDataType::CUDA_R_32F,
-            Element::F16 => cudaDataType::CUDA_R_16F,
-            Element::Bf16 => cudaDataType::CUDA_R_16BF,
-        }
-    }
-}
 
 /// Where the elements of a matrix lie in memory, as distances of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,9 +63,8 @@ pub struct Product {
     /// Of its factors and its result, in cuBLASLt's order: `b`, `a`, `d`.
     layouts: [lt::cublasLtMatrixLayout_t; 3],
     algorithm: lt::cublasLtMatmulAlgo_t,
-    workspace: usize,
-    /// Where `b`, `a` and `d` begin and end, in bytes.
-    ranges: [(usize, usize); 3],
+    /// Of `a`, `b` and `d`.
+    extent: Extent,
     /// The memory of the bias.
     bias: Option<Arc<Buffer>>,
 }
@@ -139,6 +112,16 @@ impl<T> Named<T> for Result<T, CublasError> {
 
 /// The most memory that an algorithm may use beside its matrices: what NVIDIA recommends for its newest GPUs.
 const MAX_WORKSPACE: usize = 32 << 20;
+
+impl Element {
+    fn of_cublas(self) -> cudaDataType {
+        match self {
+            Element::F32 => cudaDataType::CUDA_R_32F,
+            Element::F16 => cudaDataType::CUDA_R_16F,
+            Element::Bf16 => cudaDataType::CUDA_R_16BF,
+        }
+    }
+}
 
 /// The numbers of cuBLAS's operations on a matrix, which the bindings of cuBLASLt leave out.
 const AS_IT_IS: i32 = 0;
@@ -199,7 +182,8 @@ impl Product {
         }
         let parts = [(&b, &of.b, of.factors), (&a, &of.a, of.factors), (&d, &of.d, of.result)];
         let mut ranges = [(0, 0); 3];
-        for (range, (described, operand, element)) in std::iter::zip(&mut ranges, parts) {
+        let [of_b, of_a, of_d] = parts;
+        for (range, (described, operand, element)) in std::iter::zip(&mut ranges, [of_a, of_b, of_d]) {
             *range = described.range(operand, of.batches, element).ok_or_else(|| refused("a matrix is too large"))?;
         }
         let compute = match of.tf32 && of.factors == Element::F32 {
@@ -214,13 +198,12 @@ impl Product {
             layouts: [std::ptr::null_mut(); 3],
             // SAFETY: an array of numbers; the heuristic writes them.
             algorithm: unsafe { std::mem::zeroed() },
-            workspace: 0,
-            ranges,
+            extent: Extent { ranges, workspace: 0 },
             bias: None,
         };
         for (layout, (described, operand, element)) in std::iter::zip(&mut made.layouts, parts) {
             let (rows, columns) = (described.rows as u64, described.columns as u64);
-            *layout = result::create_matrix_layout(element.number(), rows, columns, described.distance as i64)
+            *layout = result::create_matrix_layout(element.of_cublas(), rows, columns, described.distance as i64)
                 .named("cublasLtMatrixLayoutCreate")?;
             let count = i32::try_from(of.batches).map_err(|_| refused("too many matrices"))?;
             for (which, bytes) in [
@@ -265,7 +248,7 @@ impl Product {
         let set =
             |which| move |from, bytes| unsafe { result::set_matmul_pref_attribute(preference, which, from, bytes) };
         let call = "cublasLtMatmulPreferenceSetAttribute";
-        let [b, a, d] = self.ranges.map(|(begin, _)| alignment(begin));
+        let [a, b, d] = self.extent.ranges.map(|(begin, _)| alignment(begin));
         let [of_b, of_a, of_d] = self.layouts;
         let chosen = attribute(set(OfPreference::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES), call, MAX_WORKSPACE as u64)
             .and_then(|()| attribute(set(OfPreference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES), call, b))
@@ -282,36 +265,22 @@ impl Product {
         // SAFETY: created above, and not used any more.
         let _ = unsafe { result::destroy_matmul_pref(preference) };
         let chosen = chosen?;
-        (self.algorithm, self.workspace) = (chosen.algo, chosen.workspaceSize);
+        (self.algorithm, self.extent.workspace) = (chosen.algo, chosen.workspaceSize);
         Ok(())
     }
 
     /// Returns how much memory it needs beside its matrices.
     pub fn workspace(&self) -> usize {
-        self.workspace
+        self.extent.workspace
     }
 
     /// Enqueues it; the memory is that of `a`, `b` and `d`.
-    pub(crate) fn enqueue(
-        &self,
-        stream: cudarc::driver::sys::CUstream,
-        [a, b, d]: [&Buffer; 3],
-        workspace: &Buffer,
-    ) -> Result<(), Error> {
-        for (buffer, (_, end)) in std::iter::zip([b, a, d], self.ranges) {
-            if !Arc::ptr_eq(buffer.context(), &self.context) || end > buffer.bytes() {
-                return Err(Error::Refused(format!("a matrix ends at {end} of {} bytes", buffer.bytes())));
-            }
-        }
-        if !Arc::ptr_eq(workspace.context(), &self.context) || workspace.bytes() < self.workspace {
-            return Err(Error::Refused("the memory beside the matrices is too small".into()));
-        }
+    pub(crate) fn enqueue(&self, stream: CUstream, arrays: [&Buffer; 3], workspace: &Buffer) -> Result<(), Error> {
+        let [a, b, d] = self.extent.addresses(&self.context, arrays, workspace)?;
         let handle = self.context.cublas_lt()?;
-        let at = |buffer: &Buffer, (begin, _): (usize, usize)| (buffer.address() + begin as u64) as *mut c_void;
-        let ([of_b, of_a, of_d], [begin_b, begin_a, begin_d]) = (self.layouts, self.ranges);
+        let [of_b, of_a, of_d] = self.layouts;
         let (one, zero) = (1f32, 0f32);
         let factor = |number: &f32| std::ptr::from_ref(number).cast();
-        let (from, to) = (at(d, begin_d).cast_const(), at(d, begin_d));
         // SAFETY: the ranges of all matrices were compared with their memory, and the caller keeps that until the work has ended; the bias
         // was compared when this was made, and lives as long. Both factors are read before this returns.
         unsafe {
@@ -320,17 +289,17 @@ impl Product {
                 self.description,
                 factor(&one),
                 factor(&zero),
-                at(b, begin_b),
+                b,
                 of_b,
-                at(a, begin_a),
+                a,
                 of_a,
-                from,
+                d,
                 of_d,
-                to,
+                d,
                 of_d,
                 &self.algorithm,
-                at(workspace, (0, 0)),
-                self.workspace,
+                workspace.address() as *mut c_void,
+                self.extent.workspace,
                 stream.cast(),
             )
         }

@@ -5,7 +5,7 @@ use crate::error::{Error, Named};
 use crate::graph::GraphExec;
 use crate::memory::{Buffer, Pinned, PinnedMemory};
 use crate::module::Function;
-use crate::product::Product;
+use crate::routine::Routine;
 use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUresult};
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ pub(crate) enum Used {
     Function(#[expect(dead_code, reason = "kept")] Arc<Function>),
     Graph(#[expect(dead_code, reason = "kept")] Arc<GraphExec>),
     /// For the memory of its bias.
-    Product(#[expect(dead_code, reason = "kept")] Arc<Product>),
+    Routine(#[expect(dead_code, reason = "kept")] Routine),
 }
 
 /// Work between two events of a stream.
@@ -384,23 +384,23 @@ impl Stream {
         self.context.noted(launched.named("cuLaunchKernel"))
     }
 
-    /// Computes a matrix product: `d = a b`. `workspace` has the bytes that it needs beside its matrices.
+    /// Computes what a library has a routine for: from its two factors, its result. `workspace` has the bytes that it needs beside them.
     ///
     /// # Errors
-    /// If memory is too small or of another device, or cuBLASLt fails.
-    pub fn multiply(
+    /// If memory is too small or of another device, or the library fails.
+    pub fn compute(
         &mut self,
-        product: &Arc<Product>,
-        [a, b, d]: [&Arc<Buffer>; 3],
+        routine: &Routine,
+        arrays: [&Arc<Buffer>; 3],
         workspace: &Arc<Buffer>,
     ) -> Result<(), Error> {
         self.context.bind()?;
-        for buffer in [a, b, d, workspace] {
+        for buffer in arrays.into_iter().chain([workspace]) {
             self.check(buffer, 0, 0)?;
             self.keep(Used::Buffer(buffer.clone()));
         }
-        self.keep(Used::Product(product.clone()));
-        let enqueued = product.enqueue(self.raw, [a, b, d], workspace);
+        self.keep(Used::Routine(routine.clone()));
+        let enqueued = routine.enqueue(self.raw, arrays.map(|buffer| &**buffer), workspace);
         if enqueued.is_err() && self.capturing.is_none() {
             // The library does not say whether the device still works; the driver does.
             // SAFETY: the stream is this one's.

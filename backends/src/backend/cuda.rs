@@ -5,9 +5,9 @@
 
 mod cubin;
 mod cuda_c;
-mod multiply;
 mod program;
 mod resident;
+mod routine;
 
 pub(crate) use self::resident::{CudaApi, shared_device};
 use super::program::{CudaRuntime, capabilities};
@@ -42,7 +42,11 @@ pub fn cuda_devices() -> Result<Vec<CudaDevice>, String> {
 
 /// Returns the libraries that models run without, but not as fast: what is missing, and where it comes from.
 pub fn missing_cuda_libraries() -> Vec<String> {
-    [Library::CublasLt].into_iter().filter_map(|library| library.load().err()).map(|error| error.to_string()).collect()
+    [Library::CublasLt, Library::Cudnn]
+        .into_iter()
+        .filter_map(|library| library.load().err())
+        .map(|error| error.to_string())
+        .collect()
 }
 
 fn about(info: &Info) -> String {
@@ -76,8 +80,13 @@ pub(super) fn probe(options: &BackendOptions) -> Result<Capabilities, BackendErr
     let (major, minor) = version().map_err(|error| BackendError::Unavailable(error.to_string()))?;
     let mut found = capabilities(options)?;
     found.devices = vec!["gpu".into(), "cuda".into(), info.name.clone()];
-    let products = if Library::CublasLt.load().is_ok() { "cuBLASLt" } else { "no cuBLASLt" };
-    found.version = format!("CUDA {}, NVRTC {major}.{minor}, {products}, {}, sm_{}", info.driver, info.name, info.arch);
+    let library = |library: Library, name: &str| match library.load() {
+        Ok(()) => name.to_string(),
+        Err(_) => format!("no {name}"),
+    };
+    let libraries = [library(Library::CublasLt, "cuBLASLt"), library(Library::Cudnn, "cuDNN")].join(", ");
+    found.version =
+        format!("CUDA {}, NVRTC {major}.{minor}, {libraries}, {}, sm_{}", info.driver, info.name, info.arch);
     Ok(found)
 }
 

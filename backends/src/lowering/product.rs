@@ -1,6 +1,6 @@
 //! Matrix products within a program, for devices whose vendor has a library for them.
 
-use super::kernel::{Axis, Binary, Expr, Kernel, Number, Read, Scalar, Write};
+use super::kernel::{Binary, Expr, Kernel, Read, Scalar};
 use super::program::{Program, Source, Storage};
 use super::shader::numbered;
 use super::value::row_major;
@@ -64,32 +64,6 @@ impl Product {
         let apart = [(0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (2, 0)];
         apart.into_iter().find_map(|(of_m, of_n)| sides.apart(of_m, of_n)?.product(program, kernel, &factors))
     }
-
-    /// Puts a kernel that computes only the product in front of the kernel that goes on with its elements, and adds an array for them.
-    pub(crate) fn split(&mut self, program: &mut Program, at: usize) {
-        let lengths = program.kernels[at].dims.clone();
-        let array = program.array(Scalar::F32, lengths.iter().product(), Source::Computed);
-        self.d.array = array;
-        let strides = row_major(&lengths);
-        let mut first = program.kernels[at].clone();
-        first.values = vec![Expr::Folded];
-        first.write = Write { array, offset: 0, strides: strides.clone() };
-        first.fails = None;
-        drop_unused(&mut first);
-        let second = &mut program.kernels[at];
-        let place = second.reads.len();
-        let axes = strides.iter().enumerate().map(|(dim, stride)| Axis::dim(dim, *stride)).collect();
-        second.reads.push(Read { array, offset: 0, axes, outside: Number::F32(0.0) });
-        second.fold = None;
-        for value in &mut second.values {
-            *value = value.map_leaves(&mut |leaf| match leaf {
-                Expr::Folded => Expr::Read(place),
-                other => other.clone(),
-            });
-        }
-        drop_unused(second);
-        program.kernels.insert(at, first);
-    }
 }
 
 /// A factor of a product, whose every index is a sum of strides.
@@ -133,6 +107,13 @@ impl Sides {
         };
         let of = |Factor { read, offset, strides }: &Factor<'_>, sides| matrix(read.array, *offset, strides, sides);
         let (a, b) = (of(&factors[0], [m, k])?, of(&factors[1], [k, n])?);
+        // Libraries take matrices whose rows or whose columns have no gaps.
+        let is_dense = |matrix: &Matrix, [rows, columns]: [&Dims; 2]| {
+            matrix.column == 1 && matrix.row >= length(columns) || matrix.row == 1 && matrix.column >= length(rows)
+        };
+        if !is_dense(&a, [m, k]) || !is_dense(&b, [k, n]) {
+            return None;
+        }
         let is_plain = |d: &Matrix| d.column == 1 && d.row >= length(n);
         // Where the kernel writes, if it computes no more than a bias and the library can write so.
         let written = || {
@@ -153,56 +134,12 @@ impl Sides {
     }
 }
 
-/// Removes reads that nothing uses, so that their arrays are no arguments any more.
-fn drop_unused(kernel: &mut Kernel) {
-    let mut is_used = vec![false; kernel.reads.len()];
-    for value in kernel.values.iter().chain(kernel.fold.as_ref().map(|fold| &fold.value)) {
-        value.map_leaves(&mut |leaf| {
-            if let Expr::Read(at) = leaf {
-                is_used[*at] = true;
-            }
-            leaf.clone()
-        });
-    }
-    // A table lies before or behind the reads that use it.
-    let mut pending: Vec<usize> = (0..is_used.len()).filter(|at| is_used[*at]).collect();
-    while let Some(at) = pending.pop() {
-        for table in kernel.reads[at].axes.iter().filter_map(|axis| axis.table) {
-            if !std::mem::replace(&mut is_used[table], true) {
-                pending.push(table);
-            }
-        }
-    }
-    let mut next = 0;
-    let places: Vec<usize> = is_used
-        .iter()
-        .map(|is_used| {
-            next += usize::from(*is_used);
-            next.saturating_sub(1)
-        })
-        .collect();
-    for value in kernel.values.iter_mut().chain(kernel.fold.as_mut().map(|fold| &mut fold.value)) {
-        *value = value.map_leaves(&mut |leaf| match leaf {
-            Expr::Read(at) => Expr::Read(places[*at]),
-            other => other.clone(),
-        });
-    }
-    let mut at = 0;
-    kernel.reads.retain(|_| {
-        at += 1;
-        is_used[at - 1]
-    });
-    for axis in kernel.reads.iter_mut().flat_map(|read| &mut read.axes) {
-        axis.table = axis.table.map(|table| places[table]);
-    }
-}
-
 fn length(dims: &[(usize, usize)]) -> usize {
     dims.iter().map(|(_, length)| length).product()
 }
 
 /// Returns the offset and the stride along each dim, if every index is a sum that lies inside.
-fn linear(read: &Read, lengths: &[usize]) -> Option<(i64, Vec<i64>)> {
+pub(super) fn linear(read: &Read, lengths: &[usize]) -> Option<(i64, Vec<i64>)> {
     let (mut offset, mut strides) = (read.offset, vec![0; lengths.len()]);
     for axis in &read.axes {
         let ends = |end: fn(i64) -> i64| {
@@ -270,19 +207,21 @@ fn bias(
 mod tests {
     use super::*;
     use crate::lowering::test_cases::{compare, conv, device_bits, products, small_graphs};
-    use crate::lowering::{interpret, lower};
+    use crate::lowering::{Routine, interpret, lower};
 
     /// Splits all products that go on, and returns the numbers of products and of those.
     fn split_all(program: &mut Program) -> [usize; 2] {
         let (mut found, mut continued, mut at) = (0, 0, 0);
         while at < program.kernels.len() {
-            if let Some(mut product) = Product::of(program, &program.kernels[at]) {
+            if let Some(product) = Product::of(program, &program.kernels[at]) {
                 found += 1;
                 if product.continues {
                     continued += 1;
-                    product.split(program, at);
+                    let mut routine = Routine::Product(product.clone());
+                    routine.split(program, at);
+                    let d = Matrix { array: routine.arrays()[2], ..product.d };
                     let first = Product::of(program, &program.kernels[at]).unwrap();
-                    assert_eq!(first, Product { continues: false, ..product }, "the first kernel is the product");
+                    assert_eq!(first, Product { continues: false, d, ..product }, "the first kernel is the product");
                     at += 1;
                 }
             }

@@ -202,6 +202,62 @@ pub(crate) fn products() -> Vec<(TestCase, [usize; 3])> {
     cases.collect()
 }
 
+/// Models whose convolutions a vendor's library computes, and how many each has.
+#[cfg(feature = "cuda")]
+pub(crate) fn convolutions() -> Vec<(TestCase, usize)> {
+    type Case<'a> = (&'a str, &'a [&'a str], Vec<TensorProto>, &'a [&'a str], usize);
+    let image: &[&str] = &["2", "4", "9", "7"];
+    let w = |dims: &[i64]| vec![weight("w", dims), weight("b", &dims[..1])];
+    let cases: Vec<Case<'_>> = vec![
+        ("with a bias", image, w(&[6, 4, 3, 3]), &["y = Conv x w b pads=1,1,1,1"], 1),
+        ("that goes on", image, w(&[6, 4, 3, 3]), &["c = Conv x w b pads=1,1,1,1", "y = Relu c"], 1),
+        ("of even taps", image, w(&[6, 4, 2, 4]), &["y = Conv x w b"], 1),
+        ("with steps and gaps", image, w(&[6, 4, 3, 2]), &["y = Conv x w b strides=2,3 pads=2,1,2,1 dilations=2,3"], 1),
+        ("in two groups", image, w(&[6, 2, 3, 3]), &["y = Conv x w b group==2 pads=1,1,1,1"], 1),
+        ("of each channel", image, w(&[4, 1, 3, 3]), &["y = Conv x w b group==4 strides=2,2"], 1),
+        ("of each channel to two", image, w(&[8, 1, 3, 3]), &["y = Conv x w b group==4"], 1),
+        ("of single pixels with steps", image, w(&[6, 4, 1, 1]), &["y = Conv x w b strides=2,2"], 1),
+        (
+            "of many single pixels with steps",
+            &["1", "9", "9", "16"],
+            w(&[9, 9, 1, 1]),
+            &["y = Conv x w b strides=2,2"],
+            1,
+        ),
+        ("of whole images", image, w(&[6, 4, 9, 7]), &["y = Conv x w b"], 1),
+        ("of rows", image, w(&[6, 4, 1, 7]), &["y = Conv x w b"], 1),
+        ("of one image", &["1", "4", "9", "7"], w(&[6, 4, 3, 3]), &["y = Conv x w b"], 1),
+        ("to one channel", image, w(&[1, 4, 3, 3]), &["y = Conv x w b"], 1),
+        ("of one channel", &["2", "1", "9", "7"], w(&[6, 1, 3, 3]), &["y = Conv x w b"], 1),
+        ("of one dim", &["2", "3", "20"], w(&[4, 3, 5]), &["y = Conv x w b pads=2,2 strides=3"], 1),
+        (
+            "of what a transpose gives",
+            &["2", "9", "4", "7"],
+            w(&[6, 4, 3, 3]),
+            &["t = Transpose x perm=0,2,1,3", "c = Conv t w b", "y = Transpose c perm=0,2,3,1"],
+            1,
+        ),
+        (
+            "of what another gives",
+            image,
+            [w(&[4, 4, 3, 3]), vec![weight("v", &[5, 4, 3, 3])]].concat(),
+            &["c = Conv x w b pads=1,1,1,1", "s = Sigmoid c", "m = Mul c s", "a = Add m x", "y = Conv a v"],
+            2,
+        ),
+        ("with zeros on one side", image, w(&[6, 4, 3, 3]), &["y = Conv x w b pads=0,0,1,1"], 0),
+        ("of three dims", &["1", "2", "5", "6", "7"], w(&[3, 2, 2, 2, 2]), &["y = Conv x w b"], 0),
+        ("the other way round", image, vec![weight("w", &[4, 5, 3, 3])], &["y = ConvTranspose x w strides=2,2"], 0),
+        ("no convolution, but a pool", image, vec![], &["y = AveragePool x kernel_shape=3,3"], 0),
+    ];
+    let cases = cases.into_iter().map(|(name, x, weights, nodes, count)| {
+        let y: Vec<String> = x.iter().enumerate().map(|(at, _)| format!("y{at}")).collect();
+        let y: Vec<&str> = y.iter().map(String::as_str).collect();
+        let bytes = model_of_opset(18, &[("x", F, x)], &[("y", F, &y)], &weights, nodes);
+        (TestCase::of(&format!("a convolution {name}"), bytes, 1), count)
+    });
+    cases.collect()
+}
+
 /// A product of two inputs, `m x k` and `k x n`.
 pub(crate) fn matmul(m: usize, k: usize, n: usize) -> TestCase {
     let (m, k, n) = (m.to_string(), k.to_string(), n.to_string());

@@ -6,9 +6,9 @@ use crate::backend::program::Bound;
 use crate::backend::program::tests::{check_each, check_run};
 use crate::base::BackendOptions;
 use crate::lowering::test_cases::{
-    TestCase, bytes, compare, conv, matmul, operators, products, small_graphs, wide_integers,
+    TestCase, bytes, compare, conv, convolutions, matmul, operators, products, small_graphs, wide_integers,
 };
-use crate::lowering::{Half, Program, lower};
+use crate::lowering::{Half, Program, Routine, lower};
 use crate::onnx::test_models::graphs;
 use limen_cuda::Library;
 use std::sync::Arc;
@@ -119,30 +119,49 @@ fn lengths_around_those_of_tiles_are_right() {
     check_all(channels.chain(products));
 }
 
+/// A model's numbers, in each precision, and how many products and convolutions libraries compute.
+fn check_routines(api: &CudaApi, case: &TestCase, [whole, halves]: [[usize; 2]; 2]) {
+    check(api, case);
+    let name = &case.name;
+    let program = lower(&case.model).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let has = [Library::CublasLt, Library::Cudnn].map(|library| usize::from(library.load().is_ok()));
+    let found = |counts: [usize; 2]| [counts[0] * has[0], counts[1] * has[1]];
+    assert_eq!(bind(api, &program, true).routines(), found(whole), "{name}");
+    // In 16 bits, too, from weights that are.
+    for half in [Half::F16, Half::Bf16] {
+        let mut halved = program.clone();
+        halved.halve(half);
+        let mut bound = bind(api, &halved, true);
+        assert_eq!(bound.routines(), found(halves), "{name} in {half:?}");
+        let near = |found: &[Vec<f32>], expected: &[Vec<f32>]| {
+            let scale = expected[0].iter().fold(0.0f32, |scale, value| scale.max(value.abs()));
+            let most = if half == Half::F16 { 0.01 } else { 0.05 } * scale;
+            let is_near = |(a, b): (&f32, &f32)| (a - b).abs() <= most;
+            assert!(std::iter::zip(&found[0], &expected[0]).all(is_near), "{name} in {half:?}");
+        };
+        check_run(&halved, case, |inputs, read| bound.run(inputs, read), near);
+    }
+}
+
 /// Where cuBLASLt is found, it computes the products, and kernels go on with their elements.
 #[test]
 fn products_are_those_of_the_library() {
     let Some(api) = device() else { return };
     for (case, [found, _, halves]) in products() {
-        check(&api, &case);
-        let name = &case.name;
-        let program = lower(&case.model).unwrap_or_else(|error| panic!("{name}: {error}"));
-        let has_library = Library::CublasLt.load().is_ok();
-        let count = |count: usize| if has_library { count } else { 0 };
-        assert_eq!(bind(&api, &program, true).products(), count(found), "{name}");
-        // In 16 bits, too, from weights that are.
-        for half in [Half::F16, Half::Bf16] {
-            let mut halved = program.clone();
-            halved.halve(half);
-            let mut bound = bind(&api, &halved, true);
-            assert_eq!(bound.products(), count(halves), "{name} in {half:?}");
-            let near = |found: &[Vec<f32>], expected: &[Vec<f32>]| {
-                let scale = expected[0].iter().fold(0.0f32, |scale, value| scale.max(value.abs()));
-                let most = if half == Half::F16 { 0.01 } else { 0.05 } * scale;
-                let is_near = |(a, b): (&f32, &f32)| (a - b).abs() <= most;
-                assert!(std::iter::zip(&found[0], &expected[0]).all(is_near), "{name} in {half:?}");
-            };
-            check_run(&halved, &case, |inputs, read| bound.run(inputs, read), near);
-        }
+        // One of them is a convolution.
+        let windows = lower(&case.model).unwrap();
+        let is_window = |kernel| matches!(Routine::of(&windows, kernel), Some(Routine::Convolution(_)));
+        let windows = windows.kernels.iter().filter(|kernel| is_window(kernel)).count();
+        check_routines(&api, &case, [[found, windows], [halves, 0]]);
+    }
+}
+
+/// Where cuDNN is found, it computes the convolutions.
+#[test]
+fn convolutions_are_those_of_the_library() {
+    let Some(api) = device() else { return };
+    for (case, count) in convolutions() {
+        // An input of a model has 32 bits, its weights 16; between operators, there are 16 bits on both sides.
+        check_routines(&api, &case, [[0, count], [0, count.saturating_sub(1)]]);
     }
 }

@@ -3,8 +3,8 @@
 
 use super::cubin;
 use super::cuda_c::{CudaC, ENTRY};
-use super::multiply::{Multiply, bound, with_products};
 use super::resident::{CudaApi, LONGEST_CALL, shared_device, unsupported};
+use super::routine::{Call, bound, with_routines};
 use crate::backend::program::{Bound, ProgramDevice, ReadOutput};
 use crate::base::BackendOptions;
 use crate::cache::Compiled;
@@ -52,7 +52,7 @@ pub(crate) struct CudaProgram {
 /// The kernels of a program and their memory.
 struct Launches {
     steps: Vec<Step>,
-    /// Memory that products use beside their matrices.
+    /// Memory that routines use beside their arrays.
     workspace: Option<Arc<Buffer>>,
     /// The memory of each array.
     arrays: Vec<Arc<Buffer>>,
@@ -62,7 +62,7 @@ struct Launches {
 
 enum Step {
     Kernel(Launch),
-    Product(Multiply),
+    Routine(Call),
 }
 
 /// A kernel that is ready to run.
@@ -95,10 +95,10 @@ impl Launches {
         for step in &self.steps {
             let launch = match step {
                 Step::Kernel(launch) => launch,
-                Step::Product(multiply) => {
-                    let [a, b, d] = multiply.arrays.map(buffer);
-                    let workspace = self.workspace.as_ref().unwrap_or(&d);
-                    stream.multiply(&multiply.product, [&a, &b, &d], workspace)?;
+                Step::Routine(call) => {
+                    let [a, b, result] = call.arrays.map(buffer);
+                    let workspace = self.workspace.as_ref().unwrap_or(&result);
+                    stream.compute(&call.routine, [&a, &b, &result], workspace)?;
                     continue;
                 }
             };
@@ -130,7 +130,7 @@ impl CudaProgram {
         captures: bool,
     ) -> Result<CudaProgram, BackendError> {
         match CudaProgram::make(context, program.clone(), cache, captures, true) {
-            // What cuBLASLt does not run after all, kernels of limen's own do.
+            // What a library does not run after all, kernels of limen's own do.
             Err(BackendError::Unsupported(_)) => CudaProgram::make(context, program, cache, captures, false),
             made => made,
         }
@@ -141,20 +141,20 @@ impl CudaProgram {
         program: Arc<Program>,
         cache: Option<&Path>,
         captures: bool,
-        uses_products: bool,
+        uses_libraries: bool,
     ) -> Result<CudaProgram, BackendError> {
         let unsupported = |error: Error| unsupported(context, error);
         let mut compiled = Compiled::default();
-        let (program, products) = match uses_products {
-            true => with_products(context, &program),
+        let (program, routines) = match uses_libraries {
+            true => with_routines(context, &program),
             false => (program.clone(), program.kernels.iter().map(|_| None).collect()),
         };
         let mut stream = Stream::new(context).map_err(unsupported)?;
         let (arrays, mut memory) = arrays(context, &program, &mut stream).map_err(unsupported)?;
-        let products = bound(context, &program, products, &arrays);
-        let shaders = shaders(&program, &products).map_err(|why| BackendError::Unsupported(format!("cuda: {why}")))?;
+        let routines = bound(context, &program, routines, &arrays);
+        let shaders = shaders(&program, &routines).map_err(|why| BackendError::Unsupported(format!("cuda: {why}")))?;
         let functions = functions(context, &shaders, cache, &mut compiled).map_err(unsupported)?;
-        let workspace = products.iter().flatten().map(|multiply| multiply.product.workspace()).max();
+        let workspace = routines.iter().flatten().map(|call| call.routine.workspace()).max();
         let workspace = workspace.filter(|bytes| *bytes > 0).map(|bytes| Buffer::new(context, bytes)).transpose();
         let workspace = workspace.map_err(unsupported)?.map(Arc::new);
         memory += workspace.as_ref().map_or(0, |workspace| workspace.bytes() as u64);
@@ -172,9 +172,9 @@ impl CudaProgram {
             block: shader.block,
         };
         let mut launches = std::iter::zip(shaders, functions).map(launch);
-        let steps = std::iter::zip(&program.kernels, products).filter(|(kernel, _)| kernel.len() > 0);
-        let steps = steps.filter_map(|(_, multiply)| match multiply {
-            Some(multiply) => Some(Step::Product(multiply)),
+        let steps = std::iter::zip(&program.kernels, routines).filter(|(kernel, _)| kernel.len() > 0);
+        let steps = steps.filter_map(|(_, call)| match call {
+            Some(call) => Some(Step::Routine(call)),
             None => launches.next().map(Step::Kernel),
         });
         let steps = steps.collect();
@@ -203,10 +203,18 @@ impl CudaProgram {
         Ok(made)
     }
 
-    /// The products that a library computes.
+    /// How many products and how many convolutions libraries compute.
     #[cfg(test)]
-    pub(super) fn products(&self) -> usize {
-        self.launches.steps.iter().filter(|step| matches!(step, Step::Product(_))).count()
+    pub(super) fn routines(&self) -> [usize; 2] {
+        let mut counts = [0; 2];
+        for step in &self.launches.steps {
+            match step {
+                Step::Routine(Call { routine: limen_cuda::Routine::Product(_), .. }) => counts[0] += 1,
+                Step::Routine(Call { routine: limen_cuda::Routine::Convolution(_), .. }) => counts[1] += 1,
+                Step::Kernel(_) => {}
+            }
+        }
+        counts
     }
 
     /// Makes a call, in which the driver loads what it has put off, and captures it. A model need not take zeros, so the outputs do not
@@ -340,10 +348,10 @@ impl CudaProgram {
     }
 }
 
-/// Writes the kernels that are no products.
-fn shaders(program: &Program, products: &[Option<Multiply>]) -> Result<Vec<Shader>, String> {
-    let kernels = std::iter::zip(&program.kernels, products).filter(|(kernel, _)| kernel.len() > 0);
-    let kernels = kernels.enumerate().filter(|(_, (_, product))| product.is_none());
+/// Writes the kernels that no routine replaces.
+fn shaders(program: &Program, routines: &[Option<Call>]) -> Result<Vec<Shader>, String> {
+    let kernels = std::iter::zip(&program.kernels, routines).filter(|(kernel, _)| kernel.len() > 0);
+    let kernels = kernels.enumerate().filter(|(_, (_, routine))| routine.is_none());
     let written = kernels.map(|(at, (kernel, _))| {
         let refused = |why: String| format!("operator {}: {why}", kernel.name);
         let shader = shader(&CudaC { half: program.half }, program, kernel, at + 1, WIDTH).map_err(refused)?;

@@ -1,0 +1,308 @@
+//! Convolutions of cuDNN.
+
+use crate::context::Context;
+use crate::error::Error;
+use crate::library::Library;
+use crate::memory::Buffer;
+use crate::routine::{Element, Extent};
+use cudarc::cudnn::result::{self, CudnnError};
+use cudarc::cudnn::sys::{
+    self as dn, cudnnConvolutionFwdAlgo_t as Algorithm, cudnnConvolutionMode_t as Mode, cudnnDataType_t as Type,
+    cudnnMathType_t as Math, cudnnTensorFormat_t as Format,
+};
+use cudarc::driver::sys::CUstream;
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+use std::sync::{Arc, PoisonError};
+
+/// Images in memory: how many, their channels, rows and columns, and the distances of elements along each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Images {
+    /// From the beginning of the memory to the first element.
+    pub offset: usize,
+    /// Images, channels, rows, columns.
+    pub lengths: [usize; 4],
+    /// The distances of elements.
+    pub strides: [usize; 4],
+}
+
+/// A convolution to be prepared, computed in `F32`: the sum over the taps of a window and the channels of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// The input.
+    pub x: Images,
+    /// From the beginning of the memory to the first weight.
+    pub w_offset: usize,
+    /// The weights, which lie without gaps: output channels, input channels of a group, rows, columns.
+    pub w: [usize; 4],
+    /// The output.
+    pub y: Images,
+    /// Into how many groups channels are divided.
+    pub groups: usize,
+    /// Rows and columns of zeros around an image, on each side.
+    pub pads: [usize; 2],
+    /// From one place of the window to the next.
+    pub strides: [usize; 2],
+    /// From one tap to the next.
+    pub dilations: [usize; 2],
+    /// The elements of all three.
+    pub element: Element,
+    /// Whether elements in `F32` may be rounded to 11 significant bits.
+    pub tf32: bool,
+}
+
+/// A convolution, with the algorithm that cuDNN chose for it.
+#[derive(Debug)]
+pub struct Convolution {
+    context: Arc<Context>,
+    x: dn::cudnnTensorDescriptor_t,
+    w: dn::cudnnFilterDescriptor_t,
+    y: dn::cudnnTensorDescriptor_t,
+    window: dn::cudnnConvolutionDescriptor_t,
+    algorithm: Algorithm,
+    /// Of `x`, `w` and `y`.
+    extent: Extent,
+}
+
+// SAFETY: descriptors are plain data of the host, which nothing changes after they were made; cuDNN reads them while the handle is locked.
+unsafe impl Send for Convolution {}
+// SAFETY: as above.
+unsafe impl Sync for Convolution {}
+
+/// The handle of cuDNN for a context, which one thread may use at a time.
+#[derive(Debug)]
+pub(crate) struct DnnHandle(dn::cudnnHandle_t);
+
+// SAFETY: cuDNN's documentation says that a handle may be used by several threads, one after the other.
+unsafe impl Send for DnnHandle {}
+
+/// The oldest version whose errors are those that are known here.
+const OLDEST: usize = 90000;
+
+impl DnnHandle {
+    /// Creates the handle for the context of the calling thread.
+    pub(crate) fn new() -> Result<DnnHandle, Error> {
+        Library::Cudnn.load()?;
+        let version = result::get_version();
+        if version < OLDEST {
+            return Err(Error::Refused(format!("cuDNN is too old: version {version}, and {OLDEST} is the first")));
+        }
+        result::create_handle().map(DnnHandle).named("cudnnCreate")
+    }
+}
+
+impl Drop for DnnHandle {
+    /// The context must still work: one that does not forgets the handle instead.
+    fn drop(&mut self) {
+        // SAFETY: created by `new`; convolutions hold the context that holds it, so none is left.
+        let _ = unsafe { result::destroy_handle(self.0) };
+    }
+}
+
+trait Named<T> {
+    fn named(self, call: &str) -> Result<T, Error>;
+}
+
+impl<T> Named<T> for Result<T, CudnnError> {
+    fn named(self, call: &str) -> Result<T, Error> {
+        self.map_err(|error| Error::Refused(format!("{call}: {:?}", error.0)))
+    }
+}
+
+/// The most memory that an algorithm may use beside its arrays.
+const MAX_WORKSPACE: usize = 64 << 20;
+
+/// Algorithms that cuDNN is asked for: as many as it has.
+const ALGORITHMS: [Algorithm; 8] = [
+    Algorithm::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM,
+    Algorithm::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM,
+    Algorithm::CUDNN_CONVOLUTION_FWD_ALGO_GEMM,
+    Algorithm::CUDNN_CONVOLUTION_FWD_ALGO_DIRECT,
+    Algorithm::CUDNN_CONVOLUTION_FWD_ALGO_FFT,
+    Algorithm::CUDNN_CONVOLUTION_FWD_ALGO_FFT_TILING,
+    Algorithm::CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD,
+    Algorithm::CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED,
+];
+
+impl Element {
+    fn of_cudnn(self) -> Type {
+        match self {
+            Element::F32 => Type::CUDNN_DATA_FLOAT,
+            Element::F16 => Type::CUDNN_DATA_HALF,
+            Element::Bf16 => Type::CUDNN_DATA_BFLOAT16,
+        }
+    }
+}
+
+impl Images {
+    /// The bytes that they begin and end at.
+    fn range(&self, element: Element) -> Option<(usize, usize)> {
+        let mut last = self.offset;
+        for (length, stride) in std::iter::zip(self.lengths, self.strides) {
+            last = last.checked_add(length.checked_sub(1)?.checked_mul(stride)?)?;
+        }
+        Some((self.offset.checked_mul(element.bytes())?, last.checked_add(1)?.checked_mul(element.bytes())?))
+    }
+}
+
+fn numbers<const N: usize>(of: [usize; N]) -> Result<[c_int; N], Error> {
+    let mut numbers = [0; N];
+    for (number, of) in std::iter::zip(&mut numbers, of) {
+        *number = c_int::try_from(of).map_err(|_| Error::Refused(format!("a length or distance of {of}")))?;
+    }
+    Ok(numbers)
+}
+
+impl Convolution {
+    /// Prepares a convolution.
+    ///
+    /// # Errors
+    /// If cuDNN is missing, or has no algorithm for it.
+    pub fn new(context: &Arc<Context>, of: &Window) -> Result<Convolution, Error> {
+        let too_large = || Error::Refused("an array is too large".into());
+        let weights = of.w.iter().try_fold(1usize, |product, length| product.checked_mul(*length));
+        let w = Images { offset: of.w_offset, lengths: [1, 1, 1, weights.ok_or_else(too_large)?], strides: [1; 4] };
+        let mut ranges = [(0, 0); 3];
+        for (range, images) in std::iter::zip(&mut ranges, [&of.x, &w, &of.y]) {
+            *range = images.range(of.element).ok_or_else(too_large)?;
+            // Kernels that use tensor cores read vectors of 16 bytes.
+            if !range.0.is_multiple_of(16) {
+                return Err(Error::Refused("an array is not aligned".into()));
+            }
+        }
+        let handle = context.cudnn()?.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = Convolution {
+            context: context.clone(),
+            x: std::ptr::null_mut(),
+            w: std::ptr::null_mut(),
+            y: std::ptr::null_mut(),
+            window: std::ptr::null_mut(),
+            algorithm: ALGORITHMS[0],
+            extent: Extent { ranges, workspace: 0 },
+        };
+        made.describe(of)?;
+        made.choose(&handle)?;
+        Ok(made)
+    }
+
+    fn describe(&mut self, of: &Window) -> Result<(), Error> {
+        let element = of.element.of_cudnn();
+        for (descriptor, images) in [(&mut self.x, &of.x), (&mut self.y, &of.y)] {
+            *descriptor = result::create_tensor_descriptor().named("cudnnCreateTensorDescriptor")?;
+            let (lengths, strides) = (numbers(images.lengths)?, numbers(images.strides)?);
+            // SAFETY: created above.
+            unsafe { result::set_tensor4d_descriptor_ex(*descriptor, element, lengths, strides) }
+                .named("cudnnSetTensor4dDescriptorEx")?;
+        }
+        self.w = result::create_filter_descriptor().named("cudnnCreateFilterDescriptor")?;
+        // SAFETY: created above.
+        unsafe { result::set_filter4d_descriptor(self.w, element, Format::CUDNN_TENSOR_NCHW, numbers(of.w)?) }
+            .named("cudnnSetFilter4dDescriptor")?;
+        self.window = result::create_convolution_descriptor().named("cudnnCreateConvolutionDescriptor")?;
+        let ([top, left], [down, right]) = (numbers(of.pads)?, numbers(of.strides)?);
+        let ([rows, columns], [groups]) = (numbers(of.dilations)?, numbers([of.groups])?);
+        let (mode, computed) = (Mode::CUDNN_CROSS_CORRELATION, Type::CUDNN_DATA_FLOAT);
+        let math = match of.element {
+            // The default is TF32 where the device has it.
+            Element::F32 if !of.tf32 => Math::CUDNN_FMA_MATH,
+            Element::F32 => Math::CUDNN_DEFAULT_MATH,
+            Element::F16 | Element::Bf16 => Math::CUDNN_TENSOR_OP_MATH,
+        };
+        // SAFETY: created above.
+        unsafe {
+            result::set_convolution2d_descriptor(self.window, top, left, down, right, rows, columns, mode, computed)
+                .named("cudnnSetConvolution2dDescriptor")?;
+            result::set_convolution_group_count(self.window, groups).named("cudnnSetConvolutionGroupCount")?;
+            result::set_convolution_math_type(self.window, math).named("cudnnSetConvolutionMathType")
+        }
+    }
+
+    /// Takes the algorithm that cuDNN expects to be the fastest.
+    fn choose(&mut self, handle: &DnnHandle) -> Result<(), Error> {
+        let mut found = [const { MaybeUninit::<dn::cudnnConvolutionFwdAlgoPerf_t>::uninit() }; ALGORITHMS.len()];
+        let mut count = 0;
+        let call = "cudnnGetConvolutionForwardAlgorithm_v7";
+        // SAFETY: all of these were created before; there is room for so many.
+        unsafe {
+            result::get_convolution_forward_algorithm(
+                handle.0,
+                self.x,
+                self.w,
+                self.window,
+                self.y,
+                ALGORITHMS.len() as c_int,
+                &mut count,
+                found.as_mut_ptr().cast(),
+            )
+        }
+        .named(call)?;
+        for found in found.iter().take(usize::try_from(count).unwrap_or(0)) {
+            // SAFETY: cuDNN has written so many. Read as a number, because a newer version may have algorithms that are not known here.
+            let number = unsafe { (&raw const (*found.as_ptr()).algo).cast::<u32>().read() };
+            let Some(algorithm) = ALGORITHMS.into_iter().find(|algorithm| *algorithm as u32 == number) else {
+                continue;
+            };
+            // SAFETY: as above. One that does not fit answers with an error.
+            let needed = unsafe {
+                result::get_convolution_forward_workspace_size(handle.0, self.x, self.w, self.window, self.y, algorithm)
+            };
+            if let Ok(workspace) = needed
+                && workspace <= MAX_WORKSPACE
+            {
+                (self.algorithm, self.extent.workspace) = (algorithm, workspace);
+                return Ok(());
+            }
+        }
+        Err(Error::Refused(format!("{call}: no algorithm")))
+    }
+
+    /// Returns how much memory it needs beside its arrays.
+    pub fn workspace(&self) -> usize {
+        self.extent.workspace
+    }
+
+    /// Enqueues it; the memory is that of `x`, `w` and `y`.
+    pub(crate) fn enqueue(&self, stream: CUstream, arrays: [&Buffer; 3], workspace: &Buffer) -> Result<(), Error> {
+        let [x, w, y] = self.extent.addresses(&self.context, arrays, workspace)?;
+        let (one, zero) = (1f32, 0f32);
+        let handle = self.context.cudnn()?.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the ranges of all arrays were compared with their memory, and the caller keeps that until the work has ended. The stream
+        // is the caller's; no other thread sets another one while the handle is locked. Both factors are read before this returns.
+        unsafe {
+            result::set_stream(handle.0, stream.cast()).named("cudnnSetStream")?;
+            result::convolution_forward(
+                handle.0,
+                std::ptr::from_ref(&one).cast(),
+                self.x,
+                x,
+                self.w,
+                w,
+                self.window,
+                self.algorithm,
+                workspace.address() as *mut _,
+                self.extent.workspace,
+                std::ptr::from_ref(&zero).cast(),
+                self.y,
+                y,
+            )
+        }
+        .named("cudnnConvolutionForward")
+    }
+}
+
+impl Drop for Convolution {
+    fn drop(&mut self) {
+        // SAFETY: created by `new`, where they are not null; a call reads them only before it returns.
+        unsafe {
+            for tensor in [self.x, self.y].into_iter().filter(|tensor| !tensor.is_null()) {
+                let _ = result::destroy_tensor_descriptor(tensor);
+            }
+            if !self.w.is_null() {
+                let _ = result::destroy_filter_descriptor(self.w);
+            }
+            if !self.window.is_null() {
+                let _ = result::destroy_convolution_descriptor(self.window);
+            }
+        }
+    }
+}
