@@ -2,6 +2,8 @@
 
 #[cfg(test)]
 mod answers;
+#[cfg(all(test, any(feature = "cuda", feature = "wgpu")))]
+mod chain;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod in_flight;
@@ -22,7 +24,9 @@ mod wgpu;
 #[cfg(feature = "cuda")]
 pub use self::cuda::{Cuda, CudaDevice, cuda_devices, missing_cuda_libraries};
 #[cfg(feature = "cuda")]
-pub(crate) use self::cuda::{CudaApi, shared_device as shared_cuda_device};
+pub(crate) use self::cuda::{
+    CudaApi, CudaArgument, CudaKernel, CudaKernelModel, CudaSource, shared_device as shared_cuda_device,
+};
 #[cfg(feature = "ort")]
 pub use self::ort::{Ort, OrtRunner, OrtRuntime, OrtWebgpuRuntime};
 #[cfg(feature = "ort")]
@@ -42,6 +46,6 @@ pub use self::tract::{Tract, TractRunner, TractRuntime};
 #[cfg(feature = "wgpu")]
 pub use self::wgpu::{GpuAdapter, Wgpu, gpu_adapters};
 #[cfg(feature = "wgpu")]
-pub(crate) use self::wgpu::{KernelModel, LONGEST_CALL, PreparedKernel, WgpuApi, WgpuKernel, shared_device};
+pub(crate) use self::wgpu::{KernelModel, WgpuApi, WgpuKernel, shared_device};
 pub(crate) use in_flight::{InFlight, InFlightPrepared};
 pub use mock::{Mock, MockConfig, MockPrepared, MockSession};

@@ -20,7 +20,7 @@ mod shared;
 mod waiter;
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-pub(crate) use api::{Api, EventState, Fault};
+pub(crate) use api::{Api, EventState, Fault, LONGEST_CALL};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use call::{Calls, Enqueue};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]

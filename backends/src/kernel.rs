@@ -2,9 +2,13 @@
 
 mod config;
 mod expression;
+#[cfg(feature = "wgpu")]
 mod interface;
 
-pub use config::{KernelConfig, KernelOutput};
+#[cfg_attr(not(feature = "cuda"), allow(unused_imports))]
+pub(crate) use config::Language;
+pub use config::{ArgumentNumber, KernelArgument, KernelConfig, KernelNumber, KernelOutput};
 pub use expression::Expression;
 pub(crate) use expression::Symbols;
+#[cfg(feature = "wgpu")]
 pub(crate) use interface::{Constant, Interface, Variable};

@@ -2,7 +2,7 @@
 
 mod copy;
 mod infer;
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod kernel;
 mod layer;
 mod layers;
@@ -31,7 +31,7 @@ pub(crate) fn register_on_devices(registry: limen::Registry) -> limen::Registry 
 
 pub use copy::{CopyConfig, ToDeviceKind, ToHostKind};
 pub use infer::InferKind;
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub use kernel::KernelKind;
 pub use layer::{Activation, LayerConfig};
 pub use layers::{LayersNode, MlpConfig, PlannedLayers};

@@ -34,7 +34,7 @@ mod base;
 mod cache;
 pub mod device;
 mod inspect;
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod kernel;
 mod kind;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
@@ -62,9 +62,9 @@ pub use base::{BEYOND_TOLERANCE, BackendOptions};
 pub use cache::Compiled;
 pub use device::{CopyDevice, Devices};
 pub use inspect::{Binding, Inspection, Stored, inspect};
-#[cfg(feature = "wgpu")]
-pub use kernel::{Expression, KernelConfig, KernelOutput};
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub use kernel::{ArgumentNumber, Expression, KernelArgument, KernelConfig, KernelNumber, KernelOutput};
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub use kind::KernelKind;
 pub use kind::{
     Activation, CopyConfig, InferKind, LayerConfig, LayersNode, MlpConfig, PlannedLayers, ToDeviceKind, ToHostKind,
@@ -80,7 +80,7 @@ pub use weights::{Encoding, Quantize, Quantized, Slice, WeightConfig, WeightTran
 
 /// Adds the kinds that run models: `Registry::new().with(limen_backends::register)`.
 pub fn register(registry: limen::Registry) -> limen::Registry {
-    #[cfg(feature = "wgpu")]
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
     let registry = registry.infer::<KernelKind>("kernel");
     let registry = kind::register_on_devices(registry);
     registry

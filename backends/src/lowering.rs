@@ -36,7 +36,9 @@ pub(crate) use kernel::{Axis, BOX, Binary, Expr, Fold, How, Kernel, Number, Read
 pub(crate) use model::lower;
 #[cfg(feature = "cuda")]
 pub(crate) use product::{Matrix, Product};
-pub(crate) use program::{Array, Half, Program, Source, Storage};
+#[cfg(feature = "cuda")]
+pub(crate) use program::Array;
+pub(crate) use program::{Half, Program, Source, Storage};
 #[cfg(feature = "cuda")]
 pub(crate) use routine::Routine;
 pub(crate) use shader::{Arguments, Dialect, Entry, Place, Shader, Width, shader};

@@ -18,10 +18,55 @@ impl Image {
         Image(bytes.to_vec())
     }
 
+    /// Takes code that somebody else made.
+    ///
+    /// # Errors
+    /// If it is no cubin that lies in these bytes whole: the driver is not told how many there are, and reads what the code itself says.
+    pub fn cubin(bytes: Vec<u8>) -> Result<Image, Error> {
+        match elf_end(&bytes) {
+            Some(end) if end <= bytes.len() => Ok(Image(bytes)),
+            Some(end) => Err(Error::Refused(format!("it ends at {} of its {end} bytes", bytes.len()))),
+            None => Err(Error::Refused("it is no cubin: a file of ELF, with 64 bits, for CUDA".into())),
+        }
+    }
+
     /// Returns its bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
+}
+
+/// The machine of ELF that stands for CUDA.
+const CUDA_MACHINE: u16 = 190;
+/// A section that has no bytes in the file.
+const NO_BITS: u32 = 8;
+
+/// Returns where a file of ELF ends, by what it says itself: its header, its tables, its segments and its sections; `None` if it is none
+/// for CUDA.
+fn elf_end(bytes: &[u8]) -> Option<usize> {
+    fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+        bytes.get(at..at.checked_add(N)?)?.try_into().ok()
+    }
+    let half = |at| number(bytes, at).map(u16::from_le_bytes);
+    let word = |at| number(bytes, at).map(u32::from_le_bytes);
+    let long = |at| usize::try_from(u64::from_le_bytes(number(bytes, at)?)).ok();
+    if !bytes.starts_with(b"\x7fELF\x02\x01") || half(18)? != CUDA_MACHINE {
+        return None;
+    }
+    let mut end = 64usize;
+    // Where a table begins, how long its entries are and how many; within an entry, its type, and the place and length of what it names.
+    for (table, length, count, [place, size]) in [(32, 54, 56, [8, 32]), (40, 58, 60, [24, 32])] {
+        let (table, length, count) = (long(table)?, usize::from(half(length)?), usize::from(half(count)?));
+        end = end.max(table.checked_add(length.checked_mul(count)?)?);
+        for at in (0..count).map(|entry| table + entry * length) {
+            // What lies outside ends the file there.
+            let is_absent = place == 24 && word(at + 4).is_none_or(|kind| kind == NO_BITS);
+            if let (false, Some(place), Some(size)) = (is_absent, long(at + place), long(at + size)) {
+                end = end.max(place.checked_add(size)?);
+            }
+        }
+    }
+    Some(end)
 }
 
 /// Returns the version of the compiler: 12.8.
@@ -93,4 +138,45 @@ unsafe fn cubin(program: sys::nvrtcProgram) -> Result<Image, Error> {
 
 fn failed(call: &str, error: NvrtcError) -> Error {
     Error::Compile(format!("{call}: {error:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A header with one section of `size` bytes behind it.
+    fn elf(size: u64) -> Vec<u8> {
+        let mut bytes = vec![0; 64 + 64];
+        bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        bytes[18] = 190;
+        bytes[40] = 64;
+        bytes[58] = 64;
+        bytes[60] = 1;
+        bytes[64 + 4] = 1;
+        bytes[64 + 24] = 128;
+        bytes[64 + 32..64 + 40].copy_from_slice(&size.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn code_that_lies_in_its_bytes_is_taken() {
+        let whole = [elf(10), vec![0; 10]].concat();
+        assert!(Image::cubin(whole.clone()).is_ok());
+        for cut in 0..whole.len() {
+            assert!(Image::cubin(whole[..cut].to_vec()).is_err(), "{cut}");
+        }
+        for (bytes, why) in [
+            (b"text".to_vec(), "it is no cubin"),
+            (elf(u64::MAX), "it is no cubin"),
+            (elf(u64::MAX / 4), "it ends at 128 of its"),
+            ([elf(10), vec![0; 9]].concat(), "it ends at 137 of its 138 bytes"),
+        ] {
+            let error = Image::cubin(bytes).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+        // Of a section without bytes in the file, only the header counts.
+        let mut without = elf(1 << 40);
+        without[64 + 4] = 8;
+        assert!(Image::cubin(without).is_ok());
+    }
 }

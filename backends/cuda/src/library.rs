@@ -62,10 +62,14 @@ const DRIVER: &[&str] = &[
     "cuMemFreeHost",
     "cuMemcpyHtoDAsync_v2",
     "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyDtoDAsync_v2",
     "cuMemsetD8Async",
     "cuModuleLoadData",
+    "cuModuleLoadDataEx",
     "cuModuleGetFunction",
     "cuModuleUnload",
+    "cuFuncGetAttribute",
+    "cuFuncSetAttribute",
     "cuLaunchKernel",
     "cuGraphInstantiateWithFlags",
     "cuGraphLaunch",
@@ -135,6 +139,13 @@ impl Library {
         static FOUND: [OnceLock<Result<(), Missing>>; 4] = [const { OnceLock::new() }; 4];
         let found = FOUND[self as usize].get_or_init(|| self.find());
         found.clone().map_err(Error::Missing)
+    }
+
+    /// Whether the driver has a function that not every version has.
+    pub(crate) fn driver_has(symbol: &str) -> bool {
+        // SAFETY: the driver is loaded, so this does not panic. The function is looked up, not called.
+        let found = || unsafe { cudarc::driver::sys::culib().get::<unsafe extern "C" fn()>(symbol.as_bytes()).is_ok() };
+        Library::Driver.load().is_ok() && found()
     }
 
     fn find(self) -> Result<(), Missing> {

@@ -349,7 +349,22 @@ impl Stream {
         self.context.noted(cleared.named("cuMemsetD8Async"))
     }
 
-    /// Runs a kernel on `grid` blocks of `block` threads. Its arguments are pointers to the beginning of memory of the device.
+    /// Copies bytes from the beginning of memory of the device to that of other memory.
+    ///
+    /// # Errors
+    /// If they lie outside of either memory, or the device fails.
+    pub fn copy(&mut self, from: &Arc<Buffer>, to: &Arc<Buffer>, bytes: usize) -> Result<(), Error> {
+        self.context.bind()?;
+        self.check(from, 0, bytes)?;
+        self.check(to, 0, bytes)?;
+        // SAFETY: both ranges were checked, and live until the work has ended.
+        let copied = unsafe { result::memcpy_dtod_async(address(to, 0), address(from, 0), bytes, self.raw) };
+        self.keep(Used::Buffer(from.clone()));
+        self.keep(Used::Buffer(to.clone()));
+        self.context.noted(copied.named("cuMemcpyDtoDAsync"))
+    }
+
+    /// Runs a kernel.
     ///
     /// # Errors
     /// If memory is of another device, or the device refuses the launch.
@@ -357,28 +372,34 @@ impl Stream {
     /// # Safety
     /// The kernel takes these arguments, and accesses nothing but what they point to, up to the end of that memory, and does not write
     /// what other work under way uses.
-    pub unsafe fn launch(
+    pub unsafe fn launch<'a>(
         &mut self,
         function: &Arc<Function>,
-        grid: [u32; 3],
-        block: [u32; 3],
-        args: &[&Arc<Buffer>],
+        grid: Grid,
+        arguments: impl IntoIterator<Item = Argument<'a>>,
     ) -> Result<(), Error> {
         self.context.bind()?;
         self.words.clear();
-        for buffer in args {
-            self.check(buffer, 0, 0)?;
-            self.keep(Used::Buffer((*buffer).clone()));
-            self.words.push(address(buffer, 0));
+        for argument in arguments {
+            let word = match argument {
+                Argument::Buffer(buffer) => {
+                    self.check(buffer, 0, 0)?;
+                    self.keep(Used::Buffer(buffer.clone()));
+                    address(buffer, 0)
+                }
+                Argument::Number(bytes) => u64::from_ne_bytes(bytes),
+            };
+            self.words.push(word);
         }
         self.pointers.clear();
         self.pointers.extend(self.words.iter_mut().map(|word| Pointer(std::ptr::from_mut(word).cast())));
-        let ([gx, gy, gz], [bx, by, bz]) = (grid, block);
+        let ([gx, gy, gz], [bx, by, bz]) = (grid.blocks, grid.threads);
         let (arguments, options) = (self.pointers.as_mut_ptr().cast::<*mut c_void>(), std::ptr::null_mut());
+        let (function_raw, shared) = (function.raw(), grid.shared);
         // SAFETY: the function is loaded, and kept until the work has ended. The driver reads as many arguments as the kernel has, which
         // the caller vouches for, before this returns.
         let launched = unsafe {
-            sys::cuLaunchKernel(function.raw(), gx, gy, gz, bx, by, bz, 0, self.raw, arguments, options).result()
+            sys::cuLaunchKernel(function_raw, gx, gy, gz, bx, by, bz, shared, self.raw, arguments, options).result()
         };
         self.keep(Used::Function(function.clone()));
         self.context.noted(launched.named("cuLaunchKernel"))
@@ -453,6 +474,26 @@ impl Stream {
         }
         Arc::new(Work::new(&self.context))
     }
+}
+
+/// How many threads run a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// Blocks along each dim.
+    pub blocks: [u32; 3],
+    /// Threads of a block along each dim.
+    pub threads: [u32; 3],
+    /// Bytes of shared memory of a block, beside those that the kernel declares.
+    pub shared: u32,
+}
+
+/// An argument of a kernel.
+#[derive(Clone, Copy, Debug)]
+pub enum Argument<'a> {
+    /// A pointer to the beginning of memory of the device.
+    Buffer(&'a Arc<Buffer>),
+    /// The bytes of a number, in the order of the machine, from its first one on.
+    Number([u8; 8]),
 }
 
 /// A pointer that is used only while a kernel is launched.

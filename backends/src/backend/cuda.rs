@@ -5,10 +5,12 @@
 
 mod cubin;
 mod cuda_c;
+mod kernel;
 mod program;
 mod resident;
 mod routine;
 
+pub(crate) use self::kernel::{CudaArgument, CudaKernel, CudaKernelModel, CudaSource};
 pub(crate) use self::resident::{CudaApi, shared_device};
 use super::program::{CudaRuntime, capabilities};
 use crate::base::BackendOptions;
@@ -98,5 +100,7 @@ pub(super) fn about_device(options: &BackendOptions) -> Option<String> {
 
 #[cfg(test)]
 mod device_tests;
+#[cfg(test)]
+mod kernel_tests;
 #[cfg(test)]
 mod tests;

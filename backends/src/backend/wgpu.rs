@@ -13,8 +13,8 @@ mod resident;
 mod wgsl;
 
 pub use self::adapter::{GpuAdapter, gpu_adapters};
-pub(crate) use self::kernel::{KernelModel, PreparedKernel, WgpuKernel};
-pub(crate) use self::resident::{LONGEST_CALL, WgpuApi, shared_device};
+pub(crate) use self::kernel::{KernelModel, WgpuKernel};
+pub(crate) use self::resident::{WgpuApi, shared_device};
 use super::program::capabilities;
 use crate::backend::WgpuRuntime;
 use crate::base::BackendOptions;

@@ -5,6 +5,9 @@ use limen::message::PortSpec;
 use std::fmt;
 use std::time::Duration;
 
+/// A call that takes longer than this is given up, and the device with it.
+pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(120);
+
 /// What went wrong on a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {

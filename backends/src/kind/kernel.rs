@@ -1,23 +1,37 @@
-//! The kind `kernel`: runs a shader that the graph brings along.
+//! The kind `kernel`: runs a program that the graph brings along.
 
-use crate::backend::{KernelModel, LONGEST_CALL, WgpuKernel};
+#[cfg(feature = "cuda")]
+mod cuda;
+#[cfg(feature = "wgpu")]
+mod shader;
+
 use crate::base::{BackendOptions, refuse_remote};
-use crate::device::Api;
-use crate::kernel::{Constant, Interface, KernelConfig, Symbols, Variable};
+use crate::device::LONGEST_CALL;
+use crate::kernel::{Expression, KernelConfig, Language, Symbols};
 use crate::verify::{Case, Tolerance};
-use limen::backend::{Backend, Signature, TensorSpec};
-use limen::infer::{Batch, DeviceSide, DeviceUse, Infer, InferPlan};
+use limen::backend::{Prepared, Signature, TensorSpec};
+use limen::infer::{DeviceSide, DeviceUse, Infer, InferPlan};
 use limen::message::{DType, Dim, PortSpec};
-use limen::node::{Connected, Cost, PlanErrors, Planning};
-use std::sync::Arc;
-use std::time::Duration;
+use limen::node::{Connected, PlanErrors, Planning};
 
 /// The kind `kernel`.
 #[derive(Debug)]
 pub struct KernelKind;
 
-/// A shader has at most this many bytes.
+/// A source has at most this many bytes.
 const MAX_SOURCE: u64 = 1 << 20;
+/// Compiled code has at most this many.
+const MAX_CODE: u64 = 64 << 20;
+
+/// What every kernel has.
+struct Ports {
+    symbols: Symbols,
+    signature: Signature,
+    /// Workgroups or blocks along each dim.
+    groups: [u32; 3],
+    /// Outputs that begin as a copy of an input, by their numbers.
+    in_place: Vec<(usize, usize)>,
+}
 
 impl Infer for KernelKind {
     type Config = KernelConfig;
@@ -40,73 +54,98 @@ impl Infer for KernelKind {
                 .at("time_limit", format!("a call can take more than 0 and at most {most} s"))
                 .help("write a time such as `500ms`");
         }
-        if config.device != "wgpu" {
-            let message = format!("there is no device `{}` for kernels", config.device);
-            errors.at("device", message).help("write `wgpu`");
+        let language = check_device(&config, &mut errors);
+        let most = if language == Some(Language::Cubin) { MAX_CODE } else { MAX_SOURCE };
+        let help = "name a file below the graph's folder: `.wgsl`, `.cu`, `.ptx` or `.cubin`";
+        let source = source(&config.source, most, cx).map_err(|why| _ = errors.at("source", why).help(help)).ok();
+        match config.device() {
+            #[cfg(feature = "wgpu")]
+            "wgpu" => shader::plan(&config, source, given, errors, cx),
+            #[cfg(feature = "cuda")]
+            "cuda" => cuda::plan(&config, language.zip(source), given, errors, cx),
+            _ => {
+                // Its ports all the same, for what is wrong with them.
+                ports(&config, given, &mut errors)?;
+                Err(errors)
+            }
         }
-        let source = source(&config.source, cx);
-        let source = source
-            .map_err(|why| _ = errors.at("source", why).help("name a file in WGSL below the graph's folder"))
-            .ok();
-        let interface = source.as_ref().and_then(|source| {
-            let found = Interface::of(source, config.entry.as_deref());
-            let wrong = |why| _ = errors.at("source", format!("`{}`: {why}", config.source)).help("correct the shader");
-            found.map_err(wrong).ok()
-        });
-        if config.inputs.is_empty() {
-            errors.at("inputs", "is empty; a kernel runs on the messages of its inputs").help("name one");
-            return Err(errors);
-        }
-        let is_missing = |port: &&String| connected(&config, given, port).is_none();
-        for port in config.inputs.keys().filter(is_missing) {
-            errors.input(port, format!("`{port}`: nothing is connected, or its type is not known")).help("connect it");
-        }
-        if config.inputs.keys().any(|port| is_missing(&port)) {
-            // Lengths would only follow from it.
-            return Err(errors);
-        }
-        let symbols = symbols(&config, given, &mut errors);
-        let signature = signature(&config, given, &symbols, &mut errors);
-        let groups = grid(&config, &symbols, &mut errors);
-        let in_place = in_place(&config, &signature, &mut errors);
-        if let Some(interface) = &interface {
-            check_variables(&config, interface, &signature, &mut errors);
-        }
-        let constants = constants(&config, interface.as_ref(), &symbols, &mut errors);
-        errors.into_result(())?;
-        let (Some(source), Some(interface)) = (source, interface) else { return Err(PlanErrors::default()) };
-        let device = crate::backend::shared_device(options);
-        let time_limit = config.time_limit.map(|limit| Duration::from_nanos(limit.as_nanos()));
-        let (source, cache) = (source.into(), options.cache.clone());
-        let model =
-            KernelModel { source, interface, constants, groups, signature, in_place, time_limit, device, cache };
-        let [x, y, z] = model.interface.workgroup;
-        let note = format!("{} workgroups of {x} x {y} x {z} threads", groups.map(|n| n.to_string()).join(" x "));
-        let mut errors = PlanErrors::default();
-        let prepared = WgpuKernel::prepare(model).map_err(|error| {
-            errors
-                .at("source", format!("`{}`: {error}", config.source))
-                .help("change the shader, or its grid and constants");
-            errors
-        })?;
-        let verified = config.verify.as_ref().map(|file| verify(&config, file, &prepared, cx)).transpose()?;
-        let device = prepared.device();
-        let plan = InferPlan::new::<WgpuKernel>(Arc::new(prepared), Batch::default()).cost(Cost::Medium).note(note);
-        let plan = verified.into_iter().fold(plan, InferPlan::note);
-        Ok(plan.on_device(device, DeviceSide::Both, <crate::backend::WgpuApi as Api>::CALLS))
     }
 
     fn device(config: &KernelConfig) -> Option<DeviceUse> {
-        Some(DeviceUse { device: config.device.clone(), side: DeviceSide::Both, is_optional: false })
+        Some(DeviceUse { device: config.device().into(), side: DeviceSide::Both, is_optional: false })
     }
 }
 
-/// Reads a shader.
-fn source(path: &str, cx: &Planning<'_>) -> Result<String, String> {
+/// Returns the language of the source, if this program has the device that runs it.
+fn check_device(config: &KernelConfig, errors: &mut PlanErrors) -> Option<Language> {
+    let (device, language) = (config.device(), config.language());
+    let built = [
+        ("wgpu", cfg!(feature = "wgpu"), "build it with the cargo feature `wgpu`"),
+        ("cuda", cfg!(feature = "cuda"), "build it with the cargo feature `cuda12` or `cuda13`"),
+    ];
+    match built.into_iter().find(|(name, ..)| *name == device) {
+        None => {
+            let message = format!("there is no device `{device}` for kernels");
+            errors.at("device", message).help("write `wgpu` or `cuda`");
+        }
+        Some((_, false, help)) => {
+            let field = if config.device.is_some() { "device" } else { "source" };
+            errors.at(field, format!("this program has no device `{device}`")).help(help);
+        }
+        Some(_) => {}
+    }
+    let of = language.filter(|language| language.device() == device);
+    if language.is_some() && of.is_none() {
+        let message = format!("`{}` is no source for `device: {device}`", config.source);
+        errors.at("source", message).help("`wgpu` runs `.wgsl`; `cuda` runs `.cu`, `.ptx` and `.cubin`");
+    }
+    of
+}
+
+/// Returns what every kernel has; problems are reported.
+///
+/// # Errors
+/// If an input is not connected, from which lengths would follow.
+fn ports(config: &KernelConfig, given: &Connected, errors: &mut PlanErrors) -> Result<Ports, PlanErrors> {
+    if config.inputs.is_empty() {
+        errors.at("inputs", "is empty; a kernel runs on the messages of its inputs").help("name one");
+        return Err(std::mem::take(errors));
+    }
+    let is_missing = |port: &&String| connected(config, given, port).is_none();
+    for port in config.inputs.keys().filter(is_missing) {
+        errors.input(port, format!("`{port}`: nothing is connected, or its type is not known")).help("connect it");
+    }
+    if config.inputs.keys().any(|port| is_missing(&port)) {
+        return Err(std::mem::take(errors));
+    }
+    let symbols = symbols(config, given, errors);
+    let signature = signature(config, given, &symbols, errors);
+    let groups = grid("grid", &config.grid, &symbols, errors);
+    let in_place = in_place(config, &signature, errors);
+    Ok(Ports { symbols, signature, groups, in_place })
+}
+
+/// Reports fields that are for another device.
+fn refuse_fields(of: &str, fields: &[(&str, bool)], errors: &mut PlanErrors) {
+    for (field, _) in fields.iter().filter(|(_, is_given)| *is_given) {
+        errors.at(*field, format!("is for kernels of {of} only")).help("leave it out");
+    }
+}
+
+/// Reads a source.
+fn source(path: &str, most: u64, cx: &Planning<'_>) -> Result<Vec<u8>, String> {
     refuse_remote(path)?;
     let mut file = cx.folders.open(path).map_err(|error| format!("`{path}`: {}", std::io::Error::from(error)))?;
-    let bytes = file.read_whole(MAX_SOURCE).map_err(|error| format!("`{path}`: {error}"))?;
-    String::from_utf8(bytes).map_err(|_| format!("`{path}` is no text in UTF-8"))
+    file.read_whole(most).map_err(|error| format!("`{path}`: {error}"))
+}
+
+/// Returns a source as text.
+fn text(config: &KernelConfig, source: Vec<u8>, errors: &mut PlanErrors) -> Option<String> {
+    let no_text = |_| {
+        let message = format!("`{}` is no text in UTF-8", config.source);
+        errors.at("source", message).help("save it as UTF-8");
+    };
+    String::from_utf8(source).map_err(no_text).ok()
 }
 
 /// Returns what is connected to an input. The only one needs no name in the graph.
@@ -167,8 +206,14 @@ fn signature(config: &KernelConfig, given: &Connected, symbols: &Symbols, errors
     for (port, output) in &config.outputs {
         let shape: Result<Vec<Dim>, String> =
             output.shape.iter().map(|dim| dim.length(symbols).map(Dim::Fixed)).collect();
-        if !matches!(output.dtype, DType::F32 | DType::I32) {
-            let message = format!("a kernel gives f32 or i32, not {}", output.dtype);
+        let is_cuda = config.device() == "cuda";
+        let is_possible = match output.dtype {
+            DType::F32 | DType::I32 => true,
+            dtype => is_cuda && dtype == DType::U8,
+        };
+        if !is_possible {
+            let given = if is_cuda { "f32, i32 or u8" } else { "f32 or i32" };
+            let message = format!("a kernel gives {given}, not {}", output.dtype);
             errors.at(format!("outputs.{port}.dtype"), message).help("write one of them, and put a `cast` node behind");
         }
         match shape {
@@ -181,20 +226,18 @@ fn signature(config: &KernelConfig, given: &Connected, symbols: &Symbols, errors
     Signature { inputs, outputs, max_batch: Some(1) }
 }
 
-/// Returns the workgroups along each dim.
-fn grid(config: &KernelConfig, symbols: &Symbols, errors: &mut PlanErrors) -> [u32; 3] {
+/// Returns how many there are along each dim.
+fn grid(field: &str, lengths: &[Expression], symbols: &Symbols, errors: &mut PlanErrors) -> [u32; 3] {
     let mut groups = [1; 3];
-    if config.grid.is_empty() || config.grid.len() > 3 {
-        errors
-            .at("grid", format!("has {} numbers", config.grid.len()))
-            .help("write workgroups along one to three dims");
+    if lengths.is_empty() || lengths.len() > 3 {
+        errors.at(field, format!("has {} numbers", lengths.len())).help("write one for each of one to three dims");
         return groups;
     }
-    for (groups, written) in groups.iter_mut().zip(&config.grid) {
+    for (groups, written) in groups.iter_mut().zip(lengths) {
         let found = written.length(symbols).and_then(|n| u32::try_from(n).map_err(|_| format!("`{written}` is {n}")));
         match found {
             Ok(n) => *groups = n,
-            Err(why) => _ = errors.at("grid", why).help("write lengths and the names of `inputs`"),
+            Err(why) => _ = errors.at(field, why).help("write lengths and the names of `inputs`"),
         }
     }
     groups
@@ -224,101 +267,11 @@ fn in_place(config: &KernelConfig, signature: &Signature, errors: &mut PlanError
     pairs
 }
 
-/// Compares the shader's buffers with the ports.
-fn check_variables(config: &KernelConfig, interface: &Interface, signature: &Signature, errors: &mut PlanErrors) {
-    let names: Vec<String> = interface.variables.iter().map(|variable| format!("`{}`", variable.name)).collect();
-    let is_port = |name: &String| config.inputs.contains_key(name) || config.outputs.contains_key(name);
-    for Variable { name, binding, .. } in interface.variables.iter().filter(|variable| !is_port(&variable.name)) {
-        let message = format!("`{name}` (binding {binding}) is neither an input nor an output of the node");
-        errors.at("source", message).help("name it in `inputs` or `outputs`");
-    }
-    let sides = [("inputs", &signature.inputs, false), ("outputs", &signature.outputs, true)];
-    for (side, ports, is_written) in sides {
-        for port in ports {
-            let field = format!("{side}.{}", port.name);
-            if !is_written && config.in_place.values().any(|input| *input == port.name) {
-                if interface.variables.iter().any(|variable| variable.name == port.name) {
-                    let message =
-                        format!("the shader has a variable `{}`, whose elements are those of an output", port.name);
-                    errors
-                        .at(field, message)
-                        .help("leave the variable out of the shader, or the input out of `in_place`");
-                }
-                continue;
-            }
-            let Some(variable) = interface.variables.iter().find(|variable| variable.name == port.name) else {
-                let message = format!("its entry point uses no variable `{}`, only {}", port.name, names.join(", "));
-                errors.at(field, message).help("name a `var<storage, …>` of the shader");
-                continue;
-            };
-            if variable.is_written != is_written {
-                let access = if is_written { "read_write" } else { "read" };
-                errors
-                    .at(field.clone(), format!("`{}` has another access", port.name))
-                    .help(format!("declare it `var<storage, {access}>`"));
-            }
-            match variable.scalar {
-                Some(scalar) if scalar.holds(port.dtype) => {}
-                Some(scalar) => {
-                    let message = format!("is {}, and the shader's elements are {}", port.dtype, scalar.name());
-                    errors
-                        .at(field.clone(), message)
-                        .help("`f32` and `i32` are those of WGSL; `u8` is packed, four in a `u32`");
-                }
-                None => {
-                    _ = errors
-                        .at(field.clone(), "its elements are no numbers of 32 bits")
-                        .help("declare an `array<f32>`")
-                }
-            }
-            let bytes = PortSpec::new(port.dtype, port.shape.iter().cloned()).max_bytes().unwrap_or(0);
-            if bytes.next_multiple_of(4).max(4) < variable.least {
-                let message = format!("has {bytes} bytes, and the shader's array takes {}", variable.least);
-                errors.at(field, message).help("declare an array without a length");
-            }
-        }
-    }
-}
-
-/// Returns the values of the shader's constants.
-fn constants(
-    config: &KernelConfig,
-    interface: Option<&Interface>,
-    symbols: &Symbols,
-    errors: &mut PlanErrors,
-) -> Vec<(String, f64)> {
-    let mut values = Vec::new();
-    for (name, written) in &config.constants {
-        let known = interface.and_then(|interface| interface.constants.iter().find(|known| known.name == *name));
-        match written.value(symbols) {
-            Ok(value) if value.fract() != 0.0 && known.is_some_and(|known| !known.is_float) => {
-                let message = format!("is {value}, and `override {name}` of the shader is whole");
-                errors.at(format!("constants.{name}"), message).help("write a whole number, or declare it `f32`");
-            }
-            Ok(value) => values.extend(known.map(|known| (known.key.clone(), value))),
-            Err(why) => _ = errors.at(format!("constants.{name}"), why).help("write a number or the names of `inputs`"),
-        }
-    }
-    let Some(interface) = interface else { return values };
-    for name in config.constants.keys().filter(|name| !interface.constants.iter().any(|known| known.name == **name)) {
-        let known: Vec<String> = interface.constants.iter().map(|known| format!("`{}`", known.name)).collect();
-        let known = if known.is_empty() { "it has none".into() } else { format!("there are {}", known.join(", ")) };
-        let message = format!("the shader has no `override {name}`: {known}");
-        errors.at(format!("constants.{name}"), message).help("leave it out");
-    }
-    let is_without = |known: &&Constant| !known.has_value && !config.constants.contains_key(&known.name);
-    for Constant { name, .. } in interface.constants.iter().filter(is_without) {
-        let message = format!("`override {name}` of the shader has no value");
-        errors.at("source", message).help(format!("write `constants: {{ {name}: … }}`"));
-    }
-    values
-}
-
 /// Runs the recorded case.
 fn verify(
     config: &KernelConfig,
     file: &str,
-    prepared: &crate::backend::PreparedKernel,
+    prepared: &impl Prepared,
     cx: &Planning<'_>,
 ) -> Result<String, PlanErrors> {
     let mut errors = PlanErrors::default();

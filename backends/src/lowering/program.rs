@@ -78,7 +78,6 @@ pub(crate) struct Program {
     /// What its arrays of fractions of 16 bits hold.
     pub(crate) half: Half,
     /// Whether products of matrices may keep 11 significant bits of each factor (TF32), where a device has that.
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only GPUs of NVIDIA's do"))]
     pub(crate) tf32: bool,
 }
 

@@ -10,7 +10,7 @@ use std::time::Instant;
 /// The language that `.ci/cuda.py` checks.
 const OPTIONS: [&str; 1] = ["--std=c++14"];
 
-/// Compiles a program, or finds what was compiled of it before, and loads it.
+/// Compiles a program with options beside the usual ones, or finds what was compiled of it before, and loads it.
 ///
 /// # Errors
 /// What the compiler says of it, or that the device does not load it.
@@ -18,15 +18,17 @@ pub(super) fn load(
     context: &Arc<Context>,
     name: &str,
     source: &str,
+    more: &[&str],
     cache: Option<&Path>,
     compiled: &mut Compiled,
 ) -> Result<Arc<Module>, Error> {
     let arch = context.info().arch;
+    let options: Vec<&str> = OPTIONS.iter().chain(more).copied().collect();
     let begun = Instant::now();
     let entry = match cache {
         Some(folder) => {
             let (major, minor) = version()?;
-            let (flags, sum) = (OPTIONS.join(" "), sha256(source.as_bytes()));
+            let (flags, sum) = (options.join(" "), sha256(source.as_bytes()));
             let of = ["cubin", &format!("nvrtc {major}.{minor}"), &format!("sm_{arch}"), &flags, &sum];
             Some((folder, Key::of_cubin(&of)))
         }
@@ -44,7 +46,7 @@ pub(super) fn load(
         Some(Kept::Unusable(why)) => compiled.warnings.push(format!("compiled again: {why}")),
         Some(Kept::Nothing) | None => {}
     }
-    let image = compile(name, source, arch, &OPTIONS)?;
+    let image = compile(name, source, arch, &options)?;
     compiled.compiled += 1;
     compiled.compile_ns += begun.elapsed().as_nanos() as u64;
     if let Some((folder, key)) = &entry

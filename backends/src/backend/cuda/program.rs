@@ -3,18 +3,18 @@
 
 use super::cubin;
 use super::cuda_c::{CudaC, ENTRY};
-use super::resident::{CudaApi, LONGEST_CALL, shared_device, unsupported};
+use super::resident::{CudaApi, shared_device, unsupported};
 use super::routine::{Call, bound, with_routines};
 use crate::backend::program::{Bound, ProgramDevice, ReadOutput};
 use crate::base::BackendOptions;
 use crate::cache::Compiled;
-use crate::device::{Enqueue, Fault, SharedDevice, buffer_of};
+use crate::device::{Enqueue, Fault, LONGEST_CALL, SharedDevice, buffer_of};
 use crate::lowering::{Array, Half, Program, Shader, Source, Width, shader};
 use crate::onnx::Precision;
 use arrayvec::ArrayVec;
 use limen::backend::{BackendError, DeviceCall};
 use limen::node::MAX_PORTS;
-use limen_cuda::{Buffer, Context, Direction, Error, Function, Graph, Pinned, Stream};
+use limen_cuda::{Argument, Buffer, Context, Direction, Error, Function, Graph, Grid, Pinned, Stream};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -104,14 +104,14 @@ impl Launches {
             };
             let buffers: ArrayVec<Arc<Buffer>, MAX_ARRAYS> = launch.arrays.iter().map(|array| buffer(*array)).collect();
             let fault = self.faults.as_ref().filter(|_| launch.exact).map(|(fault, _)| fault);
-            let args: ArrayVec<&Arc<Buffer>, { MAX_ARRAYS + 1 }> = buffers.iter().chain(fault).collect();
+            let grid = Grid { blocks: launch.grid, threads: launch.block, shared: 0 };
             // SAFETY: the kernel was written by `lowering` for these arguments in this order. It accesses only elements of its arrays:
             // their indices are sums that lie inside by construction, or are compared with the length. Each buffer has room for its
             // array: own ones are made for it, those of messages are slots for its bytes. No two calls that share memory are under
             // way at the same time without an event between them (`Calls`).
             #[allow(unsafe_code)]
             unsafe {
-                stream.launch(&launch.function, launch.grid, launch.block, &args)?;
+                stream.launch(&launch.function, grid, buffers.iter().chain(fault).map(Argument::Buffer))?;
             }
         }
         Ok(())
@@ -392,7 +392,7 @@ fn functions(
             let text = texts[*at].replacen(ENTRY, &format!("{ENTRY}_{at}"), 1);
             source += &format!("namespace kernel_{at} {{\n{text}}}\nusing kernel_{at}::{ENTRY}_{at};\n");
         }
-        let module = cubin::load(context, "kernels.cu", &source, cache, compiled)?;
+        let module = cubin::load(context, "kernels.cu", &source, &[], cache, compiled)?;
         for at in chosen {
             functions[at] = Some(module.function(&format!("{ENTRY}_{at}"))?);
         }

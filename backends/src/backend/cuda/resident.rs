@@ -2,16 +2,13 @@
 
 use super::gpu;
 use crate::base::BackendOptions;
-use crate::device::{Api, EventState, Fault, SharedDevice, SharedDevices, Waiter};
+use crate::device::{Api, EventState, Fault, LONGEST_CALL, SharedDevice, SharedDevices, Waiter};
 use limen::backend::{BackendError, Helpers};
 use limen::message::{DType, PortSpec};
 use limen_cuda::{Buffer, Class, Context, Direction, Error, Event, Pinned, Stream};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-/// A call that takes longer than this is given up, and the device with it.
-pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(120);
 
 /// One in so many calls of a stream is timed by the device.
 const TIMED: u32 = 16;

@@ -220,7 +220,7 @@ impl Session for KernelSession {
             submission
         });
         let submission = submitted.map_err(BackendError::Call)?;
-        let timeout = Some(self.model.time_limit.unwrap_or(super::resident::LONGEST_CALL));
+        let timeout = Some(self.model.time_limit.unwrap_or(crate::device::LONGEST_CALL));
         let wait = PollType::Wait { submission_index: Some(submission), timeout };
         device.poll(wait).map_err(BackendError::call)?;
         api.device.check()?;

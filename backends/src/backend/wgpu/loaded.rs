@@ -2,10 +2,10 @@
 
 use super::device::Device;
 use super::pipelines::Pipelines;
-use super::resident::LONGEST_CALL;
 use super::wgsl::Wgsl;
 use crate::backend::program::ReadOutput;
 use crate::cache::Compiled;
+use crate::device::LONGEST_CALL;
 use crate::lowering::{Program, Shader, Source, Width, shader};
 use limen::backend::BackendError;
 use std::collections::HashMap;

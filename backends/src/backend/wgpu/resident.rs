@@ -5,7 +5,7 @@ use super::adapter::{adapter, adapter_number};
 use super::device::{Device, one_line};
 use super::loaded::{Mapping, UNKNOWN_FAULT};
 use crate::base::BackendOptions;
-use crate::device::{Api, EventState, Fault, SharedDevice, SharedDevices, Waiter};
+use crate::device::{Api, EventState, Fault, LONGEST_CALL, SharedDevice, SharedDevices, Waiter};
 use limen::backend::{BackendError, Helpers};
 use limen::message::{DType, PortSpec};
 use std::fmt;
@@ -13,9 +13,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use wgpu::{Buffer, BufferUsages, CommandBuffer, CommandEncoder, PollError, PollType, SubmissionIndex};
-
-/// A call that takes longer than this is given up, and the device with it.
-pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(120);
 
 /// Returns the device as the nodes of this process share it.
 pub(crate) fn shared_device(options: &BackendOptions) -> Arc<SharedDevice<WgpuApi>> {

@@ -1,0 +1,165 @@
+//! Kernels of CUDA.
+
+use super::{Ports, grid, ports, refuse_fields, text, verify};
+use crate::backend::{CudaArgument, CudaKernel, CudaKernelModel, CudaSource, shared_cuda_device};
+use crate::base::BackendOptions;
+use crate::device::Api;
+use crate::kernel::{KernelArgument, KernelConfig, Language, Symbols};
+use limen::backend::{Backend, Signature};
+use limen::infer::{Batch, DeviceSide, InferPlan};
+use limen::node::{Connected, Cost, PlanErrors, Planning};
+use limen::unit::show_bytes;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The most blocks along each dim, as every GPU has them.
+const MAX_BLOCKS: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
+/// The most threads of a block along each dim.
+const MAX_THREADS: [u32; 3] = [1024, 1024, 64];
+
+/// Plans a kernel of CUDA.
+///
+/// # Errors
+/// All that is wrong with it, and with what was found before.
+pub(super) fn plan(
+    config: &KernelConfig,
+    source: Option<(Language, Vec<u8>)>,
+    given: &Connected,
+    mut errors: PlanErrors,
+    cx: &Planning<'_>,
+) -> Result<InferPlan, PlanErrors> {
+    let language = config.language();
+    refuse_fields("WGSL", &[("constants", !config.constants.is_empty())], &mut errors);
+    refuse_fields(
+        "CUDA C",
+        &[("defines", !config.defines.is_empty() && language != Some(Language::CudaC))],
+        &mut errors,
+    );
+    let Some(entry) = &config.entry else {
+        errors
+            .at("entry", "is missing: the name of the kernel")
+            .help("write its name, and declare it `extern \"C\" __global__`");
+        ports(config, given, &mut errors)?;
+        return Err(errors);
+    };
+    let Ports { symbols, signature, groups: blocks, in_place } = ports(config, given, &mut errors)?;
+    let threads = grid("block", &config.block, &symbols, &mut errors);
+    for (field, numbers, most) in [("grid", blocks, MAX_BLOCKS), ("block", threads, MAX_THREADS)] {
+        for (number, most) in std::iter::zip(numbers, most).filter(|(number, most)| number > most) {
+            let message = format!("{number} along a dim; a GPU has at most {most} there");
+            errors.at(field, message).help("let each thread compute more, or divide the dims otherwise");
+        }
+    }
+    let shared = config
+        .shared
+        .as_ref()
+        .map(|shared| shared.length(&symbols))
+        .transpose()
+        .and_then(|bytes| u32::try_from(bytes.unwrap_or(0)).map_err(|_| "it has more than 32 bits".to_string()));
+    let shared = shared.map_err(|why| _ = errors.at("shared", why).help("write the bytes of a block")).unwrap_or(0);
+    let arguments = arguments(config, &signature, &in_place, &symbols, &mut errors);
+    let defines = defines(config, &symbols, &mut errors);
+    let source = source.and_then(|(language, bytes)| {
+        Some(match language {
+            Language::CudaC => CudaSource::Text(text(config, bytes, &mut errors)?, defines),
+            Language::Ptx => CudaSource::Ptx(text(config, bytes, &mut errors)?),
+            Language::Cubin | Language::Wgsl => CudaSource::Code(bytes),
+        })
+    });
+    errors.into_result(())?;
+    let Some(source) = source else { return Err(PlanErrors::default()) };
+    let options = BackendOptions::of(cx);
+    let model = CudaKernelModel {
+        name: config.source.clone(),
+        source,
+        entry: entry.clone(),
+        arguments,
+        blocks,
+        threads,
+        shared,
+        signature,
+        in_place,
+        time_limit: config.time_limit.map(|limit| Duration::from_nanos(limit.as_nanos())),
+        device: shared_cuda_device(options),
+        cache: options.cache.clone(),
+    };
+    let mut errors = PlanErrors::default();
+    let prepared = CudaKernel::prepare(model).map_err(|error| {
+        errors
+            .at("source", format!("`{}`: {error}", config.source))
+            .help("change the kernel, or what the node says of it");
+        errors
+    })?;
+    let show = |numbers: [u32; 3]| numbers.map(|number| number.to_string()).join(" x ");
+    let info = prepared.info();
+    let note = format!(
+        "{} blocks of {} threads, {} at most; a thread has {} registers and {} of local memory, a block {} of shared memory",
+        show(blocks),
+        show(threads),
+        info.threads,
+        info.registers,
+        show_bytes(info.local as u64),
+        show_bytes(info.shared as u64 + u64::from(shared)),
+    );
+    let verified = config.verify.as_ref().map(|file| verify(config, file, &prepared, cx)).transpose()?;
+    let device = prepared.device();
+    let plan = InferPlan::new::<CudaKernel>(Arc::new(prepared), Batch::default()).cost(Cost::Medium).note(note);
+    let plan = verified.into_iter().fold(plan, InferPlan::note);
+    Ok(plan.on_device(device, DeviceSide::Both, <crate::backend::CudaApi as Api>::CALLS))
+}
+
+/// Returns what the kernel gets.
+fn arguments(
+    config: &KernelConfig,
+    signature: &Signature,
+    in_place: &[(usize, usize)],
+    symbols: &Symbols,
+    errors: &mut PlanErrors,
+) -> Vec<CudaArgument> {
+    let ports: Vec<&str> = signature.inputs.iter().chain(&signature.outputs).map(|port| &*port.name).collect();
+    let names = || ports.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let mut found = Vec::new();
+    for (at, argument) in config.arguments.iter().enumerate() {
+        let field = format!("arguments.{at}");
+        match argument {
+            KernelArgument::Port(name) => match ports.iter().position(|port| port == name) {
+                Some(port) => found.push(CudaArgument::Port(port)),
+                None => {
+                    let message = format!("`{name}` is no port of the node: those are {}", names());
+                    errors.at(field, message).help("write one of them, or a number with its type: `{ i32: h }`");
+                }
+            },
+            KernelArgument::Number(number) => match number.bytes(symbols) {
+                Ok(bytes) => found.push(CudaArgument::Number { bytes, size: number.size() }),
+                Err(why) => _ = errors.at(field, why).help("write another number, or another type"),
+            },
+        }
+    }
+    let is_copied = |port: usize| in_place.iter().any(|(_, from)| *from == port);
+    let is_given = |port: usize| found.iter().any(|argument| matches!(argument, CudaArgument::Port(at) if *at == port));
+    for (at, name) in ports.iter().enumerate().filter(|(at, _)| !is_given(*at) && !is_copied(*at)) {
+        let side = if at < signature.inputs.len() { "inputs" } else { "outputs" };
+        let message = format!("the kernel does not get `{name}`");
+        errors.at(format!("{side}.{name}"), message).help("name it in `arguments`, where the kernel takes a pointer");
+    }
+    found
+}
+
+/// Returns macros as options of the compiler.
+fn defines(config: &KernelConfig, symbols: &Symbols, errors: &mut PlanErrors) -> Vec<String> {
+    let mut options = Vec::new();
+    for (name, value) in &config.defines {
+        let field = format!("defines.{name}");
+        let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+            && name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
+        if !is_name {
+            errors.at(&*field, "is no name of a macro").help("write letters, digits and `_`");
+            continue;
+        }
+        match value.text(symbols) {
+            Ok(text) => options.push(format!("-D{name}={text}")),
+            Err(why) => _ = errors.at(field, why).help("write a number or the names of `inputs`"),
+        }
+    }
+    options
+}
