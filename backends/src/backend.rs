@@ -28,7 +28,9 @@ pub(crate) use self::cuda::{
     CudaApi, CudaArgument, CudaKernel, CudaKernelModel, CudaSource, shared_device as shared_cuda_device,
 };
 #[cfg(feature = "ort")]
-pub use self::ort::{Ort, OrtRunner, OrtRuntime, OrtWebgpuRuntime};
+pub use self::ort::{
+    NvidiaProvider, Ort, OrtCuda, OrtNvidiaRuntime, OrtRunner, OrtRuntime, OrtTensorrt, OrtWebgpuRuntime,
+};
 #[cfg(feature = "ort")]
 pub(crate) use self::ort::{library_for as onnxruntime, plugin_for as onnxruntime_plugin};
 #[cfg(feature = "cuda")]

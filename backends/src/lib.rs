@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | `rten` | `rten` (default) | ONNX models on the CPU, in pure Rust |
 //! | `tract` | `tract` | ONNX models on the CPU, in pure Rust, compiled for each number of items |
-//! | `ort` | `ort` | ONNX models on the CPU, with ONNX Runtime's shared library, which is loaded on first use; on a GPU with `device: webgpu` |
+//! | `ort` | `ort` | ONNX models on the CPU, with ONNX Runtime's shared library, which is loaded on first use; on a GPU with `device: webgpu`, `cuda` or `tensorrt` |
 //! | `wgpu` | `wgpu` | ONNX models on a GPU, through its Vulkan driver |
 //! | `auto` | | the first of `ort`, `rten` and `tract` that is available and can run the model |
 //! | `mock` | always | outputs of the right shape after a configured latency; fails, panics or hangs on request |
@@ -53,7 +53,9 @@ pub use backend::{Cuda, CudaDevice, CudaRuntime, cuda_devices, missing_cuda_libr
 pub use backend::{GpuAdapter, Wgpu, WgpuRuntime, gpu_adapters};
 pub use backend::{Mock, MockConfig, MockPrepared, MockSession};
 #[cfg(feature = "ort")]
-pub use backend::{Ort, OrtRunner, OrtRuntime, OrtWebgpuRuntime};
+pub use backend::{
+    NvidiaProvider, Ort, OrtCuda, OrtNvidiaRuntime, OrtRunner, OrtRuntime, OrtTensorrt, OrtWebgpuRuntime,
+};
 #[cfg(feature = "rten")]
 pub use backend::{Rten, RtenRunner, RtenRuntime, on_rten_thread};
 #[cfg(feature = "tract")]

@@ -5,17 +5,20 @@
 //! loading a library runs its code. It has to be version 1.22 or later. A process loads one library and never unloads it; for a graph
 //! that names another file, `ort` is unavailable.
 //!
-//! Models run on the CPU, or with `device: webgpu` through an execution provider in a library of its own, the plugin ([`webgpu`]).
+//! Models run on the CPU; with `device: webgpu` through an execution provider in a library of its own, the plugin ([`webgpu`]); with
+//! `device: cuda` or `tensorrt` through those of ONNX Runtime's package for GPUs ([`nvidia`]).
 //!
 //! # Threads
 //! With one thread a call runs on the thread that makes it. More threads are created while planning, before any thread is
 //! pinned. They spin between the operators of a call, which saves a third of a call of some milliseconds, and sleep between
 //! calls.
 
+mod nvidia;
 mod plugin;
 mod values;
 mod webgpu;
 
+pub use self::nvidia::{NvidiaProvider, OrtCuda, OrtNvidiaRuntime, OrtTensorrt};
 pub(crate) use self::plugin::plugin_for;
 use self::values::{give, value};
 pub use self::webgpu::OrtWebgpuRuntime;
@@ -167,6 +170,18 @@ fn no_library(path: &Path) -> Option<String> {
         Err(error) => Some(format!("`{shown}`: {error}")),
         Ok(read) => (read.is_err() || begin != *b"\x7fELF").then(|| format!("`{shown}` is not a library")),
     }
+}
+
+/// Returns why no session was created on a device, and what to do; the error as it is if nothing is known of it.
+fn why_no_session(device: &str, error: &str) -> BackendError {
+    if !error.contains("fallback to CPU EP has been explicitly disabled") {
+        return BackendError::Unsupported(error.into());
+    }
+    let own = if device == "webgpu" { "wgpu" } else { "cuda" };
+    BackendError::Unsupported(format!(
+        "`device: {device}` does not run all of its operators, and ONNX Runtime does not say which: write `cpu_fallback: true` to run the \
+         others on the CPU, or take `backend: {own}`, or `device: cpu`"
+    ))
 }
 
 fn unsupported(error: impl Display) -> BackendError {

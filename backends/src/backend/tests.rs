@@ -35,6 +35,8 @@ mod deviations;
 mod files;
 mod guard;
 mod lengths;
+#[cfg(feature = "ort")]
+mod nvidia;
 mod ports;
 mod recurrent;
 #[cfg(all(feature = "ort", any(feature = "rten", feature = "tract")))]

@@ -99,8 +99,8 @@ impl Candidate<'_> {
     pub(crate) fn written_in(&self, config: &Config) -> String {
         match (config.device, self.choice) {
             (OrtDevice::Cpu, _) => format!("`backend: {}`", self.name),
-            (OrtDevice::Webgpu, Choice::Ort) => "`device: cpu`".into(),
-            (OrtDevice::Webgpu, _) => format!("`backend: {}` without `device:`", self.name),
+            (_, Choice::Ort) => "`device: cpu`".into(),
+            _ => format!("`backend: {}` without `device:`", self.name),
         }
     }
 

@@ -37,16 +37,19 @@ pub struct Config {
     /// The backend that runs the model: `rten` by default; `auto` takes the first of `ort`, `rten` and `tract` that can.
     #[serde(default)]
     pub backend: Choice,
-    /// The device of `backend: ort`: `cpu`, or `webgpu`, a GPU through ONNX Runtime's plugin for WebGPU. `auto` with `webgpu` is `ort`.
+    /// The device of `backend: ort`: `cpu`; `webgpu`, a GPU through ONNX Runtime's plugin for WebGPU; or `cuda` or `tensorrt`, a GPU of
+    /// NVIDIA's through the library of ONNX Runtime's package for GPUs. `auto` with one of these is `ort`.
     #[serde(default)]
     pub device: OrtDevice,
-    /// Lets ONNX Runtime run operators on the CPU that the provider of `device: webgpu` does not run. Without it such a model is refused.
+    /// Lets ONNX Runtime run operators on the CPU that its provider of `device:` does not run. Without it such a model is refused.
     #[serde(default)]
     pub cpu_fallback: bool,
-    /// Options of the provider of `device: webgpu`: `preferredLayout` (`NCHW`, or `NHWC`, which needs `verify:` because the plugin
+    /// Options of the provider of `device:`. Of `webgpu`: `preferredLayout` (`NCHW`, or `NHWC`, which needs `verify:` because the plugin
     /// computes some convolutions wrong with it), `powerPreference` (`high-performance`, `low-power`), `enableInt64` (`'0'`, `'1'`),
     /// `storageBufferCacheMode` (`disabled`, `lazyRelease`, `simple`, `bucket`), `validationMode` (`disabled`, `wgpuOnly`, `basic`,
-    /// `full`).
+    /// `full`). Of `cuda`: `cudnn_conv_algo_search` (`EXHAUSTIVE`, `HEURISTIC`, `DEFAULT`), `cudnn_conv_use_max_workspace`, `prefer_nhwc`
+    /// and, with `verify:`, `use_tf32` (`'0'`, `'1'`). Of `tensorrt`, which needs `verify:`: `trt_fp16_enable`, `trt_bf16_enable`,
+    /// `trt_build_heuristics_enable` and `trt_builder_optimization_level` (`'0'` to `'5'`).
     #[serde(default)]
     pub provider_options: BTreeMap<String, String>,
     /// Capabilities that the backend must have beyond those the model needs.
@@ -137,7 +140,7 @@ pub enum Choice {
     Rten,
     /// ONNX models on the CPU, in pure Rust, compiled for each number of items; built in with the cargo feature `tract`.
     Tract,
-    /// ONNX models on the CPU, with ONNX Runtime's library; on a GPU with `device: webgpu`. Built in with the cargo feature `ort`.
+    /// ONNX models on the CPU, with ONNX Runtime's library; on a GPU with `device:`. Built in with the cargo feature `ort`.
     Ort,
     /// ONNX models on a GPU, through its Vulkan driver; built in with the cargo feature `wgpu`. `auto` does not take it.
     Wgpu,
@@ -163,7 +166,7 @@ impl Choice {
 /// Capabilities that a backend must have. `limen-run GRAPH --plan` says of each backend in question whether it has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct Require {
-    /// The device it computes on: `cpu`; `gpu` for `wgpu`, and for `ort` with `device: webgpu`, which is also `webgpu`.
+    /// The device it computes on: `cpu`; `gpu` for `wgpu`, `cuda`, and `ort` with another `device:`, which is also that.
     pub device: Option<String>,
     /// Element types that it takes.
     #[serde(default)]

@@ -6,6 +6,7 @@ use limen::node::PlanErrors;
 use limen::text::nearest;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The device that ONNX Runtime computes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -16,11 +17,68 @@ pub enum OrtDevice {
     Cpu,
     /// A GPU, through ONNX Runtime's plugin for WebGPU, which the command line names (`--onnxruntime-plugin FILE`).
     Webgpu,
+    /// A GPU of NVIDIA's, through the provider of CUDA in ONNX Runtime's package for GPUs (`--onnxruntime FILE`).
+    Cuda,
+    /// A GPU of NVIDIA's, through the provider of TensorRT there; operators that it lacks run on CUDA.
+    Tensorrt,
 }
 
-/// The options of the provider that a graph may set, and their values. The plugin has others: some are addresses in memory, some let
-/// kernels read out of bounds, and some need calls of another form.
-const OPTIONS: [(&str, &[&str]); 5] = [
+impl OrtDevice {
+    /// Its name in YAML.
+    fn name(self) -> &'static str {
+        match self {
+            OrtDevice::Cpu => "cpu",
+            OrtDevice::Webgpu => "webgpu",
+            OrtDevice::Cuda => "cuda",
+            OrtDevice::Tensorrt => "tensorrt",
+        }
+    }
+
+    /// The options of its provider that a graph may set, and their values. The providers have others: some are addresses in memory or
+    /// names of files, some let kernels read out of bounds, and some need calls of another form.
+    fn options(self) -> &'static [(&'static str, &'static [&'static str])] {
+        match self {
+            OrtDevice::Cpu => &[],
+            OrtDevice::Webgpu => &WEBGPU,
+            OrtDevice::Cuda => &CUDA,
+            OrtDevice::Tensorrt => &TENSORRT,
+        }
+    }
+
+    /// Returns why a model's numbers have to be verified: what it computes with otherwise than asked for.
+    fn rounds(self, options: &BTreeMap<String, String>) -> Option<(&'static str, &'static str)> {
+        let is_set = |(name, value): (&str, &str)| options.get(name).is_some_and(|set| set == value);
+        match self {
+            OrtDevice::Webgpu if is_set(("preferredLayout", "NHWC")) => Some((
+                "provider_options.preferredLayout",
+                "`NHWC`: the plugin computes some convolutions wrong with channels last",
+            )),
+            OrtDevice::Cuda if is_set(("use_tf32", "1")) => {
+                Some(("provider_options.use_tf32", "TF32 keeps 3 decimal digits of each factor"))
+            }
+            OrtDevice::Tensorrt => Some(("device", "TensorRT may compute with TF32, which keeps 3 decimal digits")),
+            _ => None,
+        }
+    }
+}
+
+const NO_YES: &[&str] = &["0", "1"];
+
+const CUDA: [(&str, &[&str]); 4] = [
+    ("cudnn_conv_algo_search", &["EXHAUSTIVE", "HEURISTIC", "DEFAULT"]),
+    ("cudnn_conv_use_max_workspace", NO_YES),
+    ("prefer_nhwc", NO_YES),
+    ("use_tf32", NO_YES),
+];
+
+const TENSORRT: [(&str, &[&str]); 4] = [
+    ("trt_bf16_enable", NO_YES),
+    ("trt_build_heuristics_enable", NO_YES),
+    ("trt_builder_optimization_level", &["0", "1", "2", "3", "4", "5"]),
+    ("trt_fp16_enable", NO_YES),
+];
+
+const WEBGPU: [(&str, &[&str]); 5] = [
     ("enableInt64", &["0", "1"]),
     ("powerPreference", &["high-performance", "low-power"]),
     ("preferredLayout", &["NCHW", "NHWC"]),
@@ -32,7 +90,8 @@ impl Config {
     /// Returns the backend that runs the model, where `auto` leaves no choice.
     pub(crate) fn serving(&self) -> Choice {
         match (self.backend, self.device) {
-            (Choice::Auto, OrtDevice::Webgpu) => Choice::Ort,
+            (backend, OrtDevice::Cpu) => backend,
+            (Choice::Auto, _) => Choice::Ort,
             (backend, _) => backend,
         }
     }
@@ -55,8 +114,8 @@ impl Config {
                 [("cpu_fallback", self.cpu_fallback), ("provider_options", !self.provider_options.is_empty())]
             {
                 if is_given {
-                    let help = "write `device: webgpu` with `backend: ort`, or leave it out";
-                    errors.at(field, "is for `device: webgpu` only").help(help);
+                    let help = "write `device: webgpu`, `cuda` or `tensorrt` with `backend: ort`, or leave it out";
+                    errors.at(field, "is for another device than the CPU only").help(help);
                 }
             }
             return;
@@ -79,16 +138,17 @@ impl Config {
             ),
             Choice::Mock => ("`backend: mock` computes nothing", "leave `device:` out, or write `backend: ort`"),
         };
-        errors.at("device", format!("{why}; only `backend: ort` has `device: webgpu`")).help(help);
+        errors.at("device", format!("{why}; only `backend: ort` has `device: {}`", self.device.name())).help(help);
     }
 
     fn check_options(&self, errors: &mut PlanErrors) {
         for (name, value) in &self.provider_options {
             let field = format!("provider_options.{name}");
-            let Some((_, values)) = OPTIONS.iter().find(|(known, _)| known == name) else {
-                let known: Vec<String> = OPTIONS.iter().map(|(known, _)| format!("`{known}`")).collect();
+            let all = self.device.options();
+            let Some((_, values)) = all.iter().find(|(known, _)| known == name) else {
+                let known: Vec<String> = all.iter().map(|(known, _)| format!("`{known}`")).collect();
                 let known = format!("the options are {}", known.join(", "));
-                let near = nearest(name, OPTIONS.iter().map(|(known, _)| *known));
+                let near = nearest(name, all.iter().map(|(known, _)| *known));
                 let help = near.map_or(known.clone(), |near| format!("did you mean `{near}`? {known}"));
                 errors.at(field, "is no option of the provider that a graph may set").help(help);
                 continue;
@@ -98,12 +158,12 @@ impl Config {
                 errors
                     .at(field, format!("`{value}` is no value of this option"))
                     .help(format!("write {}", values.join(" or ")));
-            } else if value == "NHWC" && self.verify.is_none() {
-                let why = "`NHWC`: the plugin computes some convolutions wrong with channels last";
-                errors.at(field, why).help(
-                    "show that the model's numbers are right: `verify: { against: rten }`, or a recorded case; or leave it out",
-                );
             }
+        }
+        if let (Some((field, why)), None) = (self.device.rounds(&self.provider_options), &self.verify) {
+            errors.at(field, why).help(
+                "show that the model's numbers are right: `verify: { against: rten }`, or a recorded case; or leave it out",
+            );
         }
     }
 }
@@ -137,15 +197,17 @@ mod tests {
             assert_eq!(why.contains("Field(\"device\")"), !parts.is_empty(), "{backend}: {why}");
             parts.iter().for_each(|part| assert!(why.contains(part), "{backend}, {part}: {why}"));
         }
-        let wrong = serde_json::from_value::<Config>(json!({ "model": "m.onnx", "device": "cuda" })).unwrap_err();
-        assert_eq!(wrong.to_string(), "unknown variant `cuda`, expected `cpu` or `webgpu`");
+        let wrong = serde_json::from_value::<Config>(json!({ "model": "m.onnx", "device": "tpu" })).unwrap_err();
+        let expected = "unknown variant `tpu`, expected one of `cpu`, `webgpu`, `cuda`, `tensorrt`";
+        assert_eq!(wrong.to_string(), expected);
     }
 
     #[test]
     fn options_of_the_provider_are_known_ones_with_known_values() {
-        let of = |options: serde_json::Value| {
-            problems(json!({ "model": "m.onnx", "backend": "ort", "device": "webgpu", "provider_options": options }))
+        let on = |device: &str, options: serde_json::Value| {
+            problems(json!({ "model": "m.onnx", "backend": "ort", "device": device, "provider_options": options }))
         };
+        let of = |options: serde_json::Value| on("webgpu", options);
         for (options, parts) in [
             (
                 json!({ "preferedLayout": "NCHW" }),
@@ -164,6 +226,17 @@ mod tests {
             assert_eq!(why.is_empty(), parts.is_empty(), "{why}");
             parts.iter().for_each(|part| assert!(why.contains(part), "{part}: {why}"));
         }
+        for (device, options, parts) in [
+            ("cuda", json!({ "cudnn_conv_algo_search": "HEURISTIC", "use_tf32": "0" }), &[][..]),
+            ("cuda", json!({ "use_tf32": "1" }), &["TF32 keeps 3 decimal digits", "`verify: { against: rten }`"]),
+            ("cuda", json!({ "user_compute_stream": "4096" }), &["is no option of the provider", "`prefer_nhwc`"]),
+            ("tensorrt", json!({}), &["Field(\"device\")", "TensorRT may compute with TF32"]),
+            ("tensorrt", json!({ "trt_engine_cache_path": "/" }), &["is no option of the provider"]),
+        ] {
+            let why = on(device, options);
+            assert_eq!(why.is_empty(), parts.is_empty(), "{why}");
+            parts.iter().for_each(|part| assert!(why.contains(part), "{part}: {why}"));
+        }
         let verified = json!({
             "model": "m.onnx", "backend": "ort", "device": "webgpu", "verify": { "against": "ort" },
             "provider_options": { "preferredLayout": "NHWC" },
@@ -173,7 +246,9 @@ mod tests {
             "model": "m.onnx", "backend": "ort", "cpu_fallback": true, "provider_options": { "powerPreference": "low-power" },
         });
         let why = problems(on_cpu);
-        for field in ["Field(\"cpu_fallback\")", "Field(\"provider_options\")", "is for `device: webgpu` only"] {
+        for field in
+            ["Field(\"cpu_fallback\")", "Field(\"provider_options\")", "is for another device than the CPU only"]
+        {
             assert!(why.contains(field), "{field}: {why}");
         }
     }

@@ -61,10 +61,18 @@ pub(crate) fn runtimes<'a>(config: &Config, options: &'a BackendOptions) -> Vec<
         #[cfg(not(feature = "cuda"))]
         runtimes.push(Candidate { choice: Choice::Cuda, device: OrtDevice::Cpu, name: "cuda", options, built: None });
     }
-    if config.device == OrtDevice::Webgpu && config.serving() == Choice::Ort {
-        let device = OrtDevice::Webgpu;
+    if config.device != OrtDevice::Cpu && config.serving() == Choice::Ort {
+        let device = config.device;
         #[cfg(feature = "ort")]
-        runtimes.push(Candidate { device, ..built::<crate::backend::OrtWebgpuRuntime>(Choice::Ort, options) });
+        {
+            use crate::backend::{OrtCuda, OrtNvidiaRuntime, OrtTensorrt, OrtWebgpuRuntime};
+            let candidate = match device {
+                OrtDevice::Cpu | OrtDevice::Webgpu => built::<OrtWebgpuRuntime>(Choice::Ort, options),
+                OrtDevice::Cuda => built::<OrtNvidiaRuntime<OrtCuda>>(Choice::Ort, options),
+                OrtDevice::Tensorrt => built::<OrtNvidiaRuntime<OrtTensorrt>>(Choice::Ort, options),
+            };
+            runtimes.push(Candidate { device, ..candidate });
+        }
         #[cfg(not(feature = "ort"))]
         runtimes.push(Candidate { choice: Choice::Ort, device, name: "ort", options, built: None });
     }

@@ -4,7 +4,7 @@ use super::limits::{Calls, RequestedLimits};
 use super::request::{AnyPath, GREETING, GivenSpec, OUT_OF_MEMORY, ReadError, Reply, Request, RequestedNode, Task};
 use crate::base::{BackendOptions, caught};
 use crate::inspect::{Details, Inspection, inspect};
-use crate::plan::{Config, choose};
+use crate::plan::{Choice, Config, OrtDevice, choose};
 use crate::steps::{Record, Steps, TrialProgress};
 use limen::Folders;
 use limen::files::MemoryFiles;
@@ -21,13 +21,34 @@ use std::time::Duration;
 
 /// Where replies go: the original stdout, to which nothing else prints any more.
 static OUT: OnceLock<Mutex<File>> = OnceLock::new();
-/// What the limits are computed from: the requested limits, the calls, and the address space in use at the start.
-static LIMITED: OnceLock<(RequestedLimits, Calls, u64)> = OnceLock::new();
+/// What the limits are computed from: the requested limits, the calls, and the memory in use at the start.
+static LIMITED: OnceLock<(RequestedLimits, Calls, InUse)> = OnceLock::new();
+
+/// What a limit of memory counts, and how many bytes of that are in use at the start.
+#[derive(Clone, Copy)]
+struct InUse {
+    counted: Resource,
+    bytes: u64,
+}
+
+impl InUse {
+    /// The address space; or, with a driver of NVIDIA's, which reserves more of it than any machine has memory, what can be written.
+    fn of(request: &Request) -> InUse {
+        let (counted, field) = match uses_cuda(request) {
+            true => (Resource::RLIMIT_DATA, "VmData:"),
+            false => (Resource::RLIMIT_AS, "VmSize:"),
+        };
+        let text = limen::files::system_text("/proc/self/status").unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix(field));
+        let kib = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+        InUse { counted, bytes: kib.map_or(256 << 20, |kib| kib * 1024) }
+    }
+}
 
 /// Sends a reply to the parent. A size also sets the limits that follow from it.
 fn send(reply: &Reply) {
-    if let (Reply::Size(size), Some((asked, calls, base))) = (reply, LIMITED.get()) {
-        limit(asked, *calls, *base, *size);
+    if let (Reply::Size(size), Some((asked, calls, in_use))) = (reply, LIMITED.get()) {
+        limit(asked, *calls, *in_use, *size);
     }
     let (Some(out), Ok(mut line)) = (OUT.get(), serde_json::to_vec(reply)) else { return };
     line.push(b'\n');
@@ -73,12 +94,13 @@ fn serve_request() -> std::io::Result<()> {
     // Before the limits are computed, which leave these bytes out.
     let memory = read_memory(&request.memory, stdin)?;
     open_devices(&request);
-    let base = address_space();
+    let in_use = InUse::of(&request);
     let calls = request.calls();
-    prepare(&request.limits, calls, base)?;
+    prepare(&request.limits, calls, in_use)?;
     // The size of the weights in other files is known only after the model's own file is read.
-    limit(&request.limits, calls, base + weights_allowance(&request.limits), request.size);
-    let _ = LIMITED.set((request.limits.clone(), calls, base));
+    let allowed = InUse { bytes: in_use.bytes + weights_allowance(&request.limits), ..in_use };
+    limit(&request.limits, calls, allowed, request.size);
+    let _ = LIMITED.set((request.limits.clone(), calls, in_use));
     send(&Reply::Hello(GREETING.into()));
     // The default stack size of a thread, so that a model that fits here also fits the thread that plans the graph.
     let work =
@@ -87,12 +109,22 @@ fn serve_request() -> std::io::Result<()> {
     work.join().map_err(|_| std::io::Error::other("it panicked"))
 }
 
-/// Opens the devices whose drivers reserve more address space than a model may have. What goes wrong is found again in the trial.
+/// The config of the node that is tried.
+fn tried(request: &Request) -> Option<Config> {
+    let Task::Plan(node) = &request.task else { return None };
+    Config::deserialize(&node.config).ok()
+}
+
+/// Whether the trial loads a driver of NVIDIA's.
+fn uses_cuda(request: &Request) -> bool {
+    let is_nvidia = |config: &Config| matches!(config.device, OrtDevice::Cuda | OrtDevice::Tensorrt);
+    tried(request).is_some_and(|config| config.names(Choice::Cuda) || is_nvidia(&config))
+}
+
+/// Opens devices before what their drivers take is limited. What goes wrong is found again in the trial.
 fn open_devices(request: &Request) {
     #[cfg(feature = "cuda")]
-    if let Task::Plan(node) = &request.task
-        && Config::deserialize(&node.config).is_ok_and(|config| config.names(crate::plan::Choice::Cuda))
-    {
+    if tried(request).is_some_and(|config| config.names(Choice::Cuda)) {
         let _ = caught(|| crate::backend::shared_cuda_device(&request.options()).api());
     }
     #[cfg(not(feature = "cuda"))]
@@ -194,7 +226,7 @@ fn planned(node: &RequestedNode, options: BackendOptions, memory: MemoryFiles) -
 
 /// Sets the limits that do not depend on the model's size: no core dump, and hard limits. Makes this process the first that the kernel
 /// kills when memory runs out.
-fn prepare(asked: &RequestedLimits, calls: Calls, base: u64) -> std::io::Result<()> {
+fn prepare(asked: &RequestedLimits, calls: Calls, in_use: InUse) -> std::io::Result<()> {
     let most = asked.most(calls);
     let lower = |resource, most: u64| -> std::io::Result<()> {
         let (soft, hard) = getrlimit(resource)?;
@@ -204,7 +236,7 @@ fn prepare(asked: &RequestedLimits, calls: Calls, base: u64) -> std::io::Result<
     #[expect(clippy::disallowed_methods, reason = "a file of the kernel, which no graph can name")]
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     lower(Resource::RLIMIT_CORE, 0)?;
-    lower(Resource::RLIMIT_AS, most.memory.saturating_add(base + weights_allowance(asked)))?;
+    lower(in_use.counted, most.memory.saturating_add(in_use.bytes + weights_allowance(asked)))?;
     lower(Resource::RLIMIT_CPU, seconds(most.cpu) + 1)?;
     nix::sys::prctl::set_dumpable(false)?;
     Ok(())
@@ -215,27 +247,19 @@ fn weights_allowance(asked: &RequestedLimits) -> u64 {
     if asked.is_memory_asked() { 0 } else { MAX_BESIDE }
 }
 
-/// Sets the soft limits that follow from a model's size, on top of `base` bytes of address space.
-fn limit(asked: &RequestedLimits, calls: Calls, base: u64, size: u64) {
+/// Sets the soft limits that follow from a model's size, on top of what is in use.
+fn limit(asked: &RequestedLimits, calls: Calls, in_use: InUse, size: u64) {
     let limits = asked.of(size, calls);
     let to = |resource, value: u64| {
         if let Ok((_, hard)) = getrlimit(resource) {
             let _ = setrlimit(resource, value.min(hard), hard);
         }
     };
-    to(Resource::RLIMIT_AS, limits.memory.saturating_add(base));
+    to(in_use.counted, limits.memory.saturating_add(in_use.bytes));
     to(Resource::RLIMIT_CPU, seconds(limits.cpu));
 }
 
 /// Rounds up to whole seconds, as the kernel counts; at least 1, since 0 would kill the process at once.
 fn seconds(time: Duration) -> u64 {
     (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
-}
-
-/// Returns the size of the process's address space in bytes.
-fn address_space() -> u64 {
-    let text = limen::files::system_text("/proc/self/status").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("VmSize:"));
-    let kib = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
-    kib.map_or(256 << 20, |kib| kib * 1024)
 }

@@ -161,13 +161,6 @@ fn refused(file: &Path, error: &str) -> String {
 
 /// Returns why no session was created, and what to do; the error as it is if nothing is known of it.
 pub(super) fn why_no_session(error: &str) -> BackendError {
-    if error.contains("fallback to CPU EP has been explicitly disabled") {
-        return BackendError::Unsupported(
-            "`device: webgpu` does not run all of its operators, and ONNX Runtime does not say which: write `cpu_fallback: true` to run \
-             the others on the CPU, or take `backend: wgpu`, or `device: cpu`"
-                .into(),
-        );
-    }
     // The text in front of it is about the source of ONNX Runtime.
     if let Some(at) = error.find("Failed to get a WebGPU adapter") {
         return BackendError::Unavailable(format!(
@@ -176,7 +169,7 @@ pub(super) fn why_no_session(error: &str) -> BackendError {
             error[at..].trim()
         ));
     }
-    BackendError::Unsupported(error.into())
+    super::why_no_session("webgpu", error)
 }
 
 #[cfg(test)]
