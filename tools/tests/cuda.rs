@@ -125,6 +125,34 @@ fn products_in_tf32_need_a_gpu_and_a_library_that_have_them() {
     }
 }
 
+/// Without memory for large batches, the calls are made in parts, with the same labels; without memory for one item, nothing starts.
+#[test]
+fn a_batch_without_memory_is_called_in_parts() {
+    let Some(double) = double() else { return };
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs/digits/digits.onnx");
+    let graph = "
+version: 1
+nodes:
+  a: { kind: synthetic, config: { pattern: noise, shape: [1, 8, 8], dtype: f32, count: 128 } }
+  m: { kind: infer, config: { model: digits.onnx, backend: cuda, batch: { max: 64, within: 60s } }, from: { from: a, capacity: 128 } }
+  best: { kind: argmax, from: m }
+  labels: { kind: csv, config: { path: out/labels.csv }, inputs: { label: best/index } }
+";
+    let folder = Folder::with("cuda-memory", graph);
+    fs::copy(model, folder.0.join("digits.onnx")).unwrap();
+    let labels = |memory: &str, is_halved: bool| {
+        let ran = run(&folder, "graph.yaml --fail-on lost>0", &double, &[("MEMORY", memory), ("CHECK", "0")]);
+        says(&ran, 0, &["m: batches 2"]);
+        assert_eq!(ran.out.contains("halved_calls"), is_halved, "{}", ran.out);
+        fs::read_to_string(folder.0.join("out/labels.csv")).unwrap()
+    };
+    let plenty = labels("4000000000", false);
+    assert_eq!(plenty.lines().count(), 129);
+    assert_eq!(labels("1000000", true), plenty);
+    let none = run(&folder, "check graph.yaml", &double, &[("MEMORY", "100000"), ("CHECK", "0")]);
+    says(&none, 2, &["the device has no memory left", "CUDA_ERROR_OUT_OF_MEMORY"]);
+}
+
 /// A folder with a graph that runs two products of matrices on each message.
 fn with_products(test: &str) -> Folder {
     let graph = "

@@ -16,6 +16,9 @@ pub(crate) enum Fault {
     Lost(String),
     /// One call failed.
     Call(String),
+    /// There is no memory left; with less at once there may be.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "other devices do not say"))]
+    OutOfMemory(String),
 }
 
 impl From<Fault> for BackendError {
@@ -23,6 +26,7 @@ impl From<Fault> for BackendError {
         match fault {
             Fault::Lost(why) => BackendError::DeviceLost(why),
             Fault::Call(why) => BackendError::Call(why),
+            Fault::OutOfMemory(why) => BackendError::OutOfMemory(why),
         }
     }
 }

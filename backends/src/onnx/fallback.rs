@@ -21,7 +21,7 @@ impl Fallback {
 
     /// Whether it makes a call that failed with this error.
     pub(crate) fn takes(error: &BackendError) -> bool {
-        matches!(error, BackendError::DeviceLost(_) | BackendError::Unavailable(_))
+        matches!(error, BackendError::DeviceLost(_) | BackendError::OutOfMemory(_) | BackendError::Unavailable(_))
     }
 
     /// Makes a call again. The failed one left the states as they were.

@@ -493,6 +493,7 @@ impl<R: Runtime> Prepared for OnnxPrepared<R> {
             shadow,
             fallback,
             zeros: Vec::new(),
+            halved: 0,
         })
     }
 }

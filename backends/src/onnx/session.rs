@@ -10,7 +10,7 @@ use limen::backend::{
     BackendError, BatchMut, BatchRef, DeviceCall, EnqueuedCalls, Helpers, Session, SessionMetadata, Ticket,
 };
 use limen::message::DType;
-use limen::node::Metrics;
+use limen::node::{MAX_PORTS, Metrics};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -102,11 +102,52 @@ pub struct OnnxSession<R: Runtime> {
     pub(super) fallback: Option<Fallback>,
     /// Zeros for each input, for calls that keep the model warm.
     pub(super) zeros: Vec<Vec<u64>>,
+    /// Calls that were made as two of half the items.
+    pub(super) halved: u64,
 }
 
 impl<R: Runtime> std::fmt::Debug for OnnxSession<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("OnnxSession").field("runtime", &R::NAME).field("buckets", &self.buckets).finish()
+    }
+}
+
+impl<R: Runtime> OnnxSession<R> {
+    /// Makes a call or, where the device has no memory left for it, one of each half of its items.
+    fn call_in_parts(
+        &mut self,
+        batch: usize,
+        inputs: &[BatchRef<'_>],
+        outputs: &mut [BatchMut<'_>],
+        lanes: &mut [OnnxLane],
+    ) -> Result<(), BackendError> {
+        let error = match self.call(batch, inputs, outputs, lanes) {
+            Err(error @ BackendError::OutOfMemory(_)) if batch > 1 => error,
+            ended => return ended,
+        };
+        // A single lane is passed on only by models without a state.
+        if lanes.len() != batch && !self.next.is_empty() {
+            return Err(error);
+        }
+        self.halved += 1;
+        let first = batch / 2;
+        for (from, to) in [(0, first), (first, batch)] {
+            let part = |bytes: usize| from * (bytes / batch)..to * (bytes / batch);
+            let ins: arrayvec::ArrayVec<BatchRef<'_>, MAX_PORTS> = inputs
+                .iter()
+                .map(|input| BatchRef { bytes: &input.bytes[part(input.bytes.len())], ..*input })
+                .collect();
+            let mut outs: arrayvec::ArrayVec<BatchMut<'_>, MAX_PORTS> = outputs
+                .iter_mut()
+                .map(|BatchMut { dtype, shape, bytes }| {
+                    let part = part(bytes.len());
+                    BatchMut { dtype: *dtype, shape, bytes: &mut bytes[part] }
+                })
+                .collect();
+            let of = if lanes.len() == batch { from..to } else { 0..lanes.len() };
+            self.call_in_parts(to - from, &ins, &mut outs, &mut lanes[of])?;
+        }
+        Ok(())
     }
 }
 
@@ -120,7 +161,7 @@ impl<R: Runtime> Session for OnnxSession<R> {
         outputs: &mut [BatchMut<'_>],
         lanes: &mut [OnnxLane],
     ) -> Result<(), BackendError> {
-        let mut result = self.call(batch, inputs, outputs, lanes);
+        let mut result = self.call_in_parts(batch, inputs, outputs, lanes);
         if let (Err(error), Some(fallback)) = (&result, &mut self.fallback)
             && Fallback::takes(error)
         {
@@ -139,7 +180,7 @@ impl<R: Runtime> Session for OnnxSession<R> {
         if zeros.is_empty() {
             zeros.extend(inputs.iter().map(|input| buffer(input.bytes(size))));
         }
-        let mut whole = arrayvec::ArrayVec::<BatchRef<'_>, { 2 * limen::node::MAX_PORTS }>::new();
+        let mut whole = arrayvec::ArrayVec::<BatchRef<'_>, { 2 * MAX_PORTS }>::new();
         for (input, zeros) in std::iter::zip(inputs, zeros) {
             if let Some(dim) = input.batch_dim {
                 input.shape[dim] = size;
@@ -196,6 +237,9 @@ impl<R: Runtime> Session for OnnxSession<R> {
             metrics.set("compile_hits", compiled.hits as f64);
             metrics.set("compile_from_disk", compiled.from_disk as f64);
             metrics.set("compile_evicted", compiled.evicted as f64);
+        }
+        if self.halved > 0 {
+            metrics.set("halved_calls", self.halved as f64);
         }
         if let Some(shadow) = &self.shadow {
             shadow.figures(metrics);
@@ -309,7 +353,7 @@ impl<R: Runtime> OnnxSession<R> {
             check_alike(dims, &self.inputs)?;
         }
         let mut given = inputs.iter();
-        let mut whole = arrayvec::ArrayVec::<BatchRef<'_>, { 2 * limen::node::MAX_PORTS }>::new();
+        let mut whole = arrayvec::ArrayVec::<BatchRef<'_>, { 2 * MAX_PORTS }>::new();
         for input in &self.inputs {
             let is_padded = size != batch && input.batch_dim.is_some();
             let given = if input.state.is_none() && !input.is_constant { given.next() } else { None };

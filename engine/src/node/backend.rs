@@ -533,6 +533,9 @@ pub enum BackendError {
     /// A call failed.
     #[error("inference failed: {0}")]
     Call(String),
+    /// The memory of a device has no room for a call. One of fewer items may have.
+    #[error("the device has no memory left: {0}")]
+    OutOfMemory(String),
     /// A call failed because its device was lost. The next call of the node, if its `on_error` allows one, opens it again.
     #[error("the device was lost: {0}")]
     DeviceLost(String),

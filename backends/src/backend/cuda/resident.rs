@@ -39,7 +39,8 @@ impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         match error.class() {
             Class::Sticky => Fault::Lost(format!("cuda: {error}; {FINAL}")),
-            Class::Retry | Class::Reject => Fault::Call(format!("cuda: {error}")),
+            Class::Retry => Fault::OutOfMemory(format!("cuda: {error}")),
+            Class::Reject => Fault::Call(format!("cuda: {error}")),
         }
     }
 }

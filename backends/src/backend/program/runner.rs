@@ -52,6 +52,8 @@ pub(super) struct ProgramRunner<A: ProgramDevice> {
     wide: Vec<Vec<u32>>,
     /// An output as its port has it, where that differs.
     narrow: Vec<u8>,
+    /// Why there is no program for larger calls.
+    lacks_memory: Option<String>,
 }
 
 impl<A: ProgramDevice> std::fmt::Debug for ProgramRunner<A> {
@@ -87,10 +89,20 @@ impl<A: ProgramDevice> ProgramRunner<A> {
             elems: call.inputs.iter().map(|input| input.elem).collect(),
             wide: vec![Vec::new(); n],
             narrow: Vec::new(),
+            lacks_memory: None,
         };
         runner.reside(generation, &api);
         for batch in &call.batches {
-            runner.prepare(call.inputs.iter().map(|input| input.shape(*batch)).collect())?;
+            match runner.prepare(call.inputs.iter().map(|input| input.shape(*batch)).collect()) {
+                // Calls of so many items are made as several ones.
+                Err(BackendError::OutOfMemory(why)) if !runner.plans.is_empty() => {
+                    runner.lacks_memory = Some(why.clone());
+                    let warning = format!("calls of {batch} items are made as calls of fewer: {why}");
+                    model.compiled.lock().unwrap_or_else(PoisonError::into_inner).warnings.push(warning);
+                    break;
+                }
+                prepared => prepared?,
+            }
         }
         Ok(runner)
     }
@@ -135,6 +147,9 @@ impl<A: ProgramDevice> ProgramRunner<A> {
             let plan = self.plans.remove(at);
             self.plans.push(plan);
             return Ok(self.plans.len() - 1);
+        }
+        if let (false, Some(why)) = (self.varies, &self.lacks_memory) {
+            return Err(BackendError::OutOfMemory(why.clone()));
         }
         if !self.varies {
             let shapes: Vec<_> = inputs.iter().map(|input| input.shape).collect();
