@@ -25,7 +25,8 @@ mod wgpu;
 pub use self::cuda::{Cuda, CudaDevice, cuda_devices, missing_cuda_libraries};
 #[cfg(feature = "cuda")]
 pub(crate) use self::cuda::{
-    CudaApi, CudaArgument, CudaKernel, CudaKernelModel, CudaSource, shared_device as shared_cuda_device,
+    CudaApi, CudaArgument, CudaKernel, CudaKernelModel, CudaSource, KernelCode, KernelDevice, port_bytes,
+    shared_device as shared_cuda_device,
 };
 #[cfg(feature = "ort")]
 pub use self::ort::{

@@ -10,7 +10,9 @@ mod program;
 mod resident;
 mod routine;
 
-pub(crate) use self::kernel::{CudaArgument, CudaKernel, CudaKernelModel, CudaSource};
+pub(crate) use self::kernel::{
+    CudaArgument, CudaKernel, CudaKernelModel, CudaSource, KernelCode, KernelDevice, port_bytes,
+};
 pub(crate) use self::resident::{CudaApi, shared_device};
 use super::program::{CudaRuntime, capabilities};
 use crate::base::BackendOptions;

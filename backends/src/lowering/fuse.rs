@@ -87,7 +87,7 @@ fn join(first: &Kernel, second: &Kernel) -> Option<Kernel> {
         return None;
     }
     joined.write = second.write.clone();
-    joined.fails = first.fails.or(second.fails);
+    joined.fails = first.fails.clone().or_else(|| second.fails.clone());
     if first.name != second.name {
         joined.name = format!("{}, {}", first.name, second.name);
     }

@@ -1,18 +1,34 @@
 //! The kernels of a device program. A kernel computes every element of an array by one expression, which may fold over dims that
 //! the array does not have: a sum over the taps of a window, a maximum over a row. Everything a model does is put together of these.
 
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+
 /// The type of elements in device memory. Truth values are `I32`: 0 or 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Scalar {
     F32,
     I32,
 }
 
 /// A number in an expression.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Number {
-    F32(f32),
+    F32(#[serde(with = "bits")] f32),
     I32(i32),
+}
+
+/// A number as its bits, so that infinities and NaN are kept.
+mod bits {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(number: &f32, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u32(number.to_bits())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<f32, D::Error> {
+        u32::deserialize(from).map(f32::from_bits)
+    }
 }
 
 impl Number {
@@ -33,7 +49,7 @@ impl Number {
 }
 
 /// Computes `write` for every coordinate of `dims`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Kernel {
     /// What it does, for messages: the operator and the node of the model.
     pub(crate) name: String,
@@ -45,7 +61,7 @@ pub(crate) struct Kernel {
     pub(crate) values: Vec<Expr>,
     pub(crate) write: Write,
     /// What it means if a result does not fit, where that is more than the number.
-    pub(crate) fails: Option<&'static str>,
+    pub(crate) fails: Option<Cow<'static, str>>,
     /// Instead of a fold and values: it chooses boxes, one after the other.
     pub(crate) suppression: Option<Suppression>,
 }
@@ -55,7 +71,7 @@ pub(crate) const BOX: usize = 6;
 
 /// Greedy non-maximum suppression of the boxes of an array. The kernel's array gets `most` boxes, the highest score first and zeros
 /// behind the last, and their count.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Suppression {
     /// The most boxes there are.
     pub(crate) boxes: usize,
@@ -64,13 +80,14 @@ pub(crate) struct Suppression {
     /// The most boxes that are chosen.
     pub(crate) most: usize,
     /// A box is removed if its intersection over union with a chosen one is above this.
+    #[serde(with = "bits")]
     pub(crate) iou: f32,
     /// Whether boxes of different classes are compared too.
     pub(crate) across_classes: bool,
 }
 
 /// A fold over dims whose coordinates come after those of the output.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Fold {
     pub(crate) dims: Vec<usize>,
     pub(crate) how: How,
@@ -81,7 +98,7 @@ pub(crate) struct Fold {
 }
 
 /// How values are folded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum How {
     Sum,
     Product,
@@ -98,7 +115,7 @@ pub(crate) enum How {
 }
 
 /// An element of an array, found by the coordinates.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Read {
     pub(crate) array: usize,
     pub(crate) offset: i64,
@@ -108,7 +125,7 @@ pub(crate) struct Read {
 }
 
 /// An index along an axis of an array: `(sum of factor x coordinate + offset) / divisor`, rounded down.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Axis {
     /// Coordinates of the kernel and their factors.
     pub(crate) terms: Vec<(usize, i64)>,
@@ -142,7 +159,7 @@ impl Axis {
 }
 
 /// Where a kernel stores its elements.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Write {
     pub(crate) array: usize,
     pub(crate) offset: i64,
@@ -151,7 +168,7 @@ pub(crate) struct Write {
 }
 
 /// An expression over the coordinates of one element.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Expr {
     Read(usize),
     /// The result of the fold.
@@ -168,7 +185,7 @@ pub(crate) enum Expr {
     Exact(Box<Expr>),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Unary {
     Abs,
     Acos,
@@ -204,7 +221,7 @@ pub(crate) enum Unary {
     Tanh,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Binary {
     Add,
     And,
@@ -341,7 +358,7 @@ impl Kernel {
 
     /// What it says where it fails the call.
     pub(crate) fn fault(&self) -> String {
-        format!("{}: {}", self.name, self.fails.unwrap_or("a result does not fit 32 bits"))
+        format!("{}: {}", self.name, self.fails.as_deref().unwrap_or("a result does not fit 32 bits"))
     }
 
     /// The elements it writes.

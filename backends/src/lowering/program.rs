@@ -1,10 +1,11 @@
 //! A program for a device: what a model's call computes, in kernels over arrays, with its memory planned.
 
 use super::kernel::{Kernel, Scalar};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// An array in device memory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Array {
     pub(crate) scalar: Scalar,
     /// Its elements.
@@ -15,14 +16,14 @@ pub(crate) struct Array {
 }
 
 /// Where an array's elements come from.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Source {
     /// An input of the program.
     Input,
     /// An input of unsigned bytes, of which a device may keep four in a word.
     Bytes,
-    /// The bits of its elements.
-    Constant(Arc<[u32]>),
+    /// The bits of its elements, which are no part of its text.
+    Constant(#[serde(skip)] Arc<[u32]>),
     Computed,
 }
 
@@ -57,7 +58,7 @@ impl Array {
 }
 
 /// Fractions of 16 bits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Half {
     /// Those of IEEE 754: 11 digits up to 65504.
     #[default]
@@ -67,7 +68,7 @@ pub(crate) enum Half {
 }
 
 /// Kernels in the order in which they run.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Program {
     pub(crate) arrays: Vec<Array>,
     pub(crate) kernels: Vec<Kernel>,

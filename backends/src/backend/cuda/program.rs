@@ -3,7 +3,7 @@
 
 use super::cubin;
 use super::cuda_c::{CudaC, ENTRY};
-use super::resident::{CudaApi, shared_device, unsupported};
+use super::resident::{CudaApi, CudaStream, shared_device, unsupported};
 use super::routine::{Call, bound, with_routines};
 use crate::backend::program::{Bound, ProgramDevice, ReadOutput};
 use crate::base::BackendOptions;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 const WIDTH: Width = Width { most: 65_535, busy: 128 };
 
 /// The memory of a call's inputs and outputs; `None` for an output that nothing takes.
-type Buffers = ArrayVec<Option<Arc<Buffer>>, { 2 * MAX_PORTS }>;
+pub(super) type Buffers = ArrayVec<Option<Arc<Buffer>>, { 2 * MAX_PORTS }>;
 
 /// The first architecture that computes products in TF32.
 const FIRST_TF32: u32 = 80;
@@ -300,21 +300,25 @@ impl Bound<CudaApi> for CudaProgram {
             let buffer = output.as_ref().map(|tensor| buffer_of::<CudaApi>(tensor)).transpose()?;
             buffers.push(buffer.map(|(buffer, _)| (*buffer).clone()));
         }
-        let failed = |error: Error| BackendError::from(Fault::from(error));
-        let at = self.graph(&buffers, &mut on.stream.stream).map_err(failed)?;
-        let work = on.stream.work().map_err(failed)?;
-        match at {
-            Some(at) => self.graphs[at].1.run(work).map_err(failed)?,
-            None => self.launches.enqueue(work, &self.rebound(&buffers)).map_err(failed)?,
-        }
-        if let Some((buffer, names)) = &self.launches.faults {
-            on.stream.report(buffer, names).map_err(failed)?;
-        }
-        Ok(())
+        self.enqueue(on.stream, &buffers).map_err(|error| Fault::from(error).into())
     }
 }
 
 impl CudaProgram {
+    /// Enqueues a call whose inputs and outputs are in this memory.
+    pub(super) fn enqueue(&mut self, stream: &mut CudaStream, buffers: &Buffers) -> Result<(), Error> {
+        let at = self.graph(buffers, &mut stream.stream)?;
+        let work = stream.work()?;
+        match at {
+            Some(at) => self.graphs[at].1.run(work)?,
+            None => self.launches.enqueue(work, &self.rebound(buffers))?,
+        }
+        match &self.launches.faults {
+            Some((buffer, names)) => stream.report(buffer, names),
+            None => Ok(()),
+        }
+    }
+
     /// The memory of arrays, where inputs and outputs are in other memory.
     fn rebound<'a>(&'a self, buffers: &'a Buffers) -> impl Fn(usize) -> Arc<Buffer> + 'a {
         move |array: usize| {

@@ -1,9 +1,12 @@
 //! Kernels of CUDA.
 
 use super::{Ports, grid, ports, refuse_fields, text, verify};
-use crate::backend::{CudaArgument, CudaKernel, CudaKernelModel, CudaSource, shared_cuda_device};
+use crate::backend::{
+    CudaApi, CudaArgument, CudaKernel, CudaKernelModel, CudaSource, KernelCode, KernelDevice, port_bytes,
+    shared_cuda_device,
+};
 use crate::base::BackendOptions;
-use crate::device::Api;
+use crate::device::SharedDevice;
 use crate::kernel::{KernelArgument, KernelConfig, Language, Symbols};
 use limen::backend::{Backend, Signature};
 use limen::infer::{Batch, DeviceSide, InferPlan};
@@ -68,8 +71,7 @@ pub(super) fn plan(
     });
     errors.into_result(())?;
     let Some(source) = source else { return Err(PlanErrors::default()) };
-    let options = BackendOptions::of(cx);
-    let model = CudaKernelModel {
+    let code = KernelCode {
         name: config.source.clone(),
         source,
         entry: entry.clone(),
@@ -77,14 +79,32 @@ pub(super) fn plan(
         blocks,
         threads,
         shared,
-        signature,
+        inputs: signature.inputs.len(),
+        outputs: signature.outputs.iter().map(port_bytes).collect(),
         in_place,
+    };
+    let device = shared_cuda_device(BackendOptions::of(cx));
+    prepare::<CudaApi>(config, code, signature, device, cx)
+}
+
+/// Prepares a kernel on a device.
+fn prepare<A: KernelDevice>(
+    config: &KernelConfig,
+    code: KernelCode,
+    signature: Signature,
+    device: Arc<SharedDevice<A>>,
+    cx: &Planning<'_>,
+) -> Result<InferPlan, PlanErrors> {
+    let (blocks, threads, shared) = (code.blocks, code.threads, code.shared);
+    let model = CudaKernelModel {
+        code: Arc::new(code),
+        signature,
         time_limit: config.time_limit.map(|limit| Duration::from_nanos(limit.as_nanos())),
-        device: shared_cuda_device(options),
-        cache: options.cache.clone(),
+        device: device.clone(),
+        cache: BackendOptions::of(cx).cache.clone(),
     };
     let mut errors = PlanErrors::default();
-    let prepared = CudaKernel::prepare(model).map_err(|error| {
+    let prepared = CudaKernel::<A>::prepare(model).map_err(|error| {
         errors
             .at("source", format!("`{}`: {error}", config.source))
             .help("change the kernel, or what the node says of it");
@@ -102,10 +122,9 @@ pub(super) fn plan(
         show_bytes(info.shared as u64 + u64::from(shared)),
     );
     let verified = config.verify.as_ref().map(|file| verify(config, file, &prepared, cx)).transpose()?;
-    let device = prepared.device();
-    let plan = InferPlan::new::<CudaKernel>(Arc::new(prepared), Batch::default()).cost(Cost::Medium).note(note);
+    let plan = InferPlan::new::<CudaKernel<A>>(Arc::new(prepared), Batch::default()).cost(Cost::Medium).note(note);
     let plan = verified.into_iter().fold(plan, InferPlan::note);
-    Ok(plan.on_device(device, DeviceSide::Both, <crate::backend::CudaApi as Api>::CALLS))
+    Ok(plan.on_device(device, DeviceSide::Both, A::CALLS))
 }
 
 /// Returns what the kernel gets.
