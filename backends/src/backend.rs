@@ -22,22 +22,22 @@ mod tract;
 mod wgpu;
 
 #[cfg(feature = "cuda")]
-pub use self::cuda::{Cuda, CudaDevice, cuda_devices, missing_cuda_libraries};
-#[cfg(feature = "cuda")]
 pub(crate) use self::cuda::{
-    CudaApi, CudaArgument, CudaKernel, CudaKernelModel, CudaSource, KernelCode, KernelDevice, port_bytes,
-    shared_device as shared_cuda_device,
+    ARGUMENT as DEVICE_ARGUMENT, CudaApi, CudaArgument, CudaKernel, CudaKernelModel, CudaSource, IsolatedCuda,
+    KernelCode, KernelDevice, isolated_device, port_bytes, serve_device, shared_device as shared_cuda_device,
 };
+#[cfg(feature = "cuda")]
+pub use self::cuda::{Cuda, CudaDevice, cuda_devices, missing_cuda_libraries};
 #[cfg(feature = "ort")]
 pub use self::ort::{
     NvidiaProvider, Ort, OrtCuda, OrtNvidiaRuntime, OrtRunner, OrtRuntime, OrtTensorrt, OrtWebgpuRuntime,
 };
 #[cfg(feature = "ort")]
 pub(crate) use self::ort::{library_for as onnxruntime, plugin_for as onnxruntime_plugin};
-#[cfg(feature = "cuda")]
-pub use self::program::CudaRuntime;
 #[cfg(feature = "wgpu")]
 pub use self::program::WgpuRuntime;
+#[cfg(feature = "cuda")]
+pub use self::program::{CudaRuntime, IsolatedCudaRuntime};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use self::program::{PreparedProgram, ProgramBackend, ProgramDevice};
 #[cfg(feature = "rten")]

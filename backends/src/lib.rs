@@ -48,7 +48,7 @@ mod verify;
 mod weights;
 
 #[cfg(feature = "cuda")]
-pub use backend::{Cuda, CudaDevice, CudaRuntime, cuda_devices, missing_cuda_libraries};
+pub use backend::{Cuda, CudaDevice, CudaRuntime, IsolatedCudaRuntime, cuda_devices, missing_cuda_libraries};
 #[cfg(feature = "wgpu")]
 pub use backend::{GpuAdapter, Wgpu, WgpuRuntime, gpu_adapters};
 pub use backend::{Mock, MockConfig, MockPrepared, MockSession};

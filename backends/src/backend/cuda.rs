@@ -6,6 +6,7 @@
 mod cubin;
 mod cuda_c;
 mod kernel;
+mod process;
 mod program;
 mod resident;
 mod routine;
@@ -13,6 +14,7 @@ mod routine;
 pub(crate) use self::kernel::{
     CudaArgument, CudaKernel, CudaKernelModel, CudaSource, KernelCode, KernelDevice, port_bytes,
 };
+pub(crate) use self::process::{ARGUMENT, IsolatedCuda, isolated_device, serve_device};
 pub(crate) use self::resident::{CudaApi, shared_device};
 use super::program::{CudaRuntime, capabilities};
 use crate::base::BackendOptions;

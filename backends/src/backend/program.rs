@@ -5,11 +5,11 @@ mod runner;
 mod runtime;
 mod session;
 
-#[cfg(feature = "cuda")]
-pub use self::runtime::CudaRuntime;
 #[cfg(feature = "wgpu")]
 pub use self::runtime::WgpuRuntime;
 pub(crate) use self::runtime::capabilities;
+#[cfg(feature = "cuda")]
+pub use self::runtime::{CudaRuntime, IsolatedCudaRuntime};
 pub(crate) use self::session::{PreparedProgram, ProgramBackend};
 use crate::base::BackendOptions;
 use crate::cache::Compiled;
@@ -24,6 +24,8 @@ use std::sync::Arc;
 pub(crate) trait ProgramDevice: Api {
     /// A program that was made for a device.
     type Bound: Bound<Self>;
+    /// The device in a process of its own; the same where there is none.
+    type Isolated: ProgramDevice;
 
     /// Returns the device as the nodes of this process share it.
     fn shared(options: &BackendOptions) -> Arc<SharedDevice<Self>>;

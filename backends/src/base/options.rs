@@ -1,6 +1,8 @@
 //! The settings of the kinds that run models.
 
 use limen::node::Planning;
+use limen::policy::Isolation;
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 /// The settings of the kinds that run models, for every graph that is planned with a registry
@@ -30,6 +32,9 @@ pub struct BackendOptions {
     pub gpu: Option<String>,
     /// Whether kernels of a graph may run (`kind: kernel`): programs for a device, which the graph must allow, too.
     pub allow_kernels: bool,
+    /// Whether the device `cuda` is used in a process of its own, which may end without ending this one. A graph may ask for it, too
+    /// (`run: { isolation: process }`). That process is this program, so `main` has to call [`trial::serve`](crate::trial::serve) first.
+    pub isolation: Isolation,
     /// Whether an output that differs from that of `verify.against` by more than the tolerance is a note of the plan, which begins with
     /// [`BEYOND_TOLERANCE`], instead of an error: for a program that shows the whole comparison.
     pub report_differences: bool,
@@ -40,7 +45,7 @@ pub const BEYOND_TOLERANCE: &str = "beyond the tolerance: ";
 
 impl BackendOptions {
     /// The options of the registry that a node is planned with.
-    pub(crate) fn of<'a>(cx: &Planning<'a>) -> &'a BackendOptions {
+    pub(crate) fn of<'a>(cx: &Planning<'a>) -> Cow<'a, BackendOptions> {
         static DEFAULT: BackendOptions = BackendOptions {
             cache: None,
             calibrate: false,
@@ -49,8 +54,13 @@ impl BackendOptions {
             allow_software: false,
             gpu: None,
             allow_kernels: false,
+            isolation: Isolation::None,
             report_differences: false,
         };
-        cx.extensions.get().unwrap_or(&DEFAULT)
+        let options = cx.extensions.get().unwrap_or(&DEFAULT);
+        match cx.isolation {
+            Isolation::Process => Cow::Owned(BackendOptions { isolation: Isolation::Process, ..options.clone() }),
+            _ => Cow::Borrowed(options),
+        }
     }
 }

@@ -8,6 +8,7 @@ use crate::base::sha256;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use limen::files::PrivateBytes;
 use limen::files::{self, Target};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
@@ -230,7 +231,7 @@ fn beside(folder: &Path) -> PathBuf {
 }
 
 /// Counts of compilations and cache hits.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Compiled {
     /// Models compiled.
     pub compiled: u64,

@@ -6,6 +6,8 @@ use crate::device::{CopyDevice, Devices};
 use limen::infer::{DeviceSide, DeviceUse, Infer, InferPlan};
 use limen::message::PortSpec;
 use limen::node::{Connected, PlanErrors, Planning};
+#[cfg(feature = "cuda")]
+use limen::policy::Isolation;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -30,11 +32,15 @@ impl CopyConfig {
         }
         #[cfg(feature = "wgpu")]
         if self.device == "wgpu" {
-            return Ok(crate::backend::shared_device(BackendOptions::of(cx)));
+            return Ok(crate::backend::shared_device(&BackendOptions::of(cx)));
         }
         #[cfg(feature = "cuda")]
         if self.device == "cuda" {
-            return Ok(crate::backend::shared_cuda_device(BackendOptions::of(cx)));
+            let options = BackendOptions::of(cx);
+            return Ok(match options.isolation {
+                Isolation::Process => crate::backend::isolated_device(&options),
+                _ => crate::backend::shared_cuda_device(&options),
+            });
         }
         let mut errors = PlanErrors::default();
         let names = own.iter().map(|device| device.name());

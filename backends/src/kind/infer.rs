@@ -12,6 +12,8 @@ use limen::infer::{DeviceSide, DeviceUse, InferPlan};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use limen::message::DType;
 use limen::node::{Connected, PlanErrors, Planning};
+#[cfg(feature = "cuda")]
+use limen::policy::Isolation;
 
 /// The kind `infer`.
 #[derive(Debug)]
@@ -45,7 +47,7 @@ impl limen::infer::Infer for InferKind {
             (_, None) => return Err(errors),
             (_, Some(model)) => {
                 trial::planned(&config, model, given, cx, recorded).and_then(|plan| match is_on_device {
-                    true => reside(plan, config.backend, BackendOptions::of(cx)),
+                    true => reside(plan, config.backend, &BackendOptions::of(cx)),
                     false => Ok(note_copies(&config, plan)),
                 })
             }
@@ -106,6 +108,10 @@ fn reside(plan: InferPlan, choice: Choice, options: &BackendOptions) -> Result<I
         }
     }
     errors.into_result(match choice {
+        #[cfg(feature = "cuda")]
+        Choice::Cuda if options.isolation == Isolation::Process => {
+            plan.on_device(crate::backend::isolated_device(options), DeviceSide::Both, ON_DEVICE)
+        }
         #[cfg(feature = "cuda")]
         Choice::Cuda => plan.on_device(crate::backend::shared_cuda_device(options), DeviceSide::Both, ON_DEVICE),
         #[cfg(feature = "wgpu")]

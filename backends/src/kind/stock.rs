@@ -8,6 +8,7 @@ use limen::infer::{Batch, DeviceSide, InferPlan};
 use limen::message::{Dim, Layout, PortSpec};
 use limen::node::{Cost, Node, PlanErrors, Planning};
 use limen::plan::{DevicePorts, OnDevice};
+use limen::policy::Isolation;
 use limen_nodes::tensor::Filter;
 use limen_nodes::transform::{argmax, crop, letterbox, nms, normalize, resize, threshold, to_tensor};
 use std::marker::PhantomData;
@@ -47,30 +48,41 @@ impl<A: ProgramDevice, N: Lowered> OnDevice for On<A, N> {
     const TAKES_ROWS: bool = N::TAKES_ROWS;
 
     fn plan(config: N::Config, ports: &DevicePorts, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
-        let mut errors = PlanErrors::default();
-        let longest = |(_, spec): &(String, PortSpec)| spec.shape.iter().map(Dim::max).collect();
-        let shape: Vec<usize> = ports.inputs.first().and_then(longest).unwrap_or_default();
-        let program = N::program(&config, &shape, ports)?;
-        let side = |(name, spec): &(String, PortSpec)| TensorSpec {
-            name: name.clone(),
-            dtype: spec.dtype,
-            shape: spec.shape.clone(),
-        };
-        let (inputs, outputs) = (ports.inputs.iter().map(side).collect(), ports.outputs.iter().map(side).collect());
-        let signature = Signature { inputs, outputs, max_batch: Some(1) };
-        let options = BackendOptions::of(cx);
-        let (device, cache, program) = (A::shared(options), options.cache.clone(), Arc::new(program));
-        let prepared =
-            ProgramBackend::<A>::prepare(PreparedProgram { program, device: device.clone(), signature, cache });
-        match prepared {
-            Ok(prepared) => {
-                let plan = InferPlan::new::<ProgramBackend<A>>(Arc::new(prepared), Batch::default()).cost(Cost::Light);
-                Ok(plan.on_device(device, DeviceSide::Both, A::CALLS))
-            }
-            Err(error) => {
-                errors.at("device", error.to_string()).help("leave `device` out for the CPU");
-                Err(errors)
-            }
+        match BackendOptions::of(cx).isolation {
+            Isolation::Process => plan::<A::Isolated, N>(&config, ports, cx),
+            _ => plan::<A, N>(&config, ports, cx),
+        }
+    }
+}
+
+/// Plans a kind on a device.
+fn plan<A: ProgramDevice, N: Lowered>(
+    config: &N::Config,
+    ports: &DevicePorts,
+    cx: &Planning<'_>,
+) -> Result<InferPlan, PlanErrors> {
+    let mut errors = PlanErrors::default();
+    let longest = |(_, spec): &(String, PortSpec)| spec.shape.iter().map(Dim::max).collect();
+    let shape: Vec<usize> = ports.inputs.first().and_then(longest).unwrap_or_default();
+    let program = N::program(config, &shape, ports)?;
+    let side = |(name, spec): &(String, PortSpec)| TensorSpec {
+        name: name.clone(),
+        dtype: spec.dtype,
+        shape: spec.shape.clone(),
+    };
+    let (inputs, outputs) = (ports.inputs.iter().map(side).collect(), ports.outputs.iter().map(side).collect());
+    let signature = Signature { inputs, outputs, max_batch: Some(1) };
+    let options = BackendOptions::of(cx);
+    let (device, cache, program) = (A::shared(&options), options.cache.clone(), Arc::new(program));
+    let prepared = ProgramBackend::<A>::prepare(PreparedProgram { program, device: device.clone(), signature, cache });
+    match prepared {
+        Ok(prepared) => {
+            let plan = InferPlan::new::<ProgramBackend<A>>(Arc::new(prepared), Batch::default()).cost(Cost::Light);
+            Ok(plan.on_device(device, DeviceSide::Both, A::CALLS))
+        }
+        Err(error) => {
+            errors.at("device", error.to_string()).help("leave `device` out for the CPU");
+            Err(errors)
         }
     }
 }

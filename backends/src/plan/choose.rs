@@ -59,6 +59,7 @@ pub(crate) fn choose(
     }
     check_identity(config, model, &outline, cx)?;
     let options = BackendOptions::of(cx);
+    let options = &*options;
     check_narrowing(config, model, &outline, &mut errors);
     check_batch_ranges(config, &outline, &mut errors);
     let candidates = runtimes(config, options);
@@ -466,6 +467,7 @@ mod tests {
                 folders: &folders,
                 trials: &Trials::default(),
                 extensions: &Extensions::default(),
+                isolation: limen::policy::Isolation::None,
             };
             let steps = Steps::recording(Vec::new(), remove_files);
             let text = config.to_string();
@@ -503,7 +505,13 @@ mod tests {
             folders.memory.add(name, file.clone());
             beside.into_iter().for_each(|name| folders.memory.add(name, vec![0; 8]));
             let (trials, extensions) = (Trials::default(), Extensions::default());
-            let cx = Planning { node: "m", folders: &folders, trials: &trials, extensions: &extensions };
+            let cx = Planning {
+                node: "m",
+                folders: &folders,
+                trials: &trials,
+                extensions: &extensions,
+                isolation: limen::policy::Isolation::None,
+            };
             let path = format!("mem:{name}");
             let config = serde_json::json!({ "model": path, "backend": backend });
             let config: Config = serde_json::from_value(config).unwrap();
@@ -524,8 +532,13 @@ mod tests {
         let path = folder.path().join("m.onnx");
         std::fs::write(&path, model(&[x], &[y], &[], &["y = Relu x"])).unwrap();
         let folders = Folders { graph: folder.path().into(), ..Folders::default() };
-        let cx =
-            Planning { node: "m", folders: &folders, trials: &Trials::default(), extensions: &Extensions::default() };
+        let cx = Planning {
+            node: "m",
+            folders: &folders,
+            trials: &Trials::default(),
+            extensions: &Extensions::default(),
+            isolation: limen::policy::Isolation::None,
+        };
         let config: Config = serde_json::from_value(serde_json::json!({ "model": "m.onnx" })).unwrap();
         let file = read_model("m.onnx", &cx).unwrap();
         std::fs::write(&path, "none").unwrap();

@@ -57,7 +57,10 @@ pub(crate) fn runtimes<'a>(config: &Config, options: &'a BackendOptions) -> Vec<
     }
     if config.names(Choice::Cuda) {
         #[cfg(feature = "cuda")]
-        runtimes.push(built::<crate::backend::CudaRuntime>(Choice::Cuda, options));
+        runtimes.push(match options.isolation {
+            limen::policy::Isolation::Process => built::<crate::backend::IsolatedCudaRuntime>(Choice::Cuda, options),
+            _ => built::<crate::backend::CudaRuntime>(Choice::Cuda, options),
+        });
         #[cfg(not(feature = "cuda"))]
         runtimes.push(Candidate { choice: Choice::Cuda, device: OrtDevice::Cpu, name: "cuda", options, built: None });
     }

@@ -216,7 +216,13 @@ fn planned(node: &RequestedNode, options: BackendOptions, memory: MemoryFiles) -
     let folders = Folders { graph, allowed, memory, ..Folders::default() };
     let trials = Trials { here: true, ..Trials::default() };
     let extensions = Extensions::default().with(options);
-    let cx = Planning { node: "", folders: &folders, trials: &trials, extensions: &extensions };
+    let cx = Planning {
+        node: "",
+        folders: &folders,
+        trials: &trials,
+        extensions: &extensions,
+        isolation: limen::policy::Isolation::None,
+    };
     // The parent reports a case that cannot be read.
     let recorded = config.recorded(&cx, &mut PlanErrors::default());
     let steps = Steps::recording(node.dead.clone(), send_progress);

@@ -21,6 +21,7 @@ pub(crate) fn planned(
     recorded: Recorded,
 ) -> Result<InferPlan, PlanErrors> {
     let options = BackendOptions::of(cx);
+    let options = &*options;
     let program = match program(cx.trials) {
         Ok(program) => program,
         Err(why) => {

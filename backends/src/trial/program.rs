@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Whether this program answers trials: `serve` was called.
 static ANSWERS: AtomicBool = AtomicBool::new(false);
 
-/// Answers a trial and exits, if this process was started for one; otherwise returns at once.
+/// Answers a trial and exits, if this process was started for one, or uses a GPU for another process (`run: { isolation: process }`);
+/// otherwise returns at once.
 ///
 /// Call it first in `main`, before any thread is started and before arguments are parsed. From then on the models of every graph
 /// that is planned are tried in a separate process. [`limen_run::main`](https://docs.rs/limen-tools) calls it.
@@ -21,14 +22,19 @@ static ANSWERS: AtomicBool = AtomicBool::new(false);
 /// ```
 pub fn serve() {
     let mut words = std::env::args_os().skip(1);
-    if words.next().as_deref() == Some(OsStr::new(ARGUMENT)) && words.next().is_none() {
+    let asked = words.next().filter(|_| words.next().is_none());
+    if asked.as_deref() == Some(OsStr::new(ARGUMENT)) {
         answer();
+    }
+    #[cfg(feature = "cuda")]
+    if asked.as_deref() == Some(OsStr::new(crate::backend::DEVICE_ARGUMENT)) {
+        crate::backend::serve_device();
     }
     ANSWERS.store(true, Ordering::Relaxed);
 }
 
 /// Returns the program that tries models, or why there is none.
-pub(super) fn program(trials: &Trials) -> Result<PathBuf, &'static str> {
+pub(crate) fn program(trials: &Trials) -> Result<PathBuf, &'static str> {
     if trials.here {
         return Err("tried in this process, as requested: a model that crashes its process crashes this one");
     }

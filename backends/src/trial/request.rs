@@ -73,6 +73,8 @@ impl Request {
             allow_software: self.allow_software,
             gpu: self.gpu.clone(),
             allow_kernels: false,
+            // A trial is a process of its own.
+            isolation: limen::policy::Isolation::None,
             report_differences: self.report_differences,
         }
     }

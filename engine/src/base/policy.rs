@@ -414,6 +414,18 @@ pub enum Telemetry {
     Off,
 }
 
+/// Where devices are used that may end the process that uses them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Isolation {
+    /// In this process.
+    #[default]
+    None,
+    /// In a process of their own, which is started again if it ends.
+    Process,
+}
+
 /// How a worker waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]

@@ -6,7 +6,8 @@
 use crate::base::document::{Key, Tree, Value};
 use crate::base::error::{Place, Problem, Problems, suggest};
 use crate::base::policy::{
-    ClockOffset, EdgePolicy, FaultSpec, NodePolicy, OnError, OnMiss, RealTime, RestartSpec, Schedule, Telemetry, Wait,
+    ClockOffset, EdgePolicy, FaultSpec, Isolation, NodePolicy, OnError, OnMiss, RealTime, RestartSpec, Schedule,
+    Telemetry, Wait,
 };
 use crate::base::unit::{Bytes, Offset, Span};
 use crate::file::layers::{Expectation, Flat, Layers};
@@ -185,6 +186,9 @@ pub(crate) struct RunSpec {
     pub(crate) warmup: Option<Span>,
     #[serde(default)]
     pub(crate) telemetry: Telemetry,
+    /// Where the devices of its nodes are used.
+    #[serde(default)]
+    pub(crate) isolation: Isolation,
 }
 
 /// A fraction from 0 to 1.
@@ -238,6 +242,7 @@ impl Default for RunSpec {
             max_memory_place: Place::default(),
             warmup: None,
             telemetry: Telemetry::default(),
+            isolation: Isolation::default(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The information and services available to a node while it is planned and built.
 
-use crate::base::policy::Trials;
+use crate::base::policy::{Isolation, Trials};
 use crate::host::clock::{Clock, Time};
 use crate::host::descriptors::Descriptors;
 use crate::host::folders::Folders;
@@ -75,6 +75,8 @@ pub struct Planning<'a> {
     pub trials: &'a Trials,
     /// What the program gave to the kinds of its registry.
     pub extensions: &'a Extensions,
+    /// Where devices are used.
+    pub isolation: Isolation,
 }
 
 /// The build context of a node.

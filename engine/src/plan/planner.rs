@@ -497,6 +497,7 @@ impl Planner<'_> {
             folders: &self.spec.folders,
             trials: &self.options.trials,
             extensions: self.registry.extensions(),
+            isolation: self.spec.run.isolation,
         };
         let planned = kind.plan(&node.config, given, &mut cx, &mut self.problems);
         for name in self.spec.folders.memory.take_opened() {

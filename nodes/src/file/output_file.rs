@@ -372,6 +372,7 @@ mod tests {
                     folders: &of(out, false),
                     trials: &limen::policy::Trials::default(),
                     extensions: &limen::node::Extensions::default(),
+                    isolation: limen::policy::Isolation::None,
                 };
                 plan(path, exists, &cx, Ports::new(), &mut errors);
                 assert!(errors.into_result(()).is_err(), "{path}");
@@ -408,6 +409,7 @@ mod tests {
             folders: &folders(folder),
             trials: &limen::policy::Trials::default(),
             extensions: &limen::node::Extensions::default(),
+            isolation: limen::policy::Isolation::None,
         };
         let mut errors = PlanErrors::default();
         let ports = plan("a.txt", Exists::Replace, &cx, Ports::new(), &mut errors);
@@ -521,6 +523,7 @@ mod tests {
             folders: &folders,
             trials: &limen::policy::Trials::default(),
             extensions: &limen::node::Extensions::default(),
+            isolation: limen::policy::Isolation::None,
         };
         for (path, exists, expected) in [
             ("new.txt", Exists::Fail, ""),

@@ -293,6 +293,7 @@ fn parts() -> Vec<(&'static str, Value)> {
                     "max_memory": bytes("A plan that needs more is refused."),
                     "warmup": span("Histograms begin after this time."),
                     "telemetry": one_of(&["auto", "full", "sampled", "off"], "What is recorded; `auto` by default."),
+                    "isolation": one_of(&["none", "process"], "Whether `cuda` is used in a process of its own, which may end alone."),
                 }),
             ),
         ),

@@ -3,7 +3,8 @@
 
 use super::cubin;
 use super::cuda_c::{CudaC, ENTRY};
-use super::resident::{CudaApi, CudaStream, shared_device, unsupported};
+use super::process::IsolatedCuda;
+use super::resident::{CudaApi, CudaStream, FIRST_TF32, shared_device, unsupported};
 use super::routine::{Call, bound, with_routines};
 use crate::backend::program::{Bound, ProgramDevice, ReadOutput};
 use crate::base::BackendOptions;
@@ -23,9 +24,6 @@ const WIDTH: Width = Width { most: 65_535, busy: 128 };
 
 /// The memory of a call's inputs and outputs; `None` for an output that nothing takes.
 pub(super) type Buffers = ArrayVec<Option<Arc<Buffer>>, { 2 * MAX_PORTS }>;
-
-/// The first architecture that computes products in TF32.
-const FIRST_TF32: u32 = 80;
 
 /// As many graphs are kept: one for each pair of slots that the pools have.
 const MAX_GRAPHS: usize = 256;
@@ -444,6 +442,7 @@ fn arrays(context: &Arc<Context>, program: &Program, stream: &mut Stream) -> Res
 
 impl ProgramDevice for CudaApi {
     type Bound = CudaProgram;
+    type Isolated = IsolatedCuda;
 
     fn shared(options: &BackendOptions) -> Arc<SharedDevice<CudaApi>> {
         shared_device(options)

@@ -10,6 +10,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+/// The first architecture that computes products in TF32.
+pub(super) const FIRST_TF32: u32 = 80;
+
 /// One in so many calls of a stream is timed by the device.
 const TIMED: u32 = 16;
 
@@ -49,7 +52,7 @@ impl From<Error> for Fault {
 const FINAL: &str = "the device is of no use to this process any more";
 
 impl CudaApi {
-    fn open(number: usize) -> Result<CudaApi, Error> {
+    pub(super) fn open(number: usize) -> Result<CudaApi, Error> {
         let dead = DEAD.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, why)) = dead.iter().find(|(dead, _)| *dead == number) {
             return Err(Error::Refused(format!("an earlier error has ended it for this process: {why}")));

@@ -130,3 +130,8 @@ program_runtime!(
     /// Models on a GPU of NVIDIA's through CUDA.
     CudaRuntime, crate::backend::cuda::CudaApi, "cuda", crate::backend::cuda::probe, crate::backend::cuda::about_device
 );
+#[cfg(feature = "cuda")]
+program_runtime!(
+    /// Models on a GPU of NVIDIA's, in a process of its own. Its results are those of [`CudaRuntime`], and so is its name.
+    IsolatedCudaRuntime, crate::backend::cuda::IsolatedCuda, "cuda", crate::backend::cuda::probe, crate::backend::cuda::about_device
+);

@@ -105,6 +105,7 @@ impl Bound<WgpuApi> for BoundProgram {
 }
 
 impl ProgramDevice for WgpuApi {
+    type Isolated = WgpuApi;
     type Bound = BoundProgram;
 
     fn shared(options: &BackendOptions) -> Arc<SharedDevice<WgpuApi>> {

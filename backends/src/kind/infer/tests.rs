@@ -37,7 +37,13 @@ fn plan_with(graph: &str, config: serde_json::Value, extensions: &Extensions) ->
     let config: Config = serde_json::from_value(config).map_err(|e| e.to_string())?;
     let graph = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs").join(graph);
     let folders = Folders { graph, ..Folders::default() };
-    let mut cx = Planning { node: "digit", folders: &folders, trials: &limen::policy::Trials::default(), extensions };
+    let mut cx = Planning {
+        node: "digit",
+        folders: &folders,
+        trials: &limen::policy::Trials::default(),
+        extensions,
+        isolation: limen::policy::Isolation::None,
+    };
     let given = all_connected(&config, &folders.graph.join(config.model.as_deref().unwrap_or_default()));
     let planned = <InferKind as limen::infer::Infer>::plan(config, &given, &mut cx);
     planned.map(|plan| format!("{plan:?}")).map_err(|errors| format!("{errors:?}"))

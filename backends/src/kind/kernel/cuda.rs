@@ -2,8 +2,8 @@
 
 use super::{Ports, grid, ports, refuse_fields, text, verify};
 use crate::backend::{
-    CudaApi, CudaArgument, CudaKernel, CudaKernelModel, CudaSource, KernelCode, KernelDevice, port_bytes,
-    shared_cuda_device,
+    CudaApi, CudaArgument, CudaKernel, CudaKernelModel, CudaSource, IsolatedCuda, KernelCode, KernelDevice,
+    isolated_device, port_bytes, shared_cuda_device,
 };
 use crate::base::BackendOptions;
 use crate::device::SharedDevice;
@@ -11,6 +11,7 @@ use crate::kernel::{KernelArgument, KernelConfig, Language, Symbols};
 use limen::backend::{Backend, Signature};
 use limen::infer::{Batch, DeviceSide, InferPlan};
 use limen::node::{Connected, Cost, PlanErrors, Planning};
+use limen::policy::Isolation;
 use limen::unit::show_bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -83,8 +84,11 @@ pub(super) fn plan(
         outputs: signature.outputs.iter().map(port_bytes).collect(),
         in_place,
     };
-    let device = shared_cuda_device(BackendOptions::of(cx));
-    prepare::<CudaApi>(config, code, signature, device, cx)
+    let options = BackendOptions::of(cx);
+    match options.isolation {
+        Isolation::Process => prepare::<IsolatedCuda>(config, code, signature, isolated_device(&options), cx),
+        _ => prepare::<CudaApi>(config, code, signature, shared_cuda_device(&options), cx),
+    }
 }
 
 /// Prepares a kernel on a device.

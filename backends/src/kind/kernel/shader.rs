@@ -44,7 +44,7 @@ pub(super) fn plan(
     errors.into_result(())?;
     let (Some(source), Some(interface)) = (source, interface) else { return Err(PlanErrors::default()) };
     let options = BackendOptions::of(cx);
-    let device = crate::backend::shared_device(options);
+    let device = crate::backend::shared_device(&options);
     let time_limit = config.time_limit.map(|limit| Duration::from_nanos(limit.as_nanos()));
     let (source, cache) = (source.into(), options.cache.clone());
     let model = KernelModel { source, interface, constants, groups, signature, in_place, time_limit, device, cache };

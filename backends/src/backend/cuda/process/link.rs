@@ -1,0 +1,327 @@
+//! The program's side of the process: it is started, asked and listened to, and ends with its last user.
+
+use super::message::{Command, Failure, HEAD, Reply, append, lengths};
+use crate::device::{EventState, Fault};
+use crate::trial;
+use limen::backend::BackendError;
+use limen::policy::Trials;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command as Program, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+/// The argument with which a program is started to use a device for another one.
+pub(crate) const ARGUMENT: &str = "limen-device-process";
+
+/// How long the process may take for what is waited for: compiling a large model takes a minute.
+const LONGEST_ANSWER: Duration = Duration::from_secs(600);
+/// How long it may take to read what is sent.
+const LONGEST_SEND: Duration = Duration::from_secs(10);
+/// How long it may take to end.
+const LONGEST_END: Duration = Duration::from_secs(2);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An event of the process, as far as it is known here.
+#[derive(Debug)]
+pub(super) struct RemoteEvent {
+    pub(super) state: Mutex<(EventState, Option<Duration>)>,
+}
+
+/// The process of a device.
+#[derive(Debug)]
+pub(super) struct Link {
+    socket: UnixStream,
+    /// Memory that both processes read and write, by calls of the kernel: neither can make the other access what is not there.
+    memory: File,
+    /// Where the part of it ends that is in use.
+    end: AtomicU64,
+    next: AtomicU64,
+    child: Mutex<Child>,
+    /// What is to be sent before anything else.
+    outgoing: Mutex<Vec<u8>>,
+    incoming: Mutex<Incoming>,
+    /// Events whose work has not ended.
+    events: Mutex<HashMap<u64, Arc<RemoteEvent>>>,
+    /// One at a time is waited for an answer.
+    asking: Mutex<()>,
+    answer: Mutex<Option<(Reply, Vec<u8>)>>,
+    lost: Mutex<Option<String>>,
+}
+
+#[derive(Debug, Default)]
+struct Incoming {
+    bytes: Vec<u8>,
+}
+
+impl Link {
+    /// Starts the process.
+    ///
+    /// # Errors
+    /// If this program cannot be started so, or the process does not begin.
+    pub(super) fn open() -> Result<Link, BackendError> {
+        let unavailable = |why: String| BackendError::Unavailable(why);
+        let program = trial::program(&Trials::default()).map_err(|_| {
+            unavailable("`isolation: process`: call `limen_backends::trial::serve` first in `main`".to_string())
+        })?;
+        let start = || -> std::io::Result<(UnixStream, File, Child)> {
+            let (socket, other) = UnixStream::pair()?;
+            socket.set_nonblocking(true)?;
+            let memory = File::from(memfd_create("limen-device", MFdFlags::MFD_CLOEXEC)?);
+            let child = Program::new(&program)
+                .arg(ARGUMENT)
+                .stdin(Stdio::from(OwnedFd::from(other)))
+                .stdout(Stdio::from(OwnedFd::from(memory.try_clone()?)))
+                .spawn()?;
+            Ok((socket, memory, child))
+        };
+        let (socket, memory, child) =
+            start().map_err(|error| unavailable(format!("the process of the device does not start: {error}")))?;
+        Ok(Link {
+            socket,
+            memory,
+            end: AtomicU64::new(0),
+            next: AtomicU64::new(1),
+            child: Mutex::new(child),
+            outgoing: Mutex::default(),
+            incoming: Mutex::default(),
+            events: Mutex::default(),
+            asking: Mutex::default(),
+            answer: Mutex::default(),
+            lost: Mutex::default(),
+        })
+    }
+
+    /// Returns a number for an object.
+    pub(super) fn number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Returns the place of so many bytes of the memory that both processes share.
+    pub(super) fn place(&self, bytes: usize) -> u64 {
+        // Apart by whole pages, so that copies begin at one.
+        self.end.fetch_add((bytes.max(1) as u64).next_multiple_of(4096), Ordering::Relaxed)
+    }
+
+    /// Writes bytes to the memory that both processes share.
+    pub(super) fn write(&self, bytes: &[u8], at: u64) -> Result<(), Fault> {
+        self.memory.write_all_at(bytes, at).map_err(|error| Fault::Call(format!("shared memory: {error}")))
+    }
+
+    /// Reads bytes of it.
+    pub(super) fn read(&self, into: &mut [u8], at: u64) -> Result<(), Fault> {
+        self.memory.read_exact_at(into, at).map_err(|error| Fault::Call(format!("shared memory: {error}")))
+    }
+
+    /// Why the device is lost, if it is.
+    pub(super) fn lost(&self) -> Option<String> {
+        lock(&self.lost).clone()
+    }
+
+    fn fault(&self) -> Fault {
+        Fault::Lost(self.lost().unwrap_or_else(|| "its process is gone".into()))
+    }
+
+    /// Ends the process, which has failed: how it ended says more than that it did.
+    pub(super) fn lose(&self, why: &str) {
+        let mut child = lock(&self.child);
+        let begun = Instant::now();
+        let status = loop {
+            match child.try_wait() {
+                Ok(Some(status)) => break Some(status),
+                Ok(None) if begun.elapsed() < Duration::from_millis(200) => std::thread::yield_now(),
+                _ => break None,
+            }
+        };
+        drop(child);
+        let how = match status {
+            Some(status) => match status.signal() {
+                Some(signal) => format!("its process was ended by signal {signal}"),
+                None => format!("its process ended with {}", status.code().unwrap_or_default()),
+            },
+            None => why.to_string(),
+        };
+        self.give_up(format!("cuda: {how}"));
+    }
+
+    /// Ends the process: the work of all events is lost.
+    fn give_up(&self, why: String) {
+        let why = lock(&self.lost).get_or_insert(why).clone();
+        let mut child = lock(&self.child);
+        let _ = child.kill();
+        let _ = child.wait();
+        drop(child);
+        for (_, event) in lock(&self.events).drain() {
+            *lock(&event.state) = (EventState::Failed(Fault::Lost(why.clone())), None);
+        }
+    }
+
+    /// Puts a command in front of the next one that is sent.
+    pub(super) fn put(&self, command: &Command) -> Result<(), Fault> {
+        append(&mut lock(&self.outgoing), command, 0).map_err(|error| Fault::Call(error.to_string()))
+    }
+
+    /// Sends a command, with bytes behind it.
+    pub(super) fn send(&self, command: &Command, bytes: &[&[u8]]) -> Result<(), Fault> {
+        if self.lost().is_some() {
+            return Err(self.fault());
+        }
+        let mut outgoing = lock(&self.outgoing);
+        let behind = bytes.iter().map(|bytes| bytes.len()).sum();
+        append(&mut outgoing, command, behind).map_err(|error| Fault::Call(error.to_string()))?;
+        let sent = std::iter::once(&outgoing[..]).chain(bytes.iter().copied()).try_for_each(|part| self.send_all(part));
+        outgoing.clear();
+        drop(outgoing);
+        sent.map_err(|error| {
+            self.lose(&error.to_string());
+            self.fault()
+        })
+    }
+
+    fn send_all(&self, mut part: &[u8]) -> std::io::Result<()> {
+        let mut begun = Instant::now();
+        while !part.is_empty() {
+            match (&self.socket).write(part) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(n) => (part, begun) = (&part[n..], Instant::now()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if begun.elapsed() > LONGEST_SEND {
+                        return Err(std::io::Error::other("its process reads nothing"));
+                    }
+                    // It may be writing itself.
+                    self.listen(None);
+                    self.wait_for(PollFlags::POLLOUT | PollFlags::POLLIN, Duration::from_millis(10));
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_for(&self, what: PollFlags, at_most: Duration) {
+        let timeout = PollTimeout::try_from(at_most).unwrap_or(PollTimeout::MAX);
+        // Whatever it says, the next call finds out.
+        let _ = poll(&mut [PollFd::new(self.socket.as_fd(), what)], timeout);
+    }
+
+    /// Sends a command and waits for its answer.
+    pub(super) fn ask(&self, command: &Command, bytes: &[&[u8]]) -> Result<(Reply, Vec<u8>), BackendError> {
+        let _asking = lock(&self.asking);
+        lock(&self.answer).take();
+        self.send(command, bytes)?;
+        let begun = Instant::now();
+        loop {
+            match lock(&self.answer).take() {
+                Some((Reply::Failed(failure), _)) => return Err(failure.into()),
+                Some(answer) => return Ok(answer),
+                None => {}
+            }
+            if self.lost().is_some() {
+                return Err(self.fault().into());
+            }
+            if begun.elapsed() > LONGEST_ANSWER {
+                self.lose("its process does not answer");
+            }
+            self.listen(Some(Duration::from_millis(100)));
+        }
+    }
+
+    /// Reads what the process has said; waits for it at most so long if a time is given. Another thread may be doing so.
+    pub(super) fn listen(&self, at_most: Option<Duration>) {
+        let mut incoming = match (self.incoming.try_lock(), at_most) {
+            (Ok(incoming), _) => incoming,
+            (Err(TryLockError::Poisoned(poisoned)), _) => poisoned.into_inner(),
+            (Err(TryLockError::WouldBlock), None) => return,
+            (Err(TryLockError::WouldBlock), Some(_)) => lock(&self.incoming),
+        };
+        if self.lost().is_some() {
+            return;
+        }
+        if let Some(at_most) = at_most {
+            self.wait_for(PollFlags::POLLIN, at_most);
+        }
+        let mut part = [0; 64 << 10];
+        let ended = loop {
+            match (&self.socket).read(&mut part) {
+                Ok(0) => break Some("its process is gone".to_string()),
+                Ok(n) => incoming.bytes.extend_from_slice(&part[..n]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break None,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => break Some(error.to_string()),
+            }
+            match self.take(&mut incoming) {
+                Ok(None) => {}
+                Ok(Some(why)) => {
+                    drop(incoming);
+                    return self.give_up(why);
+                }
+                Err(error) => break Some(error.to_string()),
+            }
+        };
+        drop(incoming);
+        if let Some(why) = ended {
+            self.lose(&why);
+        }
+    }
+
+    /// Takes whole messages out of what was read. Returns why the device is lost, if one says so.
+    fn take(&self, incoming: &mut Incoming) -> std::io::Result<Option<String>> {
+        let (mut at, mut lost) = (0, None);
+        while let Some(head) = incoming.bytes[at..].first_chunk::<HEAD>() {
+            let (text, behind) = lengths(head)?;
+            let whole = HEAD + text + behind;
+            let Some(message) = incoming.bytes[at..].get(..whole) else { break };
+            let reply: Reply = serde_json::from_slice(&message[HEAD..][..text])?;
+            match reply {
+                Reply::Ended { event, failure, time_ns } => {
+                    if let Some(Failure::Lost(why)) = &failure {
+                        // The process ends next.
+                        lost = Some(why.clone());
+                    }
+                    if let Some(event) = lock(&self.events).remove(&event) {
+                        let state =
+                            failure.map_or(EventState::Done, |failure: Failure| EventState::Failed(failure.into()));
+                        *lock(&event.state) = (state, time_ns.map(Duration::from_nanos));
+                    }
+                }
+                reply => *lock(&self.answer) = Some((reply, message[HEAD + text..].to_vec())),
+            }
+            at += whole;
+        }
+        incoming.bytes.drain(..at);
+        Ok(lost)
+    }
+
+    /// Returns an event with its number; the process will say when its work has ended.
+    pub(super) fn event(&self) -> (u64, Arc<RemoteEvent>) {
+        let (number, event) = (self.number(), Arc::new(RemoteEvent { state: Mutex::new((EventState::Pending, None)) }));
+        lock(&self.events).insert(number, event.clone());
+        (number, event)
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // It ends when it reads the end.
+        let _ = self.socket.shutdown(std::net::Shutdown::Both);
+        let child = self.child.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let begun = Instant::now();
+        while matches!(child.try_wait(), Ok(None)) && begun.elapsed() < LONGEST_END {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
