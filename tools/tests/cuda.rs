@@ -3,10 +3,13 @@
 
 use crate::program::{Folder, Ran};
 use crate::trials::{FLOAT, model_with, node, weight};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 const GRAPH: &str = "
 version: 1
@@ -151,6 +154,126 @@ nodes:
     assert_eq!(labels("1000000", true), plenty);
     let none = run(&folder, "check graph.yaml", &double, &[("MEMORY", "100000"), ("CHECK", "0")]);
     says(&none, 2, &["the device has no memory left", "CUDA_ERROR_OUT_OF_MEMORY"]);
+}
+
+/// A folder with a kernel that stores outside of all memory when it gets one of these numbers; each message is its number.
+fn with_faults(test: &str, at: &str) -> Folder {
+    let graph = "
+version: 1
+nodes:
+  a: { kind: synthetic, config: { pattern: counter, dtype: f32, shape: [4], count: 40, rate: 100Hz } }
+  k:
+    kind: kernel
+    on_error: skip
+    config:
+      source: k.cu
+      entry: add
+      inputs: { x: [n] }
+      outputs: { y: { dtype: f32, shape: [n] } }
+      grid: [1]
+      block: [4]
+      arguments: [x, y]
+      allow_kernels: true
+    from: a
+  t: { kind: threshold, config: { at: 10, device: cuda }, on_error: skip, from: k }
+  other: { kind: threshold, config: { at: 10 }, from: a }
+  b: { kind: 'null', from: t }
+  c: { kind: 'null', from: other }
+";
+    let folder = Folder::with(test, graph);
+    let kernel = "extern \"C\" __global__ void add(const float *x, float *y) {
+    y[threadIdx.x] = x[threadIdx.x] + 1.0f;
+    if (threadIdx.x == 0 && (AT)) { *(float *)16 = 1.0f; }
+}
+";
+    fs::write(folder.0.join("k.cu"), kernel.replace("AT", at)).unwrap();
+    folder
+}
+
+/// A store outside of all memory ends the device for its process. That is this one, and nothing is computed on it any more; or one of its
+/// own, which is started again, and one message is lost.
+#[test]
+fn a_process_of_its_own_is_started_again() {
+    let Some(double) = double() else { return };
+    let folder = with_faults("cuda-isolated", "x[0] == 5.0f");
+    let ran = |isolation: &str| {
+        run(&folder, &format!("graph.yaml --allow-kernels --set run.isolation={isolation}"), &double, &[])
+    };
+    let fault = "CUDA_ERROR_ILLEGAL_ADDRESS (700)";
+    says(&ran("none"), 0, &["b: messages 5", "c: messages 40", fault, "laws: hold"]);
+    says(&ran("process"), 0, &["b: messages 39", "c: messages 40", fault, "device_reopened 1", "laws: hold"]);
+    // Not for ever: three times in a minute.
+    let folder = with_faults("cuda-isolated-often", "x[0] > 5.0f");
+    let often = run(&folder, "graph.yaml --allow-kernels --set run.isolation=process", &double, &[]);
+    says(&often, 0, &["b: messages 6", "c: messages 40", "lost again after it was rebuilt 3 times", "laws: hold"]);
+    let stopped = "graph.yaml --allow-kernels --set run.isolation=process --set nodes.k.on_error=stop";
+    says(&run(&folder, stopped, &double, &[]), 1, &["b: messages 6", fault, "laws: hold"]);
+}
+
+/// The process of a device that runs for a program.
+fn process_of(program: u32) -> i32 {
+    let children = format!("/proc/{program}/task/{program}/children");
+    loop {
+        let all = fs::read_to_string(&children).unwrap_or_default();
+        let is_device = |child: &&str| {
+            fs::read_to_string(format!("/proc/{child}/cmdline")).is_ok_and(|line| line.contains("limen-device-process"))
+        };
+        if let Some(child) = all.split_whitespace().find(is_device) {
+            return child.parse().unwrap();
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Whatever ends the process of a device, what it was doing is lost, and it is started again.
+#[test]
+fn a_process_that_is_killed_is_started_again() {
+    let Some(double) = double() else { return };
+    let folder = with_faults("cuda-killed", "false");
+    for signal in [Signal::SIGKILL, Signal::SIGSEGV] {
+        let words = "graph.yaml --allow-kernels --set run.isolation=process --set nodes.a.config.count=100 \
+                     --set nodes.c.kind=csv --set nodes.c.config.path=out/c.csv";
+        let mut command = folder.command(words);
+        command.env("LD_LIBRARY_PATH", &double).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let program = command.spawn().unwrap();
+        let process = process_of(program.id());
+        // Its sinks open their files when it begins to run.
+        while !folder.0.join("out/c.csv").exists() {
+            std::thread::yield_now();
+        }
+        kill(Pid::from_raw(process), signal).unwrap();
+        let ran = Ran::from(program.wait_with_output().unwrap());
+        says(&ran, 0, &["c: rows 100", "laws: hold"]);
+        fs::remove_file(folder.0.join("out/c.csv")).unwrap();
+        let arrived = ran.out.lines().find_map(|line| line.strip_prefix("b: messages ")).unwrap();
+        let arrived: u32 = arrived.trim().parse().unwrap();
+        assert!((90..=100).contains(&arrived), "{}", ran.out);
+        // Between two calls, nothing is lost.
+        let how = format!("its process was ended by signal {}", signal as i32);
+        assert!(arrived == 100 || ran.out.replace("\n        ", " ").contains(&how), "{}", ran.out);
+    }
+}
+
+#[test]
+fn models_give_the_same_in_a_process_of_its_own() {
+    let Some(double) = double() else { return };
+    let graph = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../graphs/{name}/graph.yaml"));
+    let folder = Folder::with("cuda-isolated-models", "");
+    let set = "--set run.isolation=process --fail-on lost>0 --out out";
+    let switches = [("CHECK", "0")];
+    let digits = format!(
+        "{} {set} --set nodes.digit.config.backend=cuda --set nodes.camera.config.repeat=1 --fail-on accuracy<0.97",
+        graph("digits").display()
+    );
+    says(&run(&folder, &digits, &double, &switches), 0, &["accuracy 1"]);
+    let listen = format!("{} {set} --set nodes.ear.config.backend=cuda", graph("listen").display());
+    says(&run(&folder, &listen, &double, &switches), 0, &[]);
+    let columns = |path: &Path| {
+        let text = fs::read_to_string(path).unwrap();
+        text.lines().map(|line| line.split(',').take(2).collect::<Vec<_>>().join(",")).collect::<Vec<_>>()
+    };
+    let expected = columns(&graph("listen").with_file_name("expected.csv"));
+    assert_eq!(columns(&folder.0.join("out/out/heard.csv")), expected);
 }
 
 /// A folder with a graph that runs two products of matrices on each message.

@@ -6,6 +6,7 @@ use super::shared::SharedDevice;
 use limen::Tensor;
 use limen::backend::{BackendError, EnqueuedCalls, Helpers, Ticket};
 use limen::message::DeviceTensor;
+use limen::node::Metrics;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -98,6 +99,8 @@ pub(crate) struct Calls<A: Api> {
     helpers: Option<Helpers>,
     /// How often the host waits for the end of a call.
     pub(crate) waits: u64,
+    /// How often the device was opened again.
+    reopened: u64,
 }
 
 impl<A: Api> fmt::Debug for Calls<A> {
@@ -124,7 +127,7 @@ pub(crate) struct Enqueue<'a, A: Api> {
 impl<A: Api> Calls<A> {
     pub(crate) fn new(device: Arc<SharedDevice<A>>) -> Self {
         let (under_way, ended) = (VecDeque::new(), Vec::new());
-        Calls { device, stream: None, under_way, ended, next: 0, helpers: None, waits: 0 }
+        Calls { device, stream: None, under_way, ended, next: 0, helpers: None, waits: 0, reopened: 0 }
     }
 
     /// Takes what wakes the worker. Returns whether it is woken, or looks again soon: a call whose result stays on the device is not
@@ -148,6 +151,7 @@ impl<A: Api> Calls<A> {
         let (generation, api) = self.device.api()?;
         let is_current = self.stream.as_ref().is_some_and(|(of, ..)| *of == generation);
         if !is_current {
+            self.reopened += u64::from(self.stream.is_some());
             self.stream = Some((generation, api.clone(), api.stream()?));
         }
         let call = self.free_call();
@@ -193,6 +197,13 @@ impl<A: Api> Calls<A> {
         let ticket = Ticket(self.next);
         self.under_way.push_back(UnderWay { ticket, call, wakes: false });
         Ok(ticket)
+    }
+
+    /// Reports that the device was opened again, if it was.
+    pub(crate) fn figures(&self, metrics: &mut Metrics) {
+        if self.reopened > 0 {
+            metrics.set("device_reopened", self.reopened as f64);
+        }
     }
 
     /// Returns a call that nothing refers to.

@@ -289,6 +289,7 @@ impl<A: Api> Session for Download<A> {
 
     fn figures(&self, metrics: &mut Metrics) {
         metrics.set("host_waits", self.calls.waits as f64);
+        self.calls.figures(metrics);
     }
 
     fn metadata(&self) -> SessionMetadata {

@@ -11,7 +11,7 @@ use limen::backend::{
     Session, SessionMetadata, Signature, TensorSpec, Ticket,
 };
 use limen::message::PortSpec;
-use limen::node::MAX_PORTS;
+use limen::node::{MAX_PORTS, Metrics};
 use limen_cuda::{Argument, Buffer, Context, Direction, Error, Function, Grid, Image, Module, Pinned, Stream};
 use serde::{Deserialize, Serialize};
 use std::marker::PhantomData;
@@ -417,6 +417,10 @@ impl<A: KernelDevice> Session for CudaKernelSession<A> {
 
     fn enqueued(&mut self) -> Option<&mut dyn EnqueuedCalls> {
         Some(&mut self.calls)
+    }
+
+    fn figures(&self, metrics: &mut Metrics) {
+        self.calls.figures(metrics);
     }
 
     fn metadata(&self) -> SessionMetadata {

@@ -7,6 +7,7 @@ use limen::backend::{
     Backend, BackendError, BatchMut, BatchRef, Capabilities, DeviceCall, EnqueuedCalls, Helpers, Ops, Prepared,
     Session, SessionMetadata, Signature, Ticket,
 };
+use limen::node::Metrics;
 use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -97,6 +98,10 @@ impl<A: ProgramDevice> Session for ProgramSession<A> {
 
     fn enqueued(&mut self) -> Option<&mut dyn EnqueuedCalls> {
         Some(&mut self.calls)
+    }
+
+    fn figures(&self, metrics: &mut Metrics) {
+        self.calls.figures(metrics);
     }
 
     fn metadata(&self) -> SessionMetadata {
