@@ -6,6 +6,7 @@ mod options;
 mod panic;
 mod port_name;
 mod remote;
+mod started;
 
 pub(crate) use checksum::{check_sum, read_and_sum, sha256};
 pub(crate) use element::Access;
@@ -17,3 +18,4 @@ pub use options::{BEYOND_TOLERANCE, BackendOptions};
 pub(crate) use panic::caught;
 pub(crate) use port_name::port_name;
 pub(crate) use remote::refuse_remote;
+pub(crate) use started::{is_serving, note_serving, this_program};

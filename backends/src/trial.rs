@@ -24,6 +24,4 @@ mod request;
 
 pub use inspect::inspect;
 pub(crate) use planned::planned;
-#[cfg(feature = "cuda")]
-pub(crate) use program::program;
 pub use program::serve;

@@ -2,13 +2,10 @@
 
 use super::answer::answer;
 use super::request::ARGUMENT;
+use crate::base::{is_serving, note_serving, this_program};
 use limen::policy::Trials;
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Whether this program answers trials: `serve` was called.
-static ANSWERS: AtomicBool = AtomicBool::new(false);
+use std::path::PathBuf;
 
 /// Answers a trial and exits, if this process was started for one, or uses a GPU for another process (`run: { isolation: process }`);
 /// otherwise returns at once.
@@ -30,25 +27,20 @@ pub fn serve() {
     if asked.as_deref() == Some(OsStr::new(crate::backend::DEVICE_ARGUMENT)) {
         crate::backend::serve_device();
     }
-    ANSWERS.store(true, Ordering::Relaxed);
+    note_serving();
 }
 
 /// Returns the program that tries models, or why there is none.
-pub(crate) fn program(trials: &Trials) -> Result<PathBuf, &'static str> {
+pub(super) fn program(trials: &Trials) -> Result<PathBuf, &'static str> {
     if trials.here {
         return Err("tried in this process, as requested: a model that crashes its process crashes this one");
     }
     if let Some(program) = &trials.program {
         return Ok(program.clone());
     }
-    if !ANSWERS.load(Ordering::Relaxed) {
+    if !is_serving() {
         return Err("tried in this process: a model that crashes its process crashes this one; call \
                     `limen_backends::trial::serve` first in `main`, or name a program in `Options::trials`");
     }
-    // The file that is running, even if it was replaced meanwhile.
-    let this = Path::new("/proc/self/exe");
-    if this.exists() {
-        return Ok(this.to_path_buf());
-    }
-    std::env::current_exe().map_err(|_| "tried in this process: the path of this program is unknown")
+    this_program().ok_or("tried in this process: the path of this program is unknown")
 }

@@ -1,10 +1,9 @@
 //! The program's side of the process: it is started, asked and listened to, and ends with its last user.
 
 use super::message::{Command, Failure, HEAD, Reply, append, lengths};
+use crate::base::{is_serving, this_program};
 use crate::device::{EventState, Fault};
-use crate::trial;
 use limen::backend::BackendError;
-use limen::policy::Trials;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::collections::HashMap;
@@ -72,9 +71,11 @@ impl Link {
     /// If this program cannot be started so, or the process does not begin.
     pub(super) fn open() -> Result<Link, BackendError> {
         let unavailable = |why: String| BackendError::Unavailable(why);
-        let program = trial::program(&Trials::default()).map_err(|_| {
-            unavailable("`isolation: process`: call `limen_backends::trial::serve` first in `main`".to_string())
-        })?;
+        if !is_serving() {
+            let why = "`isolation: process`: call `limen_backends::trial::serve` first in `main`";
+            return Err(unavailable(why.into()));
+        }
+        let program = this_program().ok_or_else(|| unavailable("the path of this program is unknown".into()))?;
         let start = || -> std::io::Result<(UnixStream, File, Child)> {
             let (socket, other) = UnixStream::pair()?;
             socket.set_nonblocking(true)?;
