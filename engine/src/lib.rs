@@ -48,6 +48,7 @@ pub use file::layers::Layers;
 pub use file::spec::Spec;
 pub use handle::{Inlet, Outlet, RecvError, SendError, Tap};
 pub use host::clock::{Clock, SimulatedClock, Time};
+pub use host::cpu::leave_placement;
 pub use host::files;
 pub use host::folders::Folders;
 pub use host::panic::{catch_panic, panic_hook};

@@ -10,6 +10,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 const GRAPH: &str = "
 version: 1
@@ -201,7 +202,10 @@ fn a_process_of_its_own_is_started_again() {
     };
     let fault = "CUDA_ERROR_ILLEGAL_ADDRESS (700)";
     says(&ran("none"), 0, &["b: messages 5", "c: messages 40", fault, "laws: hold"]);
-    says(&ran("process"), 0, &["b: messages 39", "c: messages 40", fault, "device_reopened 1", "laws: hold"]);
+    let apart = ran("process");
+    says(&apart, 0, &["c: messages 40", fault, "device_reopened 1", "laws: hold"]);
+    // What was under way or in the memory of the device is lost, too.
+    assert!((30..40).contains(&arrived(&apart)), "{}", apart.out);
     // Not for ever: three times in a minute.
     let folder = with_faults("cuda-isolated-often", "x[0] > 5.0f");
     let often = run(&folder, "graph.yaml --allow-kernels --set run.isolation=process", &double, &[]);
@@ -210,10 +214,17 @@ fn a_process_of_its_own_is_started_again() {
     says(&run(&folder, stopped, &double, &[]), 1, &["b: messages 6", fault, "laws: hold"]);
 }
 
+/// How many messages have arrived at `b`.
+fn arrived(ran: &Ran) -> u32 {
+    let line = ran.out.lines().find_map(|line| line.strip_prefix("b: messages ")).unwrap();
+    line.trim().parse().unwrap()
+}
+
 /// The process of a device that runs for a program.
 fn process_of(program: u32) -> i32 {
     let children = format!("/proc/{program}/task/{program}/children");
-    loop {
+    let begun = Instant::now();
+    while begun.elapsed() < LONGEST {
         let all = fs::read_to_string(&children).unwrap_or_default();
         let is_device = |child: &&str| {
             fs::read_to_string(format!("/proc/{child}/cmdline")).is_ok_and(|line| line.contains("limen-device-process"))
@@ -223,7 +234,11 @@ fn process_of(program: u32) -> i32 {
         }
         std::thread::yield_now();
     }
+    panic!("program {program} starts no process for its device")
 }
+
+/// Longer than anything here takes.
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// Whatever ends the process of a device, what it was doing is lost, and it is started again.
 #[test]
@@ -238,16 +253,16 @@ fn a_process_that_is_killed_is_started_again() {
         let program = command.spawn().unwrap();
         let process = process_of(program.id());
         // Its sinks open their files when it begins to run.
-        while !folder.0.join("out/c.csv").exists() {
+        let begun = Instant::now();
+        while !folder.0.join("out/c.csv").exists() && begun.elapsed() < LONGEST {
             std::thread::yield_now();
         }
         kill(Pid::from_raw(process), signal).unwrap();
         let ran = Ran::from(program.wait_with_output().unwrap());
         says(&ran, 0, &["c: rows 100", "laws: hold"]);
         fs::remove_file(folder.0.join("out/c.csv")).unwrap();
-        let arrived = ran.out.lines().find_map(|line| line.strip_prefix("b: messages ")).unwrap();
-        let arrived: u32 = arrived.trim().parse().unwrap();
-        assert!((90..=100).contains(&arrived), "{}", ran.out);
+        let arrived = arrived(&ran);
+        assert!((80..=100).contains(&arrived), "{}", ran.out);
         // Between two calls, nothing is lost.
         let how = format!("its process was ended by signal {}", signal as i32);
         assert!(arrived == 100 || ran.out.replace("\n        ", " ").contains(&how), "{}", ran.out);

@@ -237,11 +237,14 @@ impl Convolution {
         }
         .named(call)?;
         for found in found.iter().take(usize::try_from(count).unwrap_or(0)) {
-            // SAFETY: cuDNN has written so many. Read as a number, because a newer version may have algorithms that are not known here.
-            let number = unsafe { (&raw const (*found.as_ptr()).algo).cast::<u32>().read() };
-            let Some(algorithm) = ALGORITHMS.into_iter().find(|algorithm| *algorithm as u32 == number) else {
-                continue;
+            let found = found.as_ptr();
+            // SAFETY: cuDNN has written so many. Read as numbers, because a newer version may have others than are known here.
+            let (number, status) = unsafe {
+                ((&raw const (*found).algo).cast::<u32>().read(), (&raw const (*found).status).cast::<u32>().read())
             };
+            let known = ALGORITHMS.into_iter().find(|algorithm| *algorithm as u32 == number);
+            let succeeds = status == dn::cudnnStatus_t::CUDNN_STATUS_SUCCESS as u32;
+            let Some(algorithm) = known.filter(|_| succeeds) else { continue };
             // SAFETY: as above. One that does not fit answers with an error.
             let needed = unsafe {
                 result::get_convolution_forward_workspace_size(handle.0, self.x, self.w, self.window, self.y, algorithm)

@@ -169,6 +169,8 @@ impl<A: Api> Calls<A> {
                 }
                 Some(Outcome::Done) => {}
                 Some(_) => return Err(BackendError::InputLost),
+                // It will be lost, too.
+                None if slot.generation != generation => return Err(BackendError::InputLost),
                 None => {
                     writer.event().iter().try_for_each(|event| api.follow(stream, event))?;
                     writers.push(writer);

@@ -95,7 +95,8 @@ fn check_device(config: &KernelConfig, errors: &mut PlanErrors) -> Option<Langua
         Some(_) => {}
     }
     let of = language.filter(|language| language.device() == device);
-    if language.is_some() && of.is_none() {
+    // A shader may have any name.
+    if of.is_none() && (language.is_some() || device == "cuda") {
         let message = format!("`{}` is no source for `device: {device}`", config.source);
         errors.at("source", message).help("`wgpu` runs `.wgsl`; `cuda` runs `.cu`, `.ptx` and `.cubin`");
     }

@@ -1,8 +1,8 @@
 //! Convolutions within a program, for devices whose vendor has a library for them.
 
-use super::kernel::{Axis, Expr, Kernel, Number, Read, Scalar};
+use super::kernel::{Axis, Expr, Kernel, Number, Read, Scalar, Write};
 use super::product::linear;
-use super::program::{Program, Storage};
+use super::program::{Program, Source, Storage};
 use super::value::row_major;
 
 /// Images in an array: how many, their channels, rows and columns, and the distances of elements along each.
@@ -15,7 +15,7 @@ pub(crate) struct Images {
 }
 
 /// An element of `y` is the sum of `w * x` over the taps of a window and the channels of a group; outside of `x` there are zeros.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Convolution {
     pub(crate) x: Images,
     /// The array of the weights, and where they begin in it, without gaps.
@@ -28,8 +28,22 @@ pub(crate) struct Convolution {
     pub(crate) pads: [usize; 2],
     pub(crate) strides: [usize; 2],
     pub(crate) dilations: [usize; 2],
+    /// If there are not as many zeros on both sides: then `x` is an array of its own with zeros around, which is still to be added.
+    pub(crate) padding: Option<Box<Padding>>,
     /// Whether the kernel computes more of each element, so that `y` is an array of its own, which is still to be added.
     pub(crate) continues: bool,
+}
+
+/// How an image gets zeros around it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Padding {
+    /// Which of the kernel's reads is that of the image.
+    read: usize,
+    /// The axes by which the kernel reads the image with its zeros.
+    axes: Vec<Axis>,
+    /// The image without them, and how many rows and columns of zeros are before it.
+    of: Images,
+    before: [usize; 2],
 }
 
 /// A dim of the kernel or of its fold, and a factor of its coordinate.
@@ -72,10 +86,13 @@ impl Convolution {
         if !is_number(a) || !is_number(b) || storage(a) != storage(b) {
             return None;
         }
-        [(a, b), (b, a)].into_iter().find_map(|(w, x)| Convolution::with(program, kernel, w, x))
+        let [first, second] = fold.factors()?;
+        [[first, second], [second, first]].into_iter().find_map(|factors| Convolution::with(program, kernel, factors))
     }
 
-    fn with(program: &Program, kernel: &Kernel, w: &Read, x: &Read) -> Option<Convolution> {
+    /// The convolution of a kernel's reads: of the weights and of the image.
+    fn with(program: &Program, kernel: &Kernel, [of_w, of_x]: [usize; 2]) -> Option<Convolution> {
+        let (w, x) = (&kernel.reads[of_w], &kernel.reads[of_x]);
         let rank = kernel.dims.len();
         let lengths: Vec<usize> = kernel.dims.iter().chain(&kernel.fold.as_ref()?.dims).copied().collect();
         let (w_offset, w_strides) = linear(w, &lengths)?;
@@ -114,20 +131,20 @@ impl Convolution {
         if !is_packed || !(0..lengths.len()).all(has_part) {
             return None;
         }
-        let (mut strides, mut dilations) = ([1; 2], [1; 2]);
+        let (mut strides, mut dilations, mut spans) = ([1; 2], [1; 2], [1; 2]);
+        let mut is_padded = false;
         for (at, axis) in spatial.iter().enumerate() {
             let (places, taps) = (of_term(axis.place), of_term(axis.tap));
             dilations[at] =
                 usize::try_from(axis.tap.map_or(1, |(_, factor)| factor)).ok().filter(|factor| *factor > 0)?;
-            let room = (axis.length + 2 * axis.pad).checked_sub(dilations[at] * (taps - 1) + 1)?;
+            let field = dilations[at] * (taps - 1) + 1;
+            let room = (axis.length + 2 * axis.pad).checked_sub(field);
             strides[at] = match axis.place {
                 Some((_, factor)) => usize::try_from(factor).ok().filter(|factor| *factor > 0)?,
-                None => room + 1,
+                None => room.map_or(1, |room| room + 1),
             };
-            // Zeros on one side only are none of a library's.
-            if room / strides[at] + 1 != places {
-                return None;
-            }
+            spans[at] = (places - 1) * strides[at] + field;
+            is_padded |= room.is_none_or(|room| room / strides[at] + 1 != places);
         }
         let given = [axes.image.map(|(_, stride)| stride), channel_stride, stride_of(&rows), stride_of(&columns)];
         let x_lengths = [images, groups * ins, rows.length, columns.length];
@@ -143,7 +160,61 @@ impl Convolution {
         let y = whole.or_else(|| written(usize::MAX, 0, &row_major(&kernel.dims)))?;
         let pads = spatial.map(|axis| axis.pad);
         let (w, continues) = ((w.array, usize::try_from(w_offset).ok()?), whole.is_none());
-        Some(Convolution { x, w, taps, y, groups, pads, strides, dilations, continues })
+        let found = Convolution { x, w, taps, y, groups, pads, strides, dilations, padding: None, continues };
+        if !is_padded {
+            return Some(found);
+        }
+        // Zeros on one side more than on the other are none of a library's.
+        let lengths = [images, groups * ins, spans[0], spans[1]];
+        let distances = row_major(&lengths);
+        let along = |term: Term, at: usize| term.map(|(dim, _)| Axis::dim(dim, distances[at]));
+        let group = axes
+            .group
+            .zip(out)
+            .map(|((_, shared), out)| Axis { divisor: shared as i64, ..Axis::dim(out, distances[1] * ins as i64) });
+        let window = |axis: &Spatial, at: usize| {
+            let terms: Vec<(usize, i64)> = axis.place.into_iter().chain(axis.tap).collect();
+            (!terms.is_empty()).then(|| Axis::sum(terms, distances[at]))
+        };
+        let axes = [along(axes.image, 0), along(axes.channel, 1), group, window(&rows, 2), window(&columns, 3)];
+        let padding = Padding { read: of_x, axes: axes.into_iter().flatten().collect(), of: x, before: pads };
+        let x = Images::new(usize::MAX, 0, lengths, [0, 1, 2, 3].map(|at| Some(distances[at])))?;
+        Some(Convolution { x, pads: [0; 2], padding: Some(Box::new(padding)), ..found })
+    }
+
+    /// Puts a kernel that copies the image and zeros around it in front of the kernel of the convolution, and adds an array for them.
+    pub(super) fn pad(&mut self, program: &mut Program, at: usize) {
+        let Some(padding) = self.padding.take() else { return };
+        let Padding { read, axes, of, before } = *padding;
+        let lengths = self.x.lengths;
+        let array = program.array(Scalar::F32, lengths.iter().product(), Source::Computed);
+        program.arrays[array].is_half = program.arrays[of.array].storage() == Storage::Half;
+        let along = |dim: usize| {
+            let axis = Axis::dim(dim, of.strides[dim] as i64);
+            match dim.checked_sub(2) {
+                Some(side) => Axis { offset: -(before[side] as i64), limit: Some(of.lengths[dim] as i64), ..axis },
+                None => axis,
+            }
+        };
+        let copied = Read {
+            array: of.array,
+            offset: of.offset as i64,
+            axes: (0..4).map(along).collect(),
+            outside: Number::F32(0.0),
+        };
+        let kernel = Kernel {
+            name: format!("Pad of {}", program.kernels[at].name),
+            dims: lengths.to_vec(),
+            fold: None,
+            reads: vec![copied],
+            values: vec![Expr::Read(0)],
+            write: Write { array, offset: 0, strides: row_major(&lengths) },
+            fails: None,
+            suppression: None,
+        };
+        program.kernels[at].reads[read] = Read { array, offset: 0, axes, outside: Number::F32(0.0) };
+        program.kernels.insert(at, kernel.without_single_dims());
+        self.x.array = array;
     }
 }
 
@@ -232,20 +303,24 @@ mod tests {
     use crate::lowering::test_cases::{compare, convolutions, device_bits, small_graphs};
     use crate::lowering::{Routine, Source, interpret, lower};
 
-    /// Splits all convolutions that go on, and returns how many there are.
-    fn split_all(program: &mut Program) -> usize {
-        let (mut found, mut at) = (0, 0);
+    /// Splits all convolutions that go on, copies the images of those with other zeros on two sides, and returns how many there are, and
+    /// how they are described.
+    fn split_all(program: &mut Program) -> Vec<(usize, Convolution)> {
+        let (mut found, mut at) = (Vec::new(), 0);
         while at < program.kernels.len() {
-            if let Some(Routine::Convolution(convolution)) = Routine::of(program, &program.kernels[at]) {
-                found += 1;
-                if convolution.continues {
-                    let mut routine = Routine::Convolution(convolution);
-                    routine.split(program, at);
-                    let y = Images { array: routine.arrays()[2], ..convolution.y };
-                    let first = Convolution::of(program, &program.kernels[at]).unwrap();
-                    assert_eq!(first, Convolution { continues: false, y, ..convolution });
+            let routine = Routine::of(program, &program.kernels[at]);
+            if let Some(mut routine @ Routine::Convolution(_)) = routine {
+                if routine.is_padded() {
+                    routine.pad(program, at);
                     at += 1;
                 }
+                let place = at;
+                if routine.continues() {
+                    routine.split(program, at);
+                    at += 1;
+                }
+                let Routine::Convolution(convolution) = routine else { unreachable!() };
+                found.push((place, convolution));
             }
             at += 1;
         }
@@ -294,7 +369,8 @@ mod tests {
         for (case, count) in convolutions() {
             let name = &case.name;
             let mut program = lower(&case.model).unwrap_or_else(|error| panic!("{name}: {error}"));
-            assert_eq!(split_all(&mut program), count, "{name}: {:?}", program.kernels);
+            let found = split_all(&mut program);
+            assert_eq!(found.len(), count, "{name}: {:?}", program.kernels);
             let inputs = case.inputs(1);
             let bits: Vec<Vec<u32>> = inputs.iter().map(device_bits).collect();
             let slices: Vec<&[u32]> = bits.iter().map(Vec::as_slice).collect();
@@ -303,15 +379,20 @@ mod tests {
                 outputs.iter().map(|bits| floats(bits)).collect::<Vec<_>>()
             };
             compare(name, &run(&program), &case.expected(&inputs));
-            // The description alone gives what its kernel computes.
-            let Some(convolution) = Convolution::of(&program, &program.kernels[0]) else { continue };
-            program.kernels.truncate(1);
-            program.outputs = vec![(convolution.y.array, convolution.y.lengths.to_vec())];
-            let [x, w] = [convolution.x.array, convolution.w.0].map(|array| match &program.arrays[array].source {
-                Source::Constant(bits) => floats(bits),
-                _ => floats(&bits[0]),
-            });
-            compare(name, &[computed(&program, &convolution, &x, &w)], &run(&program));
+            // The description alone gives what its kernel computes, from what is before it.
+            let Some((at, convolution)) = found.first() else { continue };
+            program.kernels.truncate(at + 1);
+            let array = |array: usize| {
+                let mut before = program.clone();
+                before.outputs = vec![(array, vec![before.arrays[array].len])];
+                match &program.arrays[array].source {
+                    Source::Constant(bits) => floats(bits),
+                    Source::Input | Source::Bytes => floats(&bits[0]),
+                    Source::Computed => run(&before).remove(0),
+                }
+            };
+            let [x, w, y] = [convolution.x.array, convolution.w.0, convolution.y.array].map(array);
+            compare(name, &[computed(&program, convolution, &x, &w)], &[y]);
         }
     }
 

@@ -28,6 +28,18 @@ impl Routine {
         }
     }
 
+    /// Whether the image of a convolution has to be copied first.
+    pub(crate) fn is_padded(&self) -> bool {
+        matches!(self, Routine::Convolution(convolution) if convolution.padding.is_some())
+    }
+
+    /// Puts a kernel that copies the image with zeros around it in front of its own.
+    pub(crate) fn pad(&mut self, program: &mut Program, at: usize) {
+        if let Routine::Convolution(convolution) = self {
+            convolution.pad(program, at);
+        }
+    }
+
     /// The arrays of both factors and the result.
     pub(crate) fn arrays(&self) -> [usize; 3] {
         match self {

@@ -113,7 +113,7 @@ impl<R: Runtime> std::fmt::Debug for OnnxSession<R> {
 }
 
 impl<R: Runtime> OnnxSession<R> {
-    /// Makes a call or, where the device has no memory left for it, one of each half of its items.
+    /// Makes a call or, where the device has no memory left for it and the model has no state, one of each half of its items.
     fn call_in_parts(
         &mut self,
         batch: usize,
@@ -121,13 +121,10 @@ impl<R: Runtime> OnnxSession<R> {
         outputs: &mut [BatchMut<'_>],
         lanes: &mut [OnnxLane],
     ) -> Result<(), BackendError> {
-        let error = match self.call(batch, inputs, outputs, lanes) {
-            Err(error @ BackendError::OutOfMemory(_)) if batch > 1 => error,
+        match self.call(batch, inputs, outputs, lanes) {
+            // A part that has succeeded has stored its states, which a failed call leaves as they were.
+            Err(BackendError::OutOfMemory(_)) if batch > 1 && self.next.is_empty() => {}
             ended => return ended,
-        };
-        // A single lane is passed on only by models without a state.
-        if lanes.len() != batch && !self.next.is_empty() {
-            return Err(error);
         }
         self.halved += 1;
         let first = batch / 2;
@@ -144,8 +141,7 @@ impl<R: Runtime> OnnxSession<R> {
                     BatchMut { dtype: *dtype, shape, bytes: &mut bytes[part] }
                 })
                 .collect();
-            let of = if lanes.len() == batch { from..to } else { 0..lanes.len() };
-            self.call_in_parts(to - from, &ins, &mut outs, &mut lanes[of])?;
+            self.call_in_parts(to - from, &ins, &mut outs, lanes)?;
         }
         Ok(())
     }

@@ -41,6 +41,16 @@ pub(crate) fn drop_real_time() {
     let _ = set_thread_priority_and_policy(thread_native_id(), lowest, policy);
 }
 
+/// Lets the calling thread run on every CPU that its process may use, under the ordinary policy: for the main thread of a program that a
+/// worker has started, which inherits the worker's core and priority.
+pub fn leave_placement() {
+    drop_real_time();
+    let mut all = nix::sched::CpuSet::new();
+    // The kernel leaves out those that the process may not use.
+    (0..nix::sched::CpuSet::count()).for_each(|cpu| _ = all.set(cpu));
+    let _ = nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &all);
+}
+
 /// Returns the CPUs the calling thread may run on.
 pub(crate) fn allowed_cpus() -> Vec<usize> {
     match nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)) {

@@ -187,7 +187,10 @@ impl KernelCode {
         let module = match &self.source {
             CudaSource::Text(text, options) => {
                 // What a header says is not in the name of what is kept.
-                let includes = text.contains("#include");
+                let is_include = |line: &str| {
+                    line.trim_start().strip_prefix('#').is_some_and(|rest| rest.trim_start().starts_with("include"))
+                };
+                let includes = text.lines().any(is_include);
                 let cache = cache.filter(|_| !includes);
                 let headers =
                     toolkit().filter(|_| includes).map(|folder| format!("--include-path={}", folder.display()));
@@ -319,12 +322,12 @@ impl KernelDevice for CudaApi {
             results.push(pinned);
         }
         stream.record().and_then(|event| event.wait_for(longest)).map_err(failed)?;
-        let read = |mut pinned: Pinned| {
-            let mut bytes = vec![0; pinned.bytes()];
+        let read = |(mut pinned, bytes): (Pinned, &usize)| {
+            let mut bytes = vec![0; *bytes];
             pinned.read(&mut bytes).map_err(failed)?;
             Ok(bytes)
         };
-        results.into_iter().map(read).collect()
+        std::iter::zip(results, &kernel.code.outputs).map(read).collect()
     }
 
     fn enqueue_kernel(

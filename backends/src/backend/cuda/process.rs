@@ -13,7 +13,7 @@ mod message;
 
 pub(crate) use self::child::serve_device;
 pub(crate) use self::link::ARGUMENT;
-use self::link::{Link, RemoteEvent};
+use self::link::{Link, RemoteEvent, Writer};
 use self::message::{Command, Reply, split, without_constants};
 use super::gpu;
 use super::kernel::{KernelCode, KernelDevice, KernelInfo};
@@ -26,6 +26,7 @@ use crate::lowering::Program;
 use crate::onnx::Precision;
 use limen::backend::{BackendError, DeviceCall, Helpers};
 use limen::message::PortSpec;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -55,7 +56,7 @@ pub(crate) struct Remote {
 impl Drop for Remote {
     fn drop(&mut self) {
         // One that is gone has forgotten it already.
-        let _ = self.link.put(&Command::Free { id: self.id });
+        let _ = self.link.send(&Command::Free { id: self.id }, &[]);
     }
 }
 
@@ -65,6 +66,26 @@ pub(crate) struct IsolatedStaging {
     bytes: usize,
     /// Its place in the shared memory.
     at: u64,
+}
+
+impl Drop for IsolatedStaging {
+    fn drop(&mut self) {
+        // Before its place is used again, the process has read that it is free.
+        let _ = self.remote.link.send(&Command::Free { id: self.remote.id }, &[]);
+        self.remote.link.give_back(self.at, self.bytes, Writer::Process);
+    }
+}
+
+impl Drop for IsolatedStream {
+    fn drop(&mut self) {
+        for piece in &self.uploads {
+            let has_ended = piece.used_by.as_ref().is_none_or(|event| event.known().0 != EventState::Pending);
+            // Otherwise the process may still read it.
+            if has_ended && !piece.is_taken {
+                self.remote.link.give_back(piece.at, piece.bytes, Writer::Program);
+            }
+        }
+    }
 }
 
 /// The work of a node.
@@ -112,8 +133,8 @@ impl IsolatedEvent {
         if state != EventState::Pending {
             return state;
         }
-        self.link.listen(at_most);
-        if self.begun.elapsed() > self.time_limit + LATER {
+        self.link.listen(at_most, || self.known().0 != EventState::Pending);
+        if self.link.silent(self.begun) > self.time_limit + LATER {
             self.link.lose(&format!("its process did not end a call in {:?}", self.time_limit));
         }
         self.known().0
@@ -152,6 +173,10 @@ impl IsolatedCuda {
     }
 }
 
+fn path_bytes(path: &Path) -> Vec<u8> {
+    path.as_os_str().as_bytes().to_vec()
+}
+
 fn unexpected() -> BackendError {
     BackendError::Call("the process of the device gave another answer than expected".into())
 }
@@ -176,7 +201,7 @@ impl Api for IsolatedCuda {
     }
 
     fn staging(&self, bytes: usize) -> Result<IsolatedStaging, Fault> {
-        let at = self.link.place(bytes);
+        let at = self.link.place(bytes, Writer::Process);
         Ok(IsolatedStaging { remote: self.make(|id| Command::Staging { id, bytes, at })?, bytes, at })
     }
 
@@ -204,7 +229,7 @@ impl Api for IsolatedCuda {
         let place = match fitting {
             Some(place) => place,
             None if stream.uploads.len() < MAX_PIECES => {
-                let (at, bytes) = (self.link.place(from.len()), from.len());
+                let (at, bytes) = (self.link.place(from.len(), Writer::Program), from.len());
                 stream.uploads.push(Piece { at, bytes, used_by: None, is_taken: false });
                 stream.uploads.len() - 1
             }
@@ -216,7 +241,8 @@ impl Api for IsolatedCuda {
                 let piece = &mut stream.uploads[last];
                 while piece.used_by.as_ref().is_some_and(|event| self.wait(event, LATER) == EventState::Pending) {}
                 if piece.bytes < from.len() {
-                    (piece.at, piece.bytes) = (self.link.place(from.len()), from.len());
+                    self.link.give_back(piece.at, piece.bytes, Writer::Program);
+                    (piece.at, piece.bytes) = (self.link.place(from.len(), Writer::Program), from.len());
                 }
                 last
             }
@@ -284,7 +310,7 @@ impl Api for IsolatedCuda {
 
     fn is_lost(&self) -> bool {
         // It may have ended while nobody listened.
-        self.link.listen(None);
+        self.link.listen(None, || false);
         self.link.lost().is_some()
     }
 
@@ -357,7 +383,7 @@ impl ProgramDevice for IsolatedCuda {
         let (text, constants) = without_constants(&program);
         let bytes: Vec<&[u8]> = constants.iter().map(|bits| bytemuck::cast_slice(bits)).collect();
         let lengths = bytes.iter().map(|bytes| bytes.len()).collect();
-        let cache = cache.map(Path::to_path_buf);
+        let cache = cache.map(path_bytes);
         let bound = self.link.ask(&Command::Bind { id, program: text, constants: lengths, cache }, &bytes)?;
         let (Reply::Bound { memory, compiled }, _) = bound else { return Err(unexpected()) };
         Ok(IsolatedProgram { remote: self.remote(id), program, memory, compiled })
@@ -369,7 +395,7 @@ impl KernelDevice for IsolatedCuda {
 
     fn load_kernel(&self, code: &Arc<KernelCode>, cache: Option<&Path>) -> Result<(Remote, KernelInfo), BackendError> {
         let id = self.link.number();
-        let (code, cache) = (Box::new((**code).clone()), cache.map(Path::to_path_buf));
+        let (code, cache) = (Box::new((**code).clone()), cache.map(path_bytes));
         let loaded = self.link.ask(&Command::Load { id, code, cache }, &[])?;
         let (Reply::Loaded(info), _) = loaded else { return Err(unexpected()) };
         Ok((self.remote(id), info))

@@ -129,7 +129,11 @@ impl CudaProgram {
     ) -> Result<CudaProgram, BackendError> {
         match CudaProgram::make(context, program.clone(), cache, captures, true) {
             // What a library does not run after all, kernels of limen's own do.
-            Err(BackendError::Unsupported(_)) => CudaProgram::make(context, program, cache, captures, false),
+            Err(BackendError::Unsupported(why)) => {
+                let mut made = CudaProgram::make(context, program, cache, captures, false)?;
+                made.compiled.warnings.push(format!("without NVIDIA's libraries, which failed: {why}"));
+                Ok(made)
+            }
             made => made,
         }
     }

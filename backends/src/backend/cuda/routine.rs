@@ -18,17 +18,24 @@ pub(super) fn with_routines(context: &Arc<Context>, program: &Arc<Program>) -> (
         prepared(context, program, &found, None).ok().map(|_| found)
     };
     let found: Vec<Option<Routine>> = program.kernels.iter().map(find).collect();
-    if found.iter().flatten().all(|routine| !routine.continues()) {
+    if found.iter().flatten().all(|routine| !routine.continues() && !routine.is_padded()) {
         return (program.clone(), found);
     }
     let (mut changed, mut routines) = ((**program).clone(), Vec::new());
     for routine in found {
-        match routine {
-            Some(mut routine) if routine.continues() => {
-                routine.split(&mut changed, routines.len());
-                routines.extend([Some(routine), None]);
-            }
-            routine => routines.push(routine),
+        let Some(mut routine) = routine else {
+            routines.push(None);
+            continue;
+        };
+        if routine.is_padded() {
+            routine.pad(&mut changed, routines.len());
+            routines.push(None);
+        }
+        if routine.continues() {
+            routine.split(&mut changed, routines.len());
+            routines.extend([Some(routine), None]);
+        } else {
+            routines.push(Some(routine));
         }
     }
     (Arc::new(changed), routines)
@@ -113,7 +120,7 @@ fn window(program: &Program, convolution: &Convolution) -> Window {
         pads: convolution.pads,
         strides: convolution.strides,
         dilations: convolution.dilations,
-        element: element(program, convolution.x.array),
+        element: element(program, convolution.w.0),
         tf32: program.tf32,
     }
 }

@@ -129,17 +129,17 @@ fn no_provider(device: &str, error: &str) -> String {
 /// Returns the number of the GPU.
 fn gpu(options: &BackendOptions) -> Result<i32, String> {
     let Some(asked) = &options.gpu else { return Ok(0) };
-    if let Ok(number) = asked.parse::<u16>() {
-        return Ok(i32::from(number));
-    }
     #[cfg(feature = "cuda")]
-    {
-        let names: Vec<String> = crate::backend::cuda_devices()?.into_iter().map(|device| device.name).collect();
+    if let Ok(devices) = crate::backend::cuda_devices() {
+        let names: Vec<String> = devices.into_iter().map(|device| device.name).collect();
         let found = crate::device::chosen(Some(asked), &names)?;
-        found.first().and_then(|number| i32::try_from(*number).ok()).ok_or_else(|| format!("there is no GPU `{asked}`"))
+        let number = found.first().and_then(|number| i32::try_from(*number).ok());
+        return number.ok_or_else(|| format!("there is no GPU `{asked}`"));
     }
-    #[cfg(not(feature = "cuda"))]
-    Err(format!("`--gpu {asked}`: without the cargo feature `cuda12` or `cuda13` a GPU is named by its number"))
+    let number = asked.parse::<u16>().map(i32::from);
+    number.map_err(|_| {
+        format!("`--gpu {asked}`: without NVIDIA's driver, or the cargo feature `cuda12`, a GPU is named by its number")
+    })
 }
 
 impl<P: NvidiaProvider> Runtime for OrtNvidiaRuntime<P> {

@@ -42,6 +42,8 @@ pub(super) struct ProgramRunner<A: ProgramDevice> {
     given: Vec<Given>,
     /// The most recently used last.
     plans: Vec<Prepared<A::Bound>>,
+    /// The shapes of the inputs of the calls that are prepared.
+    planned: Vec<Vec<Vec<usize>>>,
     /// How many are kept.
     kept: usize,
     /// Whether shapes may differ from call to call.
@@ -77,12 +79,14 @@ impl<A: ProgramDevice> ProgramRunner<A> {
             let why = format!("`precision: {precision}`: `{}` has no {lacks}", api.name());
             return Err(BackendError::Unsupported(why));
         }
+        let shapes = |batch: &usize| call.inputs.iter().map(|input| input.shape(*batch)).collect::<Vec<_>>();
         let mut runner = ProgramRunner {
             device: None,
             calls: Calls::new(model.device.clone()),
             model: model.clone(),
             given: call.inputs.iter().map(|input| Given::of(input, 1)).collect(),
             plans: Vec::new(),
+            planned: call.batches.iter().map(shapes).collect(),
             kept: call.plans.max(call.batches.len()).max(1),
             varies: call.inputs.iter().any(|input| input.varies.contains(&true)),
             precision: call.precision,
@@ -93,7 +97,7 @@ impl<A: ProgramDevice> ProgramRunner<A> {
         };
         runner.reside(generation, &api);
         for batch in &call.batches {
-            match runner.prepare(call.inputs.iter().map(|input| input.shape(*batch)).collect()) {
+            match runner.prepare(shapes(batch)) {
                 // Calls of so many items are made as several ones.
                 Err(BackendError::OutOfMemory(why)) if !runner.plans.is_empty() => {
                     runner.lacks_memory = Some(why.clone());
@@ -111,6 +115,7 @@ impl<A: ProgramDevice> ProgramRunner<A> {
     fn reside(&mut self, generation: u32, device: &Arc<A>) {
         if self.device.as_ref().is_none_or(|(of, _)| *of != generation) {
             self.plans.clear();
+            self.lacks_memory = None;
             self.device = Some((generation, device.clone()));
         }
     }
@@ -151,7 +156,10 @@ impl<A: ProgramDevice> ProgramRunner<A> {
         if let (false, Some(why)) = (self.varies, &self.lacks_memory) {
             return Err(BackendError::OutOfMemory(why.clone()));
         }
-        if !self.varies {
+        // After a device was opened again, what was planned is prepared when it is called.
+        let is_planned =
+            |shapes: &Vec<Vec<usize>>| shapes.iter().map(Vec::as_slice).eq(inputs.iter().map(|input| input.shape));
+        if !self.varies && !self.planned.iter().any(is_planned) {
             let shapes: Vec<_> = inputs.iter().map(|input| input.shape).collect();
             return Err(BackendError::Call(format!("nothing was compiled for inputs of {shapes:?}")));
         }
@@ -164,11 +172,7 @@ impl<A: ProgramDevice> Runner for ProgramRunner<A> {
     fn run(&mut self, _: usize, inputs: &[BatchRef<'_>], take: &mut Take<'_>) -> Result<(), BackendError> {
         // One that was lost is opened again.
         let (generation, api) = self.model.device.api()?;
-        let is_new = self.device.as_ref().is_none_or(|(of, _)| *of != generation);
         self.reside(generation, &api);
-        if is_new && self.plans.is_empty() {
-            self.prepare(inputs.iter().map(|input| input.shape.to_vec()).collect())?;
-        }
         let at = self.plan(inputs)?;
         let ProgramRunner { plans, elems, wide, narrow, .. } = self;
         let Prepared { bound, outputs, .. } = &mut plans[at];

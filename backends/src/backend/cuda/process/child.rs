@@ -9,12 +9,16 @@ use crate::device::{Api, EventState, Fault};
 use limen::backend::BackendError;
 use limen_cuda::{Buffer, Pinned};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
 use std::collections::{HashMap, VecDeque};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,7 +41,12 @@ fn serve() -> std::io::Result<()> {
     let memory = File::from(std::io::stdout().as_fd().try_clone_to_owned()?);
     // Output of native code must not reach the shared memory.
     nix::unistd::dup2_stdout(std::io::stderr())?;
-    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
+    // The program that ends decides when this process does: with the socket.
+    let mut ignored = SigSet::empty();
+    [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM].into_iter().for_each(|signal| ignored.add(signal));
+    ignored.thread_block()?;
+    // A worker may have started it, from its own core.
+    limen::leave_placement();
     let mut reader = Buffered { socket: socket.try_clone()?, bytes: VecDeque::new() };
     let Some((Command::Open { gpu, parent }, _)) = read(&mut reader)? else { return Ok(()) };
     if nix::unistd::getppid().as_raw() as u32 != parent {
@@ -87,6 +96,8 @@ struct Device {
     objects: HashMap<u64, Object>,
     /// Work whose end was not said yet, in the order in which it was recorded.
     under_way: VecDeque<Work>,
+    /// What was read of the shared memory last.
+    part: Vec<u8>,
 }
 
 enum Object {
@@ -113,13 +124,17 @@ struct Work {
     downloads: Vec<u64>,
 }
 
+fn folder(bytes: &Option<Vec<u8>>) -> Option<PathBuf> {
+    bytes.as_ref().map(|bytes| PathBuf::from(OsStr::from_bytes(bytes)))
+}
+
 fn missing(what: &str) -> BackendError {
     BackendError::Call(format!("the process of the device knows no such {what}"))
 }
 
 impl Device {
     fn new(api: CudaApi, socket: UnixStream, memory: File) -> Device {
-        Device { api, socket, memory, objects: HashMap::new(), under_way: VecDeque::new() }
+        Device { api, socket, memory, objects: HashMap::new(), under_way: VecDeque::new(), part: Vec::new() }
     }
 
     fn lacks_tf32(&self) -> Option<String> {
@@ -274,9 +289,10 @@ impl Device {
             }
             Command::Upload { from, bytes, buffer, at, .. } => {
                 let buffer = self.buffer(buffer)?;
-                let mut part = vec![0; bytes];
-                self.memory.read_exact_at(&mut part, from).map_err(BackendError::call)?;
-                self.api.upload(&mut of.stream, &part, &buffer, at)?;
+                let Device { memory, part, api, .. } = self;
+                part.resize(part.len().max(bytes), 0);
+                memory.read_exact_at(&mut part[..bytes], from).map_err(BackendError::call)?;
+                api.upload(&mut of.stream, &part[..bytes], &buffer, at)?;
             }
             Command::Download { buffer, at, staging, .. } => {
                 let buffer = self.buffer(buffer)?;
@@ -331,7 +347,7 @@ impl Device {
             }
             Command::Bind { id, mut program, constants, cache } => {
                 with_constants(&mut program, &constants, bytes);
-                let bound = CudaProgram::new(&self.api.context, Arc::new(*program), cache.as_deref(), true)?;
+                let bound = CudaProgram::new(&self.api.context, Arc::new(*program), folder(&cache).as_deref(), true)?;
                 let answer = Reply::Bound { memory: bound.memory(), compiled: bound.compiled().clone() };
                 self.objects.insert(id, Object::Program(Box::new(bound)));
                 Ok((answer, Vec::new()))
@@ -348,7 +364,7 @@ impl Device {
                 Ok((Reply::Ran { outputs: outputs.iter().map(Vec::len).collect() }, outputs))
             }
             Command::Load { id, code, cache } => {
-                let (kernel, info) = self.api.load_kernel(&Arc::new(*code), cache.as_deref())?;
+                let (kernel, info) = self.api.load_kernel(&Arc::new(*code), folder(&cache).as_deref())?;
                 self.objects.insert(id, Object::Kernel(kernel));
                 Ok((Reply::Loaded(info), Vec::new()))
             }

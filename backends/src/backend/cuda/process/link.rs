@@ -12,10 +12,10 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command as Program, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// The argument with which a program is started to use a device for another one.
@@ -25,6 +25,8 @@ pub(crate) const ARGUMENT: &str = "limen-device-process";
 const LONGEST_ANSWER: Duration = Duration::from_secs(600);
 /// How long it may take to read what is sent.
 const LONGEST_SEND: Duration = Duration::from_secs(10);
+/// How long it may take until it is known how it ended.
+const SHORT: Duration = Duration::from_millis(200);
 /// How long it may take to end.
 const LONGEST_END: Duration = Duration::from_secs(2);
 
@@ -44,19 +46,61 @@ pub(super) struct Link {
     socket: UnixStream,
     /// Memory that both processes read and write, by calls of the kernel: neither can make the other access what is not there.
     memory: File,
-    /// Where the part of it ends that is in use.
-    end: AtomicU64,
-    next: AtomicU64,
-    child: Mutex<Child>,
+    places: Mutex<Places>,
+    /// `None` once it was told to end.
+    child: Mutex<Option<Child>>,
     /// What is to be sent before anything else.
     outgoing: Mutex<Vec<u8>>,
     incoming: Mutex<Incoming>,
-    /// Events whose work has not ended.
-    events: Mutex<HashMap<u64, Arc<RemoteEvent>>>,
+    /// Whoever does not read waits here for what another thread reads.
+    news: Mutex<()>,
+    has_news: Condvar,
+    known: Mutex<Known>,
     /// One at a time is waited for an answer.
     asking: Mutex<()>,
     answer: Mutex<Option<(Reply, Vec<u8>)>>,
-    lost: Mutex<Option<String>>,
+}
+
+/// What is known of the process.
+#[derive(Debug)]
+struct Known {
+    /// Events whose work has not ended.
+    events: HashMap<u64, Arc<RemoteEvent>>,
+    lost: Option<String>,
+    /// When the last answer came: work is not told of meanwhile.
+    answered: Instant,
+}
+
+/// The memory that both processes share, as far as it is in use.
+#[derive(Debug, Default)]
+struct Places {
+    end: u64,
+    /// What nothing uses any more: where, and how many bytes. A place that the process writes is never one that it reads: it may still be
+    /// writing when this program has forgotten why.
+    free: [Vec<(u64, u64)>; 2],
+}
+
+/// Who writes a place.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Writer {
+    Program,
+    Process,
+}
+
+/// Processes that were told to end. They hold memory of the device until they have.
+static ENDING: Mutex<Vec<Child>> = Mutex::new(Vec::new());
+
+/// The number of the next object: not that of any object of an earlier process, either.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// Waits a little for processes to end.
+fn reap() {
+    let begun = Instant::now();
+    let mut ending = lock(&ENDING);
+    while !ending.is_empty() && begun.elapsed() < LONGEST_END {
+        ending.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+        std::thread::yield_now();
+    }
 }
 
 #[derive(Debug, Default)]
@@ -76,6 +120,7 @@ impl Link {
             return Err(unavailable(why.into()));
         }
         let program = this_program().ok_or_else(|| unavailable("the path of this program is unknown".into()))?;
+        reap();
         let start = || -> std::io::Result<(UnixStream, File, Child)> {
             let (socket, other) = UnixStream::pair()?;
             socket.set_nonblocking(true)?;
@@ -84,6 +129,8 @@ impl Link {
                 .arg(ARGUMENT)
                 .stdin(Stdio::from(OwnedFd::from(other)))
                 .stdout(Stdio::from(OwnedFd::from(memory.try_clone()?)))
+                // A key that interrupts this program must not end the process before the last calls. It ends with the socket.
+                .process_group(0)
                 .spawn()?;
             Ok((socket, memory, child))
         };
@@ -92,27 +139,39 @@ impl Link {
         Ok(Link {
             socket,
             memory,
-            end: AtomicU64::new(0),
-            next: AtomicU64::new(1),
-            child: Mutex::new(child),
+            places: Mutex::default(),
+            child: Mutex::new(Some(child)),
             outgoing: Mutex::default(),
             incoming: Mutex::default(),
-            events: Mutex::default(),
+            news: Mutex::default(),
+            has_news: Condvar::new(),
+            known: Mutex::new(Known { events: HashMap::new(), lost: None, answered: Instant::now() }),
             asking: Mutex::default(),
             answer: Mutex::default(),
-            lost: Mutex::default(),
         })
     }
 
     /// Returns a number for an object.
     pub(super) fn number(&self) -> u64 {
-        self.next.fetch_add(1, Ordering::Relaxed)
+        NEXT.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Returns the place of so many bytes of the memory that both processes share.
-    pub(super) fn place(&self, bytes: usize) -> u64 {
-        // Apart by whole pages, so that copies begin at one.
-        self.end.fetch_add((bytes.max(1) as u64).next_multiple_of(4096), Ordering::Relaxed)
+    /// Returns a place for so many bytes in the memory that both processes share.
+    pub(super) fn place(&self, bytes: usize, writer: Writer) -> u64 {
+        let bytes = room(bytes);
+        let mut places = lock(&self.places);
+        let free = &mut places.free[writer as usize];
+        if let Some(at) = free.iter().position(|(_, free)| *free == bytes) {
+            return free.swap_remove(at).0;
+        }
+        let at = places.end;
+        places.end += bytes;
+        at
+    }
+
+    /// Gives a place back, which neither process uses any more.
+    pub(super) fn give_back(&self, at: u64, bytes: usize, writer: Writer) {
+        lock(&self.places).free[writer as usize].push((at, room(bytes)));
     }
 
     /// Writes bytes to the memory that both processes share.
@@ -127,7 +186,16 @@ impl Link {
 
     /// Why the device is lost, if it is.
     pub(super) fn lost(&self) -> Option<String> {
-        lock(&self.lost).clone()
+        lock(&self.known).lost.clone()
+    }
+
+    /// How long the process could have told that work has ended, if that has begun then.
+    pub(super) fn silent(&self, begun: Instant) -> Duration {
+        // It tells nothing while it compiles.
+        match self.asking.try_lock() {
+            Err(TryLockError::WouldBlock) => Duration::ZERO,
+            _ => begun.max(lock(&self.known).answered).elapsed(),
+        }
     }
 
     fn fault(&self) -> Fault {
@@ -136,12 +204,12 @@ impl Link {
 
     /// Ends the process, which has failed: how it ended says more than that it did.
     pub(super) fn lose(&self, why: &str) {
-        let mut child = lock(&self.child);
         let begun = Instant::now();
+        let mut child = lock(&self.child);
         let status = loop {
-            match child.try_wait() {
-                Ok(Some(status)) => break Some(status),
-                Ok(None) if begun.elapsed() < Duration::from_millis(200) => std::thread::yield_now(),
+            match child.as_mut().map(Child::try_wait) {
+                Some(Ok(Some(status))) => break Some(status),
+                Some(Ok(None)) if begun.elapsed() < SHORT => std::thread::yield_now(),
                 _ => break None,
             }
         };
@@ -158,14 +226,30 @@ impl Link {
 
     /// Ends the process: the work of all events is lost.
     fn give_up(&self, why: String) {
-        let why = lock(&self.lost).get_or_insert(why).clone();
-        let mut child = lock(&self.child);
-        let _ = child.kill();
-        let _ = child.wait();
-        drop(child);
-        for (_, event) in lock(&self.events).drain() {
+        let mut known = lock(&self.known);
+        let why = known.lost.get_or_insert(why).clone();
+        for (_, event) in known.events.drain() {
             *lock(&event.state) = (EventState::Failed(Fault::Lost(why.clone())), None);
         }
+        drop(known);
+        self.end();
+        self.tell_news();
+    }
+
+    /// Tells the process to end. Nothing waits for it here.
+    fn end(&self) {
+        let child = lock(&self.child).take();
+        if let Some(mut child) = child {
+            let _ = child.kill();
+            if matches!(child.try_wait(), Ok(None)) {
+                lock(&ENDING).push(child);
+            }
+        }
+    }
+
+    fn tell_news(&self) {
+        drop(lock(&self.news));
+        self.has_news.notify_all();
     }
 
     /// Puts a command in front of the next one that is sent.
@@ -201,7 +285,7 @@ impl Link {
                         return Err(std::io::Error::other("its process reads nothing"));
                     }
                     // It may be writing itself.
-                    self.listen(None);
+                    self.listen(None, || false);
                     self.wait_for(PollFlags::POLLOUT | PollFlags::POLLIN, Duration::from_millis(10));
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -224,7 +308,9 @@ impl Link {
         self.send(command, bytes)?;
         let begun = Instant::now();
         loop {
-            match lock(&self.answer).take() {
+            let answer = lock(&self.answer).take();
+            lock(&self.known).answered = Instant::now();
+            match answer {
                 Some((Reply::Failed(failure), _)) => return Err(failure.into()),
                 Some(answer) => return Ok(answer),
                 None => {}
@@ -235,45 +321,57 @@ impl Link {
             if begun.elapsed() > LONGEST_ANSWER {
                 self.lose("its process does not answer");
             }
-            self.listen(Some(Duration::from_millis(100)));
+            self.listen(Some(Duration::from_millis(100)), || lock(&self.answer).is_some());
         }
     }
 
-    /// Reads what the process has said; waits for it at most so long if a time is given. Another thread may be doing so.
-    pub(super) fn listen(&self, at_most: Option<Duration>) {
+    /// Reads what the process has said. Waits at most so long for it, if a time is given and what the caller wants is not known already;
+    /// another thread may be reading meanwhile.
+    pub(super) fn listen(&self, at_most: Option<Duration>, is_known: impl Fn() -> bool) {
         let mut incoming = match (self.incoming.try_lock(), at_most) {
             (Ok(incoming), _) => incoming,
             (Err(TryLockError::Poisoned(poisoned)), _) => poisoned.into_inner(),
             (Err(TryLockError::WouldBlock), None) => return,
-            (Err(TryLockError::WouldBlock), Some(_)) => lock(&self.incoming),
+            (Err(TryLockError::WouldBlock), Some(at_most)) => {
+                let news = lock(&self.news);
+                // What is read from now on is told.
+                if !is_known() && self.lost().is_none() {
+                    drop(self.has_news.wait_timeout(news, at_most));
+                }
+                return;
+            }
         };
         if self.lost().is_some() {
             return;
         }
-        if let Some(at_most) = at_most {
+        if let Some(at_most) = at_most.filter(|_| !is_known()) {
             self.wait_for(PollFlags::POLLIN, at_most);
         }
-        let mut part = [0; 64 << 10];
-        let ended = loop {
-            match (&self.socket).read(&mut part) {
-                Ok(0) => break Some("its process is gone".to_string()),
-                Ok(n) => incoming.bytes.extend_from_slice(&part[..n]),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break None,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => break Some(error.to_string()),
-            }
-            match self.take(&mut incoming) {
-                Ok(None) => {}
-                Ok(Some(why)) => {
-                    drop(incoming);
-                    return self.give_up(why);
-                }
-                Err(error) => break Some(error.to_string()),
-            }
-        };
+        let ended = self.read_all(&mut incoming);
         drop(incoming);
-        if let Some(why) = ended {
-            self.lose(&why);
+        match ended {
+            None => self.tell_news(),
+            Some(End::Told(why)) => self.give_up(why),
+            Some(End::Found(why)) => self.lose(&why),
+        }
+    }
+
+    /// Reads what there is; returns why the process has ended, if it has.
+    fn read_all(&self, incoming: &mut Incoming) -> Option<End> {
+        let mut part = [0; 64 << 10];
+        loop {
+            match (&self.socket).read(&mut part) {
+                Ok(0) => return Some(End::Found("its process is gone".into())),
+                Ok(n) => incoming.bytes.extend_from_slice(&part[..n]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Some(End::Found(error.to_string())),
+            }
+            match self.take(incoming) {
+                Ok(None) => {}
+                Ok(Some(why)) => return Some(End::Told(why)),
+                Err(error) => return Some(End::Found(error.to_string())),
+            }
         }
     }
 
@@ -291,13 +389,18 @@ impl Link {
                         // The process ends next.
                         lost = Some(why.clone());
                     }
-                    if let Some(event) = lock(&self.events).remove(&event) {
+                    if let Some(event) = lock(&self.known).events.remove(&event) {
                         let state =
                             failure.map_or(EventState::Done, |failure: Failure| EventState::Failed(failure.into()));
                         *lock(&event.state) = (state, time_ns.map(Duration::from_nanos));
                     }
                 }
-                reply => *lock(&self.answer) = Some((reply, message[HEAD + text..].to_vec())),
+                reply => {
+                    if let Reply::Failed(Failure::Lost(why)) = &reply {
+                        lost = Some(why.clone());
+                    }
+                    *lock(&self.answer) = Some((reply, message[HEAD + text..].to_vec()));
+                }
             }
             at += whole;
         }
@@ -308,7 +411,12 @@ impl Link {
     /// Returns an event with its number; the process will say when its work has ended.
     pub(super) fn event(&self) -> (u64, Arc<RemoteEvent>) {
         let (number, event) = (self.number(), Arc::new(RemoteEvent { state: Mutex::new((EventState::Pending, None)) }));
-        lock(&self.events).insert(number, event.clone());
+        let mut known = lock(&self.known);
+        match &known.lost {
+            Some(why) => *lock(&event.state) = (EventState::Failed(Fault::Lost(why.clone())), None),
+            None => _ = known.events.insert(number, event.clone()),
+        }
+        drop(known);
         (number, event)
     }
 }
@@ -317,12 +425,23 @@ impl Drop for Link {
     fn drop(&mut self) {
         // It ends when it reads the end.
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
-        let child = self.child.get_mut().unwrap_or_else(PoisonError::into_inner);
         let begun = Instant::now();
-        while matches!(child.try_wait(), Ok(None)) && begun.elapsed() < LONGEST_END {
+        let child = self.child.get_mut().unwrap_or_else(PoisonError::into_inner);
+        while matches!(child.as_mut().map(Child::try_wait), Some(Ok(None))) && begun.elapsed() < LONGEST_END {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let _ = child.kill();
-        let _ = child.wait();
+        self.end();
     }
+}
+
+/// Why the process has ended.
+enum End {
+    /// It said so.
+    Told(String),
+    Found(String),
+}
+
+/// The bytes of a place: whole pages, so that copies begin at one.
+fn room(bytes: usize) -> u64 {
+    (bytes.max(1) as u64).next_multiple_of(4096)
 }

@@ -7,7 +7,6 @@ use crate::lowering::{Program, Source};
 use limen::backend::BackendError;
 use serde::{Deserialize, Serialize};
 use std::io::{Error, ErrorKind, Read, Result};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What the process is asked for. Objects have numbers, which the program gives them.
@@ -65,7 +64,8 @@ pub(super) enum Command {
         id: u64,
         program: Box<Program>,
         constants: Vec<usize>,
-        cache: Option<PathBuf>,
+        /// The bytes of the path.
+        cache: Option<Vec<u8>>,
     },
     /// A call with the bytes behind this.
     Run {
@@ -80,7 +80,8 @@ pub(super) enum Command {
     Load {
         id: u64,
         code: Box<KernelCode>,
-        cache: Option<PathBuf>,
+        /// The bytes of the path.
+        cache: Option<Vec<u8>>,
     },
     RunKernel {
         kernel: u64,
@@ -176,18 +177,21 @@ impl From<Failure> for Fault {
 /// The lengths in front of a message: of its text, and of the bytes behind it.
 pub(super) const HEAD: usize = 16;
 /// The longest text, and the most bytes.
-const MAX_TEXT: u64 = 256 << 20;
+const MAX_TEXT: u64 = 1 << 30;
 const MAX_BYTES: u64 = 16 << 30;
 
 /// Appends a message to bytes that are to be sent; `behind` is how many bytes follow it.
 pub(super) fn append<M: Serialize>(to: &mut Vec<u8>, message: &M, behind: usize) -> Result<()> {
     let begin = to.len();
     to.extend([0; HEAD]);
-    serde_json::to_writer(&mut *to, message)?;
-    let text = (to.len() - begin - HEAD) as u64;
-    to[begin..][..8].copy_from_slice(&text.to_le_bytes());
-    to[begin + 8..][..8].copy_from_slice(&(behind as u64).to_le_bytes());
-    Ok(())
+    let written = serde_json::to_writer(&mut *to, message).map_err(Error::from).and_then(|()| {
+        let text = (to.len() - begin - HEAD) as u64;
+        to[begin..][..8].copy_from_slice(&text.to_le_bytes());
+        to[begin + 8..][..8].copy_from_slice(&(behind as u64).to_le_bytes());
+        to[begin..].first_chunk().map_or(Ok(()), |head| lengths(head).map(drop))
+    });
+    // Half a message would spoil the next one.
+    written.inspect_err(|_| to.truncate(begin))
 }
 
 /// Reads the lengths in front of a message.
