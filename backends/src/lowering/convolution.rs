@@ -234,6 +234,13 @@ impl Images {
             };
             behind = behind.max(strides[at].checked_mul(lengths[at])?);
         }
+        // No element is two of them: a matrix whose rows would count as pixels is none of a convolution's images.
+        let mut along: Vec<(usize, usize)> =
+            std::iter::zip(strides, lengths).filter(|(_, length)| *length > 1).collect();
+        along.sort_unstable();
+        if along.windows(2).any(|pair| pair[1].0 < pair[0].0.saturating_mul(pair[0].1)) {
+            return None;
+        }
         Some(Images { array, offset: usize::try_from(offset).ok()?, lengths, strides })
     }
 }

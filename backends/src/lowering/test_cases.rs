@@ -256,6 +256,8 @@ pub(crate) fn convolutions() -> Vec<(TestCase, usize)> {
         ("with more zeros than an image", &["2", "3", "2", "2"], w(&[4, 3, 5, 4]), &["y = Conv x w b pads=0,2,3,1"], 1),
         ("of three dims", &["1", "2", "5", "6", "7"], w(&[3, 2, 2, 2, 2]), &["y = Conv x w b"], 0),
         ("the other way round", image, vec![weight("w", &[4, 5, 3, 3])], &["y = ConvTranspose x w strides=2,2"], 0),
+        ("no convolution, but a product of a row", &["1", "20"], w(&[33, 20]), &["y = Gemm x w b transB==1"], 0),
+        ("of a single pixel", &["1", "20", "1", "1"], w(&[33, 20, 1, 1]), &["y = Conv x w b"], 0),
         ("no convolution, but a pool", image, vec![], &["y = AveragePool x kernel_shape=3,3"], 0),
     ];
     let cases = cases.into_iter().map(|(name, x, weights, nodes, count)| {

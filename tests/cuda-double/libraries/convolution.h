@@ -1,6 +1,8 @@
 // One forward convolution of cuDNN: whether it may be, and its values.
 #pragma once
+#include <algorithm>
 #include <cstdio>
+#include <utility>
 #include <vector>
 
 #include "element.h"
@@ -58,6 +60,23 @@ inline uint64_t extent(const Tensor &tensor) {
         last += (uint64_t)(tensor.dims[i] - 1) * (uint64_t)tensor.strides[i];
     }
     return last + 1;
+}
+
+// Whether two elements are at one place, as far as sorted strides tell.
+inline bool overlaps(const Tensor &tensor) {
+    std::vector<std::pair<int64_t, int64_t>> along;
+    for (size_t i = 0; i < tensor.dims.size(); ++i) {
+        if (tensor.dims[i] > 1) {
+            along.push_back({tensor.strides[i], tensor.dims[i]});
+        }
+    }
+    std::sort(along.begin(), along.end());
+    for (size_t i = 1; i < along.size(); ++i) {
+        if (along[i].first < along[i - 1].first * along[i - 1].second) {
+            return true;
+        }
+    }
+    return false;
 }
 
 inline uint64_t workspace_of(int algorithm, const Tensor &y, const Filter &w) {

@@ -185,6 +185,9 @@ API cudnnSetTensorNdDescriptor(Tensor *tensor, int type, int count, const int *d
     tensor->type = type;
     tensor->dims.assign(dims, dims + count);
     tensor->strides.assign(strides, strides + count);
+    if (overlaps(*tensor)) {
+        return refuse(BadParam, "a tensor whose elements lie in each other");
+    }
     return all_positive(tensor->dims) && all_positive(tensor->strides) ? Good : BadParam;
 }
 
