@@ -165,3 +165,28 @@ fn convolutions_are_those_of_the_library() {
         check_routines(&api, &case, [[0, count], [0, count.saturating_sub(1)]]);
     }
 }
+
+/// Prints how long a call takes as a graph, and as single launches: the median of rounds in turn, ns.
+#[test]
+#[ignore = "a measurement, for benches/gpu"]
+fn a_graph_against_single_launches() {
+    let Some(api) = device() else { return };
+    for path in ["digits/digits.onnx", "listen/listener.onnx"] {
+        let case = TestCase::of(path, std::fs::read(graphs(path)).unwrap(), 1);
+        let program = lower(&case.model).unwrap();
+        let mut both = [true, false].map(|captures| bind(&api, &program, captures));
+        let calls = 100;
+        let mut times = [Vec::new(), Vec::new()];
+        for round in 0..120 {
+            for (bound, times) in std::iter::zip(&mut both, &mut times) {
+                let time = bound.timed(calls);
+                if round >= 20 {
+                    times.push(time.as_nanos() as u64 / calls as u64);
+                }
+            }
+        }
+        times.iter_mut().for_each(|times| times.sort_unstable());
+        let [graph, eager] = times.map(|times| times[times.len() / 2]);
+        println!("{{\"model\": \"{path}\", \"graph_ns\": {graph}, \"eager_ns\": {eager}}}");
+    }
+}

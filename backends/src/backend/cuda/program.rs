@@ -219,6 +219,22 @@ impl CudaProgram {
         counts
     }
 
+    /// Enqueues so many calls, without copies, and returns how long they took until the last one had ended.
+    #[cfg(test)]
+    pub(super) fn timed(&mut self, calls: usize) -> std::time::Duration {
+        let CudaProgram { launches, stream, own, .. } = self;
+        stream.record().unwrap().wait().unwrap();
+        let begun = std::time::Instant::now();
+        for _ in 0..calls {
+            match own {
+                Some(graph) => graph.run(stream).unwrap(),
+                None => launches.enqueue(stream, &|array| launches.arrays[array].clone()).unwrap(),
+            }
+        }
+        stream.record().unwrap().wait().unwrap();
+        begun.elapsed()
+    }
+
     /// Makes a call, in which the driver loads what it has put off, and captures it. A model need not take zeros, so the outputs do not
     /// matter.
     fn first_call(&mut self) -> Result<(), Error> {
