@@ -56,6 +56,7 @@ pub fn register(registry: Registry) -> Registry {
         .transform::<transform::slice::Slice>("slice")
         .transform::<transform::pad::Pad>("pad")
         .transform::<transform::concat::Concat>("concat")
+        .transform::<transform::map::Map>("map")
         .transform::<transform::stack::Stack>("stack")
         .transform::<transform::argmax::Argmax>("argmax")
         .transform::<transform::top_k::TopK>("top_k")

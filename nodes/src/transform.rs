@@ -19,6 +19,7 @@ pub mod embeddings;
 pub mod gate;
 pub mod gather;
 pub mod letterbox;
+pub mod map;
 pub mod merge;
 pub mod nms;
 pub mod normalize;

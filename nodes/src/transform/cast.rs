@@ -1,8 +1,8 @@
 //! Conversion between element types.
 
+use crate::tensor::number::{Number, with_type};
 use crate::tensor::shape;
-use half::{bf16, f16};
-use limen::message::{DType, Element};
+use limen::message::DType;
 use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
 use limen::{Message, Tensor, TensorMut};
 use schemars::JsonSchema;
@@ -30,60 +30,6 @@ pub struct Cast {
     scaled: Option<(f64, f64)>,
 }
 
-/// An element that converts to and from `f64` and `i128`.
-trait Number: Element {
-    const IS_WHOLE: bool;
-    fn to_f64(self) -> f64;
-    fn from_f64(value: f64) -> Self;
-    /// Used between integer types only.
-    fn to_whole(self) -> i128;
-    /// Used between integer types only.
-    fn from_whole(value: i128) -> Self;
-}
-
-macro_rules! whole {
-    ($($t:ty)*) => { $(impl Number for $t {
-        const IS_WHOLE: bool = true;
-        fn to_f64(self) -> f64 {
-            self as f64
-        }
-        fn from_f64(value: f64) -> Self {
-            value as $t
-        }
-        fn to_whole(self) -> i128 {
-            i128::from(self)
-        }
-        fn from_whole(value: i128) -> Self {
-            value.clamp(i128::from(<$t>::MIN), i128::from(<$t>::MAX)) as $t
-        }
-    })* };
-}
-whole!(i8 u8 i16 u16 i32 u32 i64 u64);
-
-macro_rules! float {
-    ($($t:ty, $to:expr, $from:expr;)*) => { $(impl Number for $t {
-        const IS_WHOLE: bool = false;
-        fn to_f64(self) -> f64 {
-            $to(self)
-        }
-        fn from_f64(value: f64) -> Self {
-            $from(value)
-        }
-        fn to_whole(self) -> i128 {
-            $to(self) as i128
-        }
-        fn from_whole(value: i128) -> Self {
-            $from(value as f64)
-        }
-    })* };
-}
-float! {
-    f32, f64::from, |v: f64| v as f32;
-    f64, |v: f64| v, |v: f64| v;
-    f16, f16::to_f64, f16::from_f64;
-    bf16, bf16::to_f64, bf16::from_f64;
-}
-
 fn convert<S: Number, D: Number>(scaled: Option<(f64, f64)>, from: &[S], into: &mut [D]) {
     let pairs = into.iter_mut().zip(from);
     match scaled {
@@ -91,62 +37,6 @@ fn convert<S: Number, D: Number>(scaled: Option<(f64, f64)>, from: &[S], into: &
         None if S::IS_WHOLE && D::IS_WHOLE => pairs.for_each(|(to, from)| *to = D::from_whole(from.to_whole())),
         None => pairs.for_each(|(to, from)| *to = D::from_f64(from.to_f64())),
     }
-}
-
-/// Evaluates an expression with a type alias bound to the Rust type of a dtype.
-macro_rules! with_type {
-    ($dtype:expr, $t:ident, $body:expr) => {
-        match $dtype {
-            DType::F32 => {
-                type $t = f32;
-                $body
-            }
-            DType::F16 => {
-                type $t = f16;
-                $body
-            }
-            DType::BF16 => {
-                type $t = bf16;
-                $body
-            }
-            DType::F64 => {
-                type $t = f64;
-                $body
-            }
-            DType::I8 => {
-                type $t = i8;
-                $body
-            }
-            DType::U8 => {
-                type $t = u8;
-                $body
-            }
-            DType::I16 => {
-                type $t = i16;
-                $body
-            }
-            DType::U16 => {
-                type $t = u16;
-                $body
-            }
-            DType::I32 => {
-                type $t = i32;
-                $body
-            }
-            DType::U32 => {
-                type $t = u32;
-                $body
-            }
-            DType::I64 => {
-                type $t = i64;
-                $body
-            }
-            DType::U64 => {
-                type $t = u64;
-                $body
-            }
-        }
-    };
 }
 
 fn cast(scaled: Option<(f64, f64)>, from: &Tensor, into: &mut TensorMut) -> Result<(), NodeError> {
@@ -194,6 +84,7 @@ impl Transform for Cast {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use half::{bf16, f16};
 
     fn check<S: Number, D: Number + std::fmt::Debug>(scaled: Option<(f64, f64)>, from: &[S], expected: &[D]) {
         let mut out = vec![D::from_f64(0.0); from.len()];

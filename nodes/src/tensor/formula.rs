@@ -1,0 +1,562 @@
+//! Formulas over numbers: `sqrt(x*x + y*y)`, checked before they run and computed for several elements at a time.
+
+use limen::text::nearest;
+use std::f64::consts::{E, PI};
+
+/// Elements that are computed at a time.
+pub(crate) const LANES: usize = 64;
+
+/// As many numbers as are computed at a time.
+pub(crate) type Block = [f64; LANES];
+
+/// Longer formulas are refused.
+const MAX_STEPS: usize = 1024;
+/// So are those with more open parentheses and calls.
+const MAX_DEPTH: usize = 64;
+
+/// A formula as steps on a stack of blocks.
+#[derive(Clone, Debug)]
+pub(crate) struct Formula {
+    steps: Vec<Step>,
+    /// The most blocks on the stack.
+    depth: usize,
+    is_truth: bool,
+}
+
+/// A function of one number, and of two.
+type Unary = fn(f64) -> f64;
+type Binary = fn(f64, f64) -> f64;
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Input(usize),
+    Number(f64),
+    Unary(Unary),
+    Binary(Binary),
+    /// The first, but not below the second, nor above the third.
+    Clamp,
+    /// The second where the first is not 0, the third elsewhere.
+    If,
+}
+
+/// What is wrong with a formula, and where: the number of the character, from 1.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Wrong {
+    pub(crate) column: usize,
+    pub(crate) why: String,
+    pub(crate) help: String,
+}
+
+/// What a part of a formula is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Number,
+    /// 0 or 1.
+    Truth,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Number => "a number",
+            Kind::Truth => "true or false",
+        }
+    }
+}
+
+fn truth(is: bool) -> f64 {
+    f64::from(u8::from(is))
+}
+
+/// Functions of one number.
+const UNARY: &[(&str, Unary)] = &[
+    ("abs", f64::abs),
+    ("acos", f64::acos),
+    ("asin", f64::asin),
+    ("atan", f64::atan),
+    ("cbrt", f64::cbrt),
+    ("ceil", f64::ceil),
+    ("cos", f64::cos),
+    ("cosh", f64::cosh),
+    ("deg", f64::to_degrees),
+    ("exp", f64::exp),
+    ("floor", f64::floor),
+    ("ln", f64::ln),
+    ("log10", f64::log10),
+    ("log2", f64::log2),
+    ("rad", f64::to_radians),
+    ("round", f64::round),
+    ("sign", |a| if a == 0.0 { 0.0 } else { a.signum() }),
+    ("sin", f64::sin),
+    ("sinh", f64::sinh),
+    ("sqrt", f64::sqrt),
+    ("tan", f64::tan),
+    ("tanh", f64::tanh),
+    ("trunc", f64::trunc),
+];
+
+/// Functions of two numbers.
+const BINARY: &[(&str, Binary)] =
+    &[("atan2", f64::atan2), ("hypot", f64::hypot), ("max", maximum), ("min", minimum), ("pow", f64::powf)];
+
+/// Functions of a number that are true or false.
+const TESTS: &[(&str, Unary)] = &[("is_finite", |a| truth(a.is_finite())), ("is_nan", |a| truth(a.is_nan()))];
+
+/// The others.
+const OTHERS: [&str; 2] = ["clamp", "if"];
+
+const CONSTANTS: &[(&str, f64)] = &[("e", E), ("pi", PI)];
+
+/// NaN stays NaN, unlike in `f64::max`.
+fn maximum(a: f64, b: f64) -> f64 {
+    if a.is_nan() || a > b { a } else { b }
+}
+
+fn minimum(a: f64, b: f64) -> f64 {
+    if a.is_nan() || a < b { a } else { b }
+}
+
+/// Operators between two sides, those that bind least first.
+type Operator = (&'static str, Binary, Kind, Kind);
+const LEVELS: &[&[Operator]] = &[
+    &[("||", |a, b| truth(a != 0.0 || b != 0.0), Kind::Truth, Kind::Truth)],
+    &[("&&", |a, b| truth(a != 0.0 && b != 0.0), Kind::Truth, Kind::Truth)],
+    &[
+        ("<=", |a, b| truth(a <= b), Kind::Number, Kind::Truth),
+        (">=", |a, b| truth(a >= b), Kind::Number, Kind::Truth),
+        ("==", |a, b| truth(a == b), Kind::Number, Kind::Truth),
+        ("!=", |a, b| truth(a != b), Kind::Number, Kind::Truth),
+        ("<", |a, b| truth(a < b), Kind::Number, Kind::Truth),
+        (">", |a, b| truth(a > b), Kind::Number, Kind::Truth),
+    ],
+    &[("+", |a, b| a + b, Kind::Number, Kind::Number), ("-", |a, b| a - b, Kind::Number, Kind::Number)],
+    &[
+        ("*", |a, b| a * b, Kind::Number, Kind::Number),
+        ("/", |a, b| a / b, Kind::Number, Kind::Number),
+        ("%", |a, b| a % b, Kind::Number, Kind::Number),
+    ],
+];
+
+impl Formula {
+    /// Reads a formula over inputs of these names.
+    ///
+    /// # Errors
+    /// The first part that is wrong.
+    pub(crate) fn parse(text: &str, inputs: &[&str]) -> Result<Formula, Wrong> {
+        let mut parser = Parser { text, at: 0, inputs, steps: Vec::new(), nested: 0 };
+        let kind = parser.level(0)?;
+        if !parser.rest().is_empty() {
+            let found = parser.rest().chars().next().unwrap_or_default();
+            return Err(parser.wrong(format!("`{found}` is not understood here"), "write an operator, or leave it out"));
+        }
+        let steps = parser.steps;
+        let (mut now, mut depth) = (0usize, 0);
+        for step in &steps {
+            now = match step {
+                Step::Input(_) | Step::Number(_) => now + 1,
+                Step::Unary(_) => now,
+                Step::Binary(_) => now - 1,
+                Step::Clamp | Step::If => now - 2,
+            };
+            depth = depth.max(now);
+        }
+        Ok(Formula { steps, depth, is_truth: kind == Kind::Truth })
+    }
+
+    /// Whether it is true or false, and not a number.
+    pub(crate) fn is_truth(&self) -> bool {
+        self.is_truth
+    }
+
+    /// How many blocks it needs to compute.
+    pub(crate) fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// The inputs that it reads, by their numbers.
+    pub(crate) fn inputs(&self) -> impl Iterator<Item = usize> {
+        self.steps.iter().filter_map(|step| match step {
+            Step::Input(input) => Some(*input),
+            _ => None,
+        })
+    }
+
+    /// Computes `n` elements, of which the inputs have as many, and leaves them in the first block of the stack. The stack has
+    /// [`depth`](Formula::depth) blocks.
+    pub(crate) fn compute(&self, n: usize, inputs: &[Block], stack: &mut [Block]) {
+        let n = n.min(LANES);
+        let mut top = 0;
+        for step in &self.steps {
+            match step {
+                Step::Input(input) => {
+                    stack[top][..n].copy_from_slice(&inputs[*input][..n]);
+                    top += 1;
+                }
+                Step::Number(number) => {
+                    stack[top][..n].fill(*number);
+                    top += 1;
+                }
+                Step::Unary(of) => stack[top - 1][..n].iter_mut().for_each(|a| *a = of(*a)),
+                Step::Binary(of) => {
+                    top -= 1;
+                    let (below, above) = stack.split_at_mut(top);
+                    let pairs = std::iter::zip(&mut below[top - 1][..n], &above[0][..n]);
+                    pairs.for_each(|(a, b)| *a = of(*a, *b));
+                }
+                Step::Clamp | Step::If => {
+                    top -= 2;
+                    let (below, above) = stack.split_at_mut(top);
+                    let others = std::iter::zip(&above[0][..n], &above[1][..n]);
+                    let all = std::iter::zip(&mut below[top - 1][..n], others);
+                    match step {
+                        Step::If => all.for_each(|(a, (yes, no))| *a = if *a != 0.0 { *yes } else { *no }),
+                        _ => all.for_each(|(a, (low, high))| *a = minimum(maximum(*a, *low), *high)),
+                    }
+                }
+            }
+        }
+    }
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    /// The byte that is next.
+    at: usize,
+    inputs: &'a [&'a str],
+    steps: Vec<Step>,
+    nested: usize,
+}
+
+impl<'a> Parser<'a> {
+    /// What is not read yet, without spaces in front.
+    fn rest(&mut self) -> &'a str {
+        let rest = &self.text[self.at..];
+        let trimmed = rest.trim_start();
+        self.at += rest.len() - trimmed.len();
+        trimmed
+    }
+
+    fn wrong(&self, why: String, help: &str) -> Wrong {
+        Wrong { column: self.text[..self.at].chars().count() + 1, why, help: help.into() }
+    }
+
+    /// Takes a token, if it is next.
+    fn takes(&mut self, token: &str) -> bool {
+        let is_next = self.rest().starts_with(token);
+        self.at += if is_next { token.len() } else { 0 };
+        is_next
+    }
+
+    fn push(&mut self, step: Step) -> Result<(), Wrong> {
+        if self.steps.len() >= MAX_STEPS {
+            return Err(self.wrong(format!("it has more than {MAX_STEPS} parts"), "divide it between several nodes"));
+        }
+        self.steps.push(step);
+        Ok(())
+    }
+
+    fn expect(&self, is: Kind, wanted: Kind, at: usize, what: &str) -> Result<(), Wrong> {
+        if is == wanted {
+            return Ok(());
+        }
+        let column = self.text[..at].chars().count() + 1;
+        let help = match wanted {
+            Kind::Number => "write `if(…, 1, 0)` around it",
+            Kind::Truth => "compare it, such as with `!= 0`",
+        };
+        let why = format!("{what} takes {}, and this is {}", wanted.name(), is.name());
+        Err(Wrong { column, why, help: help.into() })
+    }
+
+    fn level(&mut self, level: usize) -> Result<Kind, Wrong> {
+        let Some(operators) = LEVELS.get(level) else { return self.unary() };
+        self.rest();
+        let begin = self.at;
+        let mut kind = self.level(level + 1)?;
+        let mut is_compared = false;
+        while let Some((sign, of, takes, gives)) = operators.iter().find(|(sign, ..)| self.rest().starts_with(sign)) {
+            if is_compared {
+                let help = "compare twice: `a < b && b < c`";
+                return Err(self.wrong("a comparison of a comparison".into(), help));
+            }
+            self.expect(kind, *takes, begin, &format!("`{sign}`"))?;
+            self.at += sign.len();
+            self.rest();
+            let at = self.at;
+            let other = self.level(level + 1)?;
+            self.expect(other, *takes, at, &format!("`{sign}`"))?;
+            self.push(Step::Binary(*of))?;
+            (kind, is_compared) = (*gives, *takes == Kind::Number && *gives == Kind::Truth);
+        }
+        Ok(kind)
+    }
+
+    /// Calls `read` one level deeper.
+    fn nest<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, Wrong>) -> Result<T, Wrong> {
+        self.nested += 1;
+        if self.nested > MAX_DEPTH {
+            return Err(
+                self.wrong(format!("more than {MAX_DEPTH} parts in one another"), "divide it between several nodes")
+            );
+        }
+        let read = read(self)?;
+        self.nested -= 1;
+        Ok(read)
+    }
+
+    fn unary(&mut self) -> Result<Kind, Wrong> {
+        let rest = self.rest();
+        let sign = match rest.chars().next() {
+            Some('-') => Some((Kind::Number, "`-`", (|a| -a) as Unary)),
+            Some('!') if !rest.starts_with("!=") => Some((Kind::Truth, "`!`", (|a| truth(a == 0.0)) as Unary)),
+            _ => None,
+        };
+        let Some((kind, name, of)) = sign else { return self.power() };
+        self.at += 1;
+        self.rest();
+        let at = self.at;
+        let is = self.nest(Self::unary)?;
+        self.expect(is, kind, at, name)?;
+        self.push(Step::Unary(of))?;
+        Ok(kind)
+    }
+
+    fn power(&mut self) -> Result<Kind, Wrong> {
+        self.rest();
+        let begin = self.at;
+        let kind = self.atom()?;
+        if !self.takes("^") {
+            return Ok(kind);
+        }
+        self.expect(kind, Kind::Number, begin, "`^`")?;
+        self.rest();
+        let at = self.at;
+        let other = self.nest(Self::unary)?;
+        self.expect(other, Kind::Number, at, "`^`")?;
+        self.push(Step::Binary(f64::powf))?;
+        Ok(Kind::Number)
+    }
+
+    fn atom(&mut self) -> Result<Kind, Wrong> {
+        let rest = self.rest();
+        if self.takes("(") {
+            let kind = self.nest(|parser| parser.level(0))?;
+            return match self.takes(")") {
+                true => Ok(kind),
+                false => Err(self.wrong("a `)` is missing".into(), "close the parenthesis")),
+            };
+        }
+        let is_digit = |c: char| c.is_ascii_digit() || c == '.';
+        if rest.starts_with(is_digit) {
+            return self.number(rest);
+        }
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+        let name = &rest[..end];
+        if name.is_empty() {
+            return Err(self.wrong("a number or a name is missing".into(), "write one"));
+        }
+        let begin = self.at;
+        self.at += end;
+        if self.takes("(") {
+            return self.call(name, begin);
+        }
+        if let Some(input) = self.inputs.iter().position(|input| *input == name) {
+            self.push(Step::Input(input))?;
+        } else if let Some((_, number)) = CONSTANTS.iter().find(|(constant, _)| *constant == name) {
+            self.push(Step::Number(*number))?;
+        } else {
+            self.at = begin;
+            let known = self.inputs.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+            let near = nearest(name, self.inputs.iter().copied());
+            let help = near.map_or(format!("the inputs are {known}"), |near| {
+                format!("did you mean `{near}`? the inputs are {known}")
+            });
+            return Err(self.wrong(format!("there is no input `{name}`"), &help));
+        }
+        Ok(Kind::Number)
+    }
+
+    fn number(&mut self, rest: &str) -> Result<Kind, Wrong> {
+        let bytes = rest.as_bytes();
+        let mut end = 0;
+        while let Some(byte) = bytes.get(end) {
+            let is_sign = matches!(byte, b'+' | b'-') && end > 0 && matches!(bytes[end - 1], b'e' | b'E');
+            if !(byte.is_ascii_alphanumeric() || *byte == b'.' || is_sign) {
+                break;
+            }
+            end += 1;
+        }
+        match rest[..end].parse::<f64>() {
+            Ok(number) if number.is_finite() => {
+                self.push(Step::Number(number))?;
+                self.at += end;
+                Ok(Kind::Number)
+            }
+            _ => Err(self.wrong(format!("`{}` is no number", &rest[..end]), "write a number such as 0.5 or 1e-3")),
+        }
+    }
+
+    /// Reads the arguments of a function, of these kinds.
+    fn arguments(&mut self, name: &str, kinds: &[Option<Kind>]) -> Result<Vec<Kind>, Wrong> {
+        let mut found = Vec::new();
+        for (at, wanted) in kinds.iter().enumerate() {
+            if at > 0 && !self.takes(",") {
+                return Err(
+                    self.wrong(format!("`{name}` takes {} arguments", kinds.len()), "write them with `,` between")
+                );
+            }
+            self.rest();
+            let begin = self.at;
+            let is = self.nest(|parser| parser.level(0))?;
+            if let Some(wanted) = wanted {
+                self.expect(is, *wanted, begin, &format!("`{name}`"))?;
+            }
+            found.push(is);
+        }
+        match self.takes(")") {
+            true => Ok(found),
+            false => Err(self.wrong(format!("`{name}` takes {} arguments", kinds.len()), "close it with `)`")),
+        }
+    }
+
+    fn call(&mut self, name: &str, begin: usize) -> Result<Kind, Wrong> {
+        let one = |list: &[(&str, Unary)]| list.iter().find(|(known, _)| *known == name).map(|(_, of)| *of);
+        const NUMBER: Option<Kind> = Some(Kind::Number);
+        if let Some(of) = one(UNARY) {
+            self.arguments(name, &[NUMBER])?;
+            self.push(Step::Unary(of))?;
+            return Ok(Kind::Number);
+        }
+        if let Some(of) = one(TESTS) {
+            self.arguments(name, &[NUMBER])?;
+            self.push(Step::Unary(of))?;
+            return Ok(Kind::Truth);
+        }
+        if let Some((_, of)) = BINARY.iter().find(|(known, _)| *known == name) {
+            self.arguments(name, &[NUMBER, NUMBER])?;
+            self.push(Step::Binary(*of))?;
+            return Ok(Kind::Number);
+        }
+        match name {
+            "clamp" => {
+                self.arguments(name, &[NUMBER, NUMBER, NUMBER])?;
+                self.push(Step::Clamp)?;
+                Ok(Kind::Number)
+            }
+            "if" => {
+                let kinds = self.arguments(name, &[Some(Kind::Truth), None, None])?;
+                let (yes, no) = (kinds[1], kinds[2]);
+                if yes != no {
+                    self.at = begin;
+                    let why = format!("`if` gives {} or {}", yes.name(), no.name());
+                    return Err(self.wrong(why, "let both be numbers, or both true or false"));
+                }
+                self.push(Step::If)?;
+                Ok(yes)
+            }
+            _ => {
+                self.at = begin;
+                let known = UNARY.iter().chain(TESTS).map(|(name, _)| *name);
+                let known: Vec<&str> = known.chain(BINARY.iter().map(|(name, _)| *name)).chain(OTHERS).collect();
+                let near = nearest(name, known.iter().copied())
+                    .map(|near| format!("did you mean `{near}`? "))
+                    .unwrap_or_default();
+                Err(self
+                    .wrong(format!("there is no function `{name}`"), &format!("{near}there are {}", known.join(", "))))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(text: &str, names: &[&str], numbers: &[f64]) -> f64 {
+        let formula = Formula::parse(text, names).unwrap_or_else(|wrong| panic!("{text}: {wrong:?}"));
+        let inputs: Vec<Block> = numbers.iter().map(|number| [*number; LANES]).collect();
+        let mut stack = vec![[f64::NAN; LANES]; formula.depth()];
+        for n in [1, LANES] {
+            formula.compute(n, &inputs, &mut stack);
+        }
+        assert!(stack[0].iter().all(|lane| lane.to_bits() == stack[0][0].to_bits()), "{text}");
+        stack[0][0]
+    }
+
+    #[test]
+    fn formulas_are_computed_as_they_are_written() {
+        for (text, expected) in [
+            ("3", 3.0),
+            (" 1.5e3 + .5 - 2E-1 ", 1500.3),
+            ("x + y * 2", 11.0),
+            ("(x + y) * 2", 14.0),
+            ("x - y - 1", -2.0),
+            ("12 / x / 2", 2.0),
+            ("17 % 5", 2.0),
+            ("-17 % 5", -2.0),
+            ("-x ^ 2", -9.0),
+            ("2 ^ 3 ^ 2", 512.0),
+            ("2 ^ -1", 0.5),
+            ("--x", 3.0),
+            ("sqrt(x*x + (y-1)^2)", (9.0f64 + 9.0).sqrt()),
+            ("hypot(x, 4)", 5.0),
+            ("max(x, y) - min(x, y)", 1.0),
+            ("max(0/0, 1) == 1", 0.0),
+            ("is_nan(max(1, 0/0))", 1.0),
+            ("is_nan(min(0/0, 1)) && is_nan(min(1, 0/0))", 1.0),
+            ("clamp(y, 0, 2) + clamp(x, 5, 9) + clamp(1, 0, 2)", 8.0),
+            ("if(x < y, x, y)", 3.0),
+            ("if(x < y && !(x == 3), 1, if(y >= 4 || x != 3, 2, 3))", 2.0),
+            ("x < 3", 0.0),
+            ("x <= 3", 1.0),
+            ("1 / 0", f64::INFINITY),
+            (
+                "floor(-1.5) + ceil(-1.5) + trunc(-1.5) + round(-1.5) + abs(-1.5) + sign(-1.5) + sign(0)",
+                -2.0 - 1.0 - 1.0 - 2.0 + 1.5 - 1.0,
+            ),
+            ("deg(pi) + rad(180) / pi", 181.0),
+            ("ln(e) + log2(8) + log10(100) + exp(0) + cbrt(27)", 10.0),
+            ("atan2(1, 1) * 4 - pi", 0.0),
+            ("in_ + _x", 7.0),
+        ] {
+            let names = ["x", "y", "in_", "_x"];
+            let found = value(text, &names, &[3.0, 4.0, 2.0, 5.0]);
+            assert!((found - expected).abs() < 1e-9 || found == expected, "{text}: {found}, not {expected}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        for (text, column, why, help) in [
+            ("", 1, "a number or a name is missing", "write one"),
+            ("x +", 4, "a number or a name is missing", "write one"),
+            ("x y", 3, "`y` is not understood here", "operator"),
+            ("(x", 3, "a `)` is missing", "close"),
+            ("z + 1", 1, "there is no input `z`", "the inputs are `x`, `yaw`"),
+            ("x + yaww", 5, "there is no input `yaww`", "did you mean `yaw`?"),
+            ("sqr(x)", 1, "there is no function `sqr`", "did you mean `sqrt`?"),
+            ("min(x)", 6, "`min` takes 2 arguments", "`,`"),
+            ("abs(x, x)", 6, "`abs` takes 1 arguments", "`)`"),
+            ("1.2.3", 1, "`1.2.3` is no number", "0.5"),
+            ("1e999", 1, "`1e999` is no number", "0.5"),
+            ("x && 1", 1, "`&&` takes true or false, and this is a number", "`!= 0`"),
+            ("(x > 1) + 1", 1, "`+` takes a number, and this is true or false", "`if(…, 1, 0)`"),
+            ("x + (x > 1)", 5, "`+` takes a number", "`if(…, 1, 0)`"),
+            ("1 < x < 3", 7, "a comparison of a comparison", "`a < b && b < c`"),
+            ("!x", 2, "`!` takes true or false", "`!= 0`"),
+            ("if(x, 1, 2)", 4, "`if` takes true or false", "`!= 0`"),
+            ("if(x > 1, x > 2, 2)", 1, "`if` gives true or false or a number", "both"),
+            ("x = 1", 3, "`=` is not understood here", "operator"),
+            ("größe", 1, "there is no input `gr`", "`x`"),
+        ] {
+            let wrong = Formula::parse(text, &["x", "yaw"]).unwrap_err();
+            assert_eq!(wrong.column, column, "{text}: {wrong:?}");
+            assert!(wrong.why.contains(why) && wrong.help.contains(help), "{text}: {wrong:?}");
+        }
+        for long in ["(".repeat(100_000), "-".repeat(100_000), "abs(".repeat(100_000), "x^".repeat(100_000)] {
+            assert!(Formula::parse(&long, &["x"]).unwrap_err().why.contains("64 parts in one another"));
+        }
+        assert!(Formula::parse(&"x+".repeat(100_000), &["x"]).unwrap_err().why.contains("more than 1024 parts"));
+        assert!(Formula::parse("1 + x > 2", &["x"]).unwrap().is_truth());
+    }
+}

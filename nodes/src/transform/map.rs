@@ -1,0 +1,324 @@
+//! Formulas over the elements of messages.
+
+use crate::tensor::formula::{Block, Formula, LANES};
+use crate::tensor::number::{Number, with_type};
+use crate::tensor::{cost, header, joined, shape};
+use limen::message::{Content, DType, PortSpec};
+use limen::node::{
+    Building, Connected, Emit, MAX_PORTS, Many, MessageSet, Metrics, Node, NodeError, OutPort, PlanErrors, Planning,
+    Ports, Transform,
+};
+use limen::{Tensor, TensorMut};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// Computes each output by a formula over the inputs, which may have any names: `{ speed: 'sqrt(vx*vx + vy*vy)' }`. A single input is
+/// called `in`.
+///
+/// Tensors are computed element by element: all inputs have the same shape, or are single numbers (`f32[]`). There are `+ - * / % ^`,
+/// `< <= > >= == !=`, `&& || !`, `if(is, yes, no)`, `min`, `max`, `clamp(x, low, high)`, `abs`, `sign`, `floor`, `ceil`, `round`, `trunc`,
+/// `sqrt`, `cbrt`, `hypot`, `pow`, `exp`, `ln`, `log2`, `log10`, `sin`, `cos`, `tan`, `asin`, `acos`, `atan`, `atan2`, `sinh`, `cosh`,
+/// `tanh`, `deg`, `rad`, `is_nan`, `is_finite`, and the numbers `pi` and `e`.
+///
+/// Everything is computed in `f64`. What does not fit the output's type becomes the nearest of it, and NaN becomes 0 where the type is
+/// whole; fractions are cut off. The metric `not_finite` counts messages in which a formula gave an infinity or NaN, as a division by zero
+/// does, `clipped` those in which a number did not fit. The result has the header of the message that began first.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// The formula of each output: `{ norm: 'hypot(x, y)', level: { formula: 'v / 3.3 * 100', dtype: u8 } }`.
+    pub outputs: BTreeMap<String, Output>,
+}
+
+/// An output.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected a formula, or `{ formula: …, dtype: … }`")]
+pub enum Output {
+    /// A formula. Its elements are `f32`, or `u8` if it is true or false.
+    Formula(String),
+    /// A formula and the type of its elements.
+    Typed {
+        /// The formula.
+        formula: String,
+        /// The type.
+        dtype: DType,
+    },
+}
+
+impl Output {
+    fn formula(&self) -> &str {
+        match self {
+            Output::Formula(formula) | Output::Typed { formula, .. } => formula,
+        }
+    }
+
+    fn dtype(&self, formula: &Formula) -> DType {
+        match self {
+            Output::Typed { dtype, .. } => *dtype,
+            Output::Formula(_) if formula.is_truth() => DType::U8,
+            Output::Formula(_) => DType::F32,
+        }
+    }
+}
+
+/// The name of a formula's field, for messages.
+fn field(name: &str, output: &Output) -> String {
+    match output {
+        Output::Formula(_) => format!("outputs.{name}"),
+        Output::Typed { .. } => format!("outputs.{name}.formula"),
+    }
+}
+
+/// Returns the formulas by output, and reports all that is wrong with them.
+fn formulas(config: &Config, inputs: &[&str], errors: &mut PlanErrors) -> Vec<(String, DType, Formula)> {
+    let mut found = Vec::new();
+    for (name, output) in &config.outputs {
+        match Formula::parse(output.formula(), inputs) {
+            Ok(formula) => found.push((name.clone(), output.dtype(&formula), formula)),
+            Err(wrong) => {
+                let message = format!("character {} of `{}`: {}", wrong.column, output.formula(), wrong.why);
+                errors.at(field(name, output), message).help(wrong.help);
+            }
+        }
+    }
+    found
+}
+
+/// Returns the shape of the outputs, without a type: that of the inputs that are no single numbers.
+fn common(given: &Connected, errors: &mut PlanErrors) -> Option<PortSpec> {
+    for (name, spec) in given.inputs() {
+        let Some(spec) = spec else { continue };
+        if matches!(spec.dtype, DType::I64 | DType::U64) {
+            let message =
+                format!("{spec}: formulas are computed in f64, which not every number of {} fits", spec.dtype);
+            errors.input(name, message).help("put a `cast` node with `dtype: f64` before it");
+        }
+        if spec.content == Content::Text {
+            errors.input(name, format!("{spec} is text")).help("put a `decode` node before it");
+        }
+    }
+    let all: Option<Vec<(&str, &PortSpec)>> = given.inputs().map(|(name, spec)| Some((name, spec?))).collect();
+    let tensors = all?.into_iter().filter(|(_, spec)| !spec.shape.is_empty());
+    let tensors = tensors.map(|(name, spec)| (name.to_string(), Some(spec.clone().with_dtype(DType::F32))));
+    let tensors = Connected::of(tensors);
+    match tensors.inputs().next() {
+        Some(_) => joined::common(&tensors, None, errors),
+        None => Some(PortSpec::fixed(DType::F32, [])),
+    }
+}
+
+/// A formula that is ready to run.
+#[derive(Debug)]
+struct Planned {
+    formula: Formula,
+    dtype: DType,
+    /// The inputs that it reads, each once.
+    reads: Vec<usize>,
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Map {
+    outputs: Vec<Planned>,
+    names: Vec<String>,
+    inputs: Vec<Block>,
+    stack: Vec<Block>,
+    not_finite: u64,
+    clipped: u64,
+}
+
+impl Node for Map {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        let inputs: Vec<&str> = given.inputs().map(|(name, _)| name).collect();
+        for (count, side) in [(inputs.len(), "inputs"), (config.outputs.len(), "outputs")] {
+            if count > MAX_PORTS {
+                let message = format!("it has {count} {side}, and a node has at most {MAX_PORTS}");
+                errors.node(message).help("divide it between several nodes");
+            }
+        }
+        if config.outputs.is_empty() {
+            errors.at("outputs", "is empty; a formula gives an output").help("write `outputs: { y: 'x * 2' }`");
+        }
+        let formulas = formulas(config, &inputs, &mut errors);
+        if formulas.len() == config.outputs.len() {
+            let is_read = |at: usize| formulas.iter().any(|(_, _, formula)| formula.inputs().any(|input| input == at));
+            for (_, name) in inputs.iter().enumerate().filter(|(at, _)| !is_read(*at)) {
+                errors.input(*name, format!("no formula reads `{name}`")).help("leave it out");
+            }
+        }
+        let common = common(given, &mut errors);
+        let ports = given.inputs().fold(Ports::new(), |ports, (name, spec)| match spec {
+            Some(spec) => ports.input(name, spec.clone()),
+            None => ports.input_any(name),
+        });
+        let steps: usize = formulas.iter().map(|(_, _, formula)| formula.inputs().count()).sum();
+        let elements = common.as_ref().and_then(PortSpec::max_elements).unwrap_or(0);
+        let ports = formulas.into_iter().fold(ports, |ports, (name, dtype, _)| {
+            let spec = common.clone().map(|spec| spec.with_dtype(dtype).with_content(Content::Numbers));
+            ports.out_port(OutPort { name, spec, emits: 1, rows: 1, forwards: Vec::new() })
+        });
+        errors.into_result(ports.cost(cost::of(elements.saturating_mul(steps.max(1)))))
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let names = joined::names(cx);
+        let inputs: Vec<&str> = names.iter().map(String::as_str).collect();
+        // Errors of the config were reported while planning.
+        let formulas = formulas(&config, &inputs, &mut PlanErrors::default());
+        let depth = formulas.iter().map(|(_, _, formula)| formula.depth()).max().unwrap_or(0);
+        let planned = formulas.into_iter().map(|(_, dtype, formula)| {
+            let mut reads: Vec<usize> = formula.inputs().collect();
+            reads.sort_unstable();
+            reads.dedup();
+            Planned { formula, dtype, reads }
+        });
+        let (inputs, stack) = (vec![[0.0; LANES]; names.len()], vec![[0.0; LANES]; depth]);
+        Ok(Map { outputs: planned.collect(), inputs, stack, names, not_finite: 0, clipped: 0 })
+    }
+
+    fn metrics(&self, to: &mut Metrics) {
+        to.set("not_finite", self.not_finite as f64);
+        to.set("clipped", self.clipped as f64);
+    }
+}
+
+/// Reads `n` elements from `at` on; of a single number, that one each time.
+fn load(from: &Tensor, at: usize, n: usize, into: &mut Block) -> Result<(), NodeError> {
+    with_type!(from.dtype(), T, {
+        let from = from.as_slice::<T>()?;
+        match from {
+            [only] if n != 1 || at != 0 => into[..n].fill(only.to_f64()),
+            _ => std::iter::zip(&mut into[..n], &from[at..at + n]).for_each(|(to, from)| *to = from.to_f64()),
+        }
+    });
+    Ok(())
+}
+
+/// Whether all numbers are finite, and whether all of them fit a type.
+fn fits(dtype: DType, numbers: &[f64]) -> (bool, bool) {
+    let is_finite = numbers.iter().all(|number| number.is_finite());
+    let within = |low: f64, high: f64| numbers.iter().all(|number| *number > low - 1.0 && *number < high + 1.0);
+    let fits = match dtype {
+        DType::F64 => true,
+        DType::F32 => within(f64::from(f32::MIN), f64::from(f32::MAX)),
+        DType::F16 => within(-65_504.0, 65_504.0),
+        DType::BF16 => within(-3.39e38, 3.39e38),
+        DType::I8 => within(-128.0, 127.0),
+        DType::U8 => within(0.0, 255.0),
+        DType::I16 => within(-32_768.0, 32_767.0),
+        DType::U16 => within(0.0, 65_535.0),
+        DType::I32 => within(f64::from(i32::MIN), f64::from(i32::MAX)),
+        DType::U32 => within(0.0, f64::from(u32::MAX)),
+        DType::I64 => within(i64::MIN as f64, i64::MAX as f64),
+        DType::U64 => within(0.0, u64::MAX as f64),
+    };
+    (is_finite, fits || !is_finite)
+}
+
+fn store(numbers: &[f64], into: &mut TensorMut, at: usize) -> Result<(), NodeError> {
+    with_type!(into.dtype(), T, {
+        let into = &mut into.as_mut_slice::<T>()?[at..at + numbers.len()];
+        std::iter::zip(into, numbers).for_each(|(to, from)| *to = T::from_f64(*from));
+    });
+    Ok(())
+}
+
+impl Transform for Map {
+    type In = Many<Tensor>;
+    type Out = Many<Tensor>;
+
+    fn apply(&mut self, input: MessageSet<Tensor>, out: &mut Emit<Many<Tensor>>) -> Result<(), NodeError> {
+        let header = *header::of_set(&input);
+        let Map { outputs, names, inputs, stack, .. } = self;
+        let first = input.iter().position(|message| !message.body.shape().is_empty());
+        let lengths = first.map(|at| input[at].body.shape());
+        let lengths: &[usize] = lengths.as_deref().unwrap_or_default();
+        for (message, name) in std::iter::zip(input.iter(), names.iter()) {
+            let other = message.body.shape();
+            if !other.is_empty() && other[..] != *lengths {
+                let of = first.map_or("", |at| &names[at]);
+                let why = format!("{:?} does not have the shape of `{of}`, {lengths:?}", message.body);
+                return Err(NodeError::input(name, why));
+            }
+        }
+        let elements: usize = lengths.iter().product();
+        let (mut is_finite, mut all_fit) = (true, true);
+        for (port, output) in out.iter_mut().zip(outputs.iter()).filter(|(port, _)| port.is_connected()) {
+            let mut tensor = port.loan(&header)?;
+            shape::set_shape(&mut tensor, lengths)?;
+            for at in (0..elements).step_by(LANES) {
+                let n = LANES.min(elements - at);
+                for read in &output.reads {
+                    load(&input[*read].body, at, n, &mut inputs[*read])?;
+                }
+                output.formula.compute(n, inputs, stack);
+                let (finite, fit) = fits(output.dtype, &stack[0][..n]);
+                (is_finite, all_fit) = (is_finite && finite, all_fit && fit);
+                store(&stack[0][..n], &mut tensor, at)?;
+            }
+            port.send(tensor);
+        }
+        self.not_finite += u64::from(!is_finite);
+        self.clipped += u64::from(!all_fit);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The outputs of a config with these inputs, or all that is wrong.
+    fn planned(outputs: &str, inputs: &[(&str, &str)]) -> Result<String, String> {
+        let config: Config = serde_json::from_str(&format!("{{\"outputs\": {{{outputs}}}}}")).unwrap();
+        let given = inputs.iter().map(|(name, spec)| (name.to_string(), spec.parse().ok()));
+        let given = Connected::of(given);
+        let mut errors = PlanErrors::default();
+        let names: Vec<&str> = given.inputs().map(|(name, _)| name).collect();
+        let formulas = formulas(&config, &names, &mut errors);
+        let common = common(&given, &mut errors);
+        errors.into_result(()).map_err(|errors| format!("{errors:?}"))?;
+        let show = |(name, dtype, _): &(String, DType, Formula)| {
+            format!("{name} {}", common.clone().map(|spec| spec.with_dtype(*dtype)).unwrap())
+        };
+        Ok(formulas.iter().map(show).collect::<Vec<_>>().join(", "))
+    }
+
+    #[test]
+    fn outputs_have_the_shape_of_the_tensors_and_the_type_of_the_formula() {
+        for (outputs, inputs, expected) in [
+            (r#""y": "x + 1""#, &[("x", "i16[]")][..], "y f32[]"),
+            (r#""y": "x > 1", "z": {"formula": "x", "dtype": "u8"}"#, &[("x", "f64[2,3]")], "y u8[2,3], z u8[2,3]"),
+            (r#""y": "x * g""#, &[("x", "u8[4,<=3]"), ("g", "f32[]")], "y f32[4,≤3]"),
+            (r#""y": "x * g""#, &[("g", "f32[]"), ("x", "f32[2]")], "y f32[2]"),
+            (r#""y": "x + z""#, &[("x", "f32[2]"), ("z", "u8[2]")], "y f32[2]"),
+            (r#""y": "x + z""#, &[("x", "f32[2]"), ("z", "f32[3]")], "does not have the shape of `x`"),
+            (r#""y": "x""#, &[("x", "i64[2]")], "`dtype: f64` before it"),
+            (r#""y": "x +", "z": "q""#, &[("x", "f32[2]")], "character 4 of `x +`: a number or a name is missing"),
+            (r#""y": "x +", "z": "q""#, &[("x", "f32[2]")], "there is no input `q`"),
+        ] {
+            match planned(outputs, inputs) {
+                Ok(found) => assert_eq!(found, expected, "{outputs}"),
+                Err(errors) => assert!(errors.contains(expected), "{outputs}: {errors}"),
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_none_or_do_not_fit_are_noticed() {
+        for (dtype, numbers, expected) in [
+            (DType::U8, &[0.0, 255.9, -0.9][..], (true, true)),
+            (DType::U8, &[0.0, 256.0], (true, false)),
+            (DType::I8, &[-129.0], (true, false)),
+            (DType::F32, &[1e39], (true, false)),
+            (DType::F64, &[1e300], (true, true)),
+            (DType::F32, &[1.0, f64::NAN], (false, true)),
+            (DType::I32, &[f64::INFINITY], (false, true)),
+        ] {
+            assert_eq!(fits(dtype, numbers), expected, "{dtype} {numbers:?}");
+        }
+    }
+}
