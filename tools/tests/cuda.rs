@@ -269,6 +269,26 @@ fn a_process_that_is_killed_is_started_again() {
     }
 }
 
+/// A kernel that never ends holds the process of its device, which is ended instead.
+#[test]
+fn a_process_with_an_endless_kernel_is_ended() {
+    let Some(double) = double() else { return };
+    let folder = with_faults("cuda-endless", "false");
+    let endless = "extern \"C\" __global__ void add(const float *x, float *y) {
+    volatile float number = x[threadIdx.x];
+    while (number == 5.0f) {}
+    y[threadIdx.x] = number;
+}
+";
+    fs::write(folder.0.join("k.cu"), endless).unwrap();
+    let words = "graph.yaml --allow-kernels --set run.isolation=process --set nodes.k.config.time_limit=100ms";
+    // The double would give it up by itself.
+    let patient = [("CHECK", "0"), ("SECONDS", "100"), ("STEPS", "1000000000000")];
+    let ran = run(&folder, words, &double, &patient);
+    says(&ran, 0, &["c: messages 40", "its process did not end a call in 100ms", "laws: hold"]);
+    assert!((30..40).contains(&arrived(&ran)), "{}", ran.out);
+}
+
 #[test]
 fn models_give_the_same_in_a_process_of_its_own() {
     let Some(double) = double() else { return };

@@ -197,9 +197,14 @@ impl Library {
     pub fn origin(self) -> &'static str {
         match self {
             Library::Driver => "install NVIDIA's driver; in a container, start it with access to the GPU",
-            Library::Nvrtc => {
-                "install it (in the CUDA toolkit, or `pip install nvidia-cuda-nvrtc`) and let LD_LIBRARY_PATH name its folder"
-            }
+            Library::Nvrtc => match cfg!(feature = "cuda13") {
+                true => {
+                    "install it (in the CUDA toolkit 13, or `pip install nvidia-cuda-nvrtc`) and let LD_LIBRARY_PATH name its folder"
+                }
+                false => {
+                    "install it (in the CUDA toolkit 12, or `pip install nvidia-cuda-nvrtc-cu12`) and let LD_LIBRARY_PATH name its folder"
+                }
+            },
             Library::CublasLt => match cfg!(feature = "cuda13") {
                 true => {
                     "install it (in the CUDA toolkit, or `pip install nvidia-cublas`) and let LD_LIBRARY_PATH name its folder"

@@ -102,6 +102,11 @@ pub(super) fn about_device(options: &BackendOptions) -> Option<String> {
     Some(format!("`{}`: {}", info.name, about(&info)))
 }
 
+/// Returns the device and its driver, in a process of its own.
+pub(super) fn about_isolated_device(options: &BackendOptions) -> Option<String> {
+    about_device(options).map(|about| format!("{about}, in a process of its own"))
+}
+
 #[cfg(test)]
 mod device_tests;
 #[cfg(test)]

@@ -51,7 +51,11 @@ impl<A: Api> Call<A> {
         }
         let (api, event) = state.work.as_ref()?;
         let own = match api.state(event) {
-            EventState::Pending => return None,
+            EventState::Pending => {
+                // One in front may take too long, and nobody else may be looking at it.
+                state.inputs.iter().for_each(|input| _ = input.outcome());
+                return None;
+            }
             EventState::Done => Outcome::Done,
             EventState::Failed(fault) => Outcome::Failed(fault),
         };

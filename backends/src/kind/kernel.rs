@@ -9,7 +9,7 @@ use crate::base::{BackendOptions, refuse_remote};
 use crate::device::LONGEST_CALL;
 use crate::kernel::{Expression, KernelConfig, Language, Symbols};
 use crate::verify::{Case, Tolerance};
-use limen::backend::{Prepared, Signature, TensorSpec};
+use limen::backend::{BackendError, Prepared, Signature, TensorSpec};
 use limen::infer::{DeviceSide, DeviceUse, Infer, InferPlan};
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{Connected, PlanErrors, Planning};
@@ -129,7 +129,15 @@ fn ports(config: &KernelConfig, given: &Connected, errors: &mut PlanErrors) -> R
 /// Reports fields that are for another device.
 fn refuse_fields(of: &str, fields: &[(&str, bool)], errors: &mut PlanErrors) {
     for (field, _) in fields.iter().filter(|(_, is_given)| *is_given) {
-        errors.at(*field, format!("is for kernels of {of} only")).help("leave it out");
+        errors.at(*field, format!("`{field}` is for kernels of {of} only")).help("leave it out");
+    }
+}
+
+/// Returns an error of a kernel without what it is to a backend.
+fn plain(error: BackendError) -> String {
+    match error {
+        BackendError::Unsupported(why) => why,
+        error => error.to_string(),
     }
 }
 
@@ -231,7 +239,11 @@ fn signature(config: &KernelConfig, given: &Connected, symbols: &Symbols, errors
 fn grid(field: &str, lengths: &[Expression], symbols: &Symbols, errors: &mut PlanErrors) -> [u32; 3] {
     let mut groups = [1; 3];
     if lengths.is_empty() || lengths.len() > 3 {
-        errors.at(field, format!("has {} numbers", lengths.len())).help("write one for each of one to three dims");
+        let message = match lengths.len() {
+            0 => format!("`{field}` is missing"),
+            n => format!("`{field}` has {n} numbers"),
+        };
+        errors.at(field, message).help("write one for each of one to three dims: `[16, 16]`");
         return groups;
     }
     for (groups, written) in groups.iter_mut().zip(lengths) {

@@ -138,6 +138,12 @@ impl Config {
             ),
             Choice::Mock => ("`backend: mock` computes nothing", "leave `device:` out, or write `backend: ort`"),
         };
+        let help = match self.device {
+            OrtDevice::Cuda if !matches!(self.backend, Choice::Cuda | Choice::Mock) => {
+                "write `backend: cuda` without `device:`, or `backend: ort`"
+            }
+            _ => help,
+        };
         errors.at("device", format!("{why}; only `backend: ort` has `device: {}`", self.device.name())).help(help);
     }
 

@@ -72,6 +72,8 @@ pub(crate) struct KernelInfo {
 /// A device that runs kernels.
 pub(crate) trait KernelDevice: Api {
     type Kernel: 'static;
+    /// Whether another process uses the device.
+    const IS_APART: bool;
 
     /// Loads a kernel and compares it with how it is launched.
     ///
@@ -221,7 +223,14 @@ impl KernelCode {
             return refused(format!("{threads} threads in a block; this kernel runs at most {}", info.threads));
         }
         if self.shared as usize + info.shared > FREE_SHARED {
-            function.allow_shared(self.shared as usize).map_err(failed)?;
+            let too_much = |error: Error| match failed(error) {
+                BackendError::Unsupported(why) => BackendError::Unsupported(format!(
+                    "{} B of shared memory beside the {} B of the kernel, which is more than a block may have ({why})",
+                    self.shared, info.shared
+                )),
+                other => other,
+            };
+            function.allow_shared(self.shared as usize).map_err(too_much)?;
         }
         let Some(sizes) = function.parameters().map_err(failed)? else { return Ok(info) };
         if sizes.len() != self.arguments.len() {
@@ -283,6 +292,7 @@ pub(crate) struct LoadedKernel {
 
 impl KernelDevice for CudaApi {
     type Kernel = LoadedKernel;
+    const IS_APART: bool = false;
 
     fn load_kernel(
         &self,

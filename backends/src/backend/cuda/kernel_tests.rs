@@ -165,7 +165,7 @@ fn a_kernel_that_does_not_fit_is_refused_with_every_reason() {
         true,
         &["2048 threads in a block; this kernel runs at most 1024"],
     );
-    refused(KERNEL, &changed("block: [2]", "block: []"), true, &["has 0 numbers"]);
+    refused(KERNEL, &changed("block: [2]", "block: []"), true, &["`block` is missing"]);
     refused(KERNEL, &changed("shared: 2 * 4", "shared: 4 * n - 20"), true, &["which is no length"]);
     refused(KERNEL, &changed("STEP: 2", "'2STEP': 2"), true, &["is no name of a macro"]);
     refused(KERNEL, &changed("defines:", "constants:"), true, &["is for kernels of WGSL only"]);

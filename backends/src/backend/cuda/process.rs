@@ -13,7 +13,7 @@ mod message;
 
 pub(crate) use self::child::serve_device;
 pub(crate) use self::link::ARGUMENT;
-use self::link::{Link, RemoteEvent, Writer};
+use self::link::{LONG, Link, QUICK, RemoteEvent, Writer};
 use self::message::{Command, Reply, split, without_constants};
 use super::gpu;
 use super::kernel::{KernelCode, KernelDevice, KernelInfo};
@@ -115,12 +115,7 @@ pub(crate) struct IsolatedEvent {
     link: Arc<Link>,
     id: u64,
     event: Arc<RemoteEvent>,
-    begun: Instant,
-    time_limit: Duration,
 }
-
-/// The process gives a call up first, and says so.
-const LATER: Duration = Duration::from_secs(10);
 
 impl IsolatedEvent {
     fn known(&self) -> (EventState, Option<Duration>) {
@@ -134,9 +129,7 @@ impl IsolatedEvent {
             return state;
         }
         self.link.listen(at_most, || self.known().0 != EventState::Pending);
-        if self.link.silent(self.begun) > self.time_limit + LATER {
-            self.link.lose(&format!("its process did not end a call in {:?}", self.time_limit));
-        }
+        self.link.check_limits();
         self.known().0
     }
 }
@@ -144,7 +137,7 @@ impl IsolatedEvent {
 impl IsolatedCuda {
     fn open(gpu: usize) -> Result<IsolatedCuda, BackendError> {
         let link = Arc::new(Link::open()?);
-        let opened = link.ask(&Command::Open { gpu, parent: std::process::id() }, &[])?;
+        let opened = link.ask(&Command::Open { gpu, parent: std::process::id() }, &[], LONG)?;
         let (Reply::Opened { name, lacks_tf32 }, _) = opened else { return Err(unexpected()) };
         let waiter = Waiter::new(
             "cuda",
@@ -168,7 +161,7 @@ impl IsolatedCuda {
             BackendError::Call(why) => Fault::Call(why),
             other => Fault::Call(other.to_string()),
         };
-        self.link.ask(&command(id), &[]).map_err(fault)?;
+        self.link.ask(&command(id), &[], QUICK).map_err(fault)?;
         Ok(self.remote(id))
     }
 }
@@ -239,7 +232,9 @@ impl Api for IsolatedCuda {
                 stream.uploads[oldest..].rotate_left(1);
                 let last = stream.uploads.len() - 1;
                 let piece = &mut stream.uploads[last];
-                while piece.used_by.as_ref().is_some_and(|event| self.wait(event, LATER) == EventState::Pending) {}
+                while piece.used_by.as_ref().is_some_and(|event| self.wait(event, LONGEST_CALL) == EventState::Pending)
+                {
+                }
                 if piece.bytes < from.len() {
                     self.link.give_back(piece.at, piece.bytes, Writer::Program);
                     (piece.at, piece.bytes) = (self.link.place(from.len(), Writer::Program), from.len());
@@ -266,10 +261,9 @@ impl Api for IsolatedCuda {
     }
 
     fn record(&self, stream: &mut IsolatedStream, _: bool) -> Result<IsolatedEvent, Fault> {
-        let (id, event) = self.link.event();
+        let (id, event) = self.link.event(stream.time_limit.take().unwrap_or(LONGEST_CALL));
         self.link.send(&Command::Record { stream: stream.remote.id, event: id }, &[])?;
-        let time_limit = stream.time_limit.take().unwrap_or(LONGEST_CALL);
-        let made = IsolatedEvent { link: self.link.clone(), id, event, begun: Instant::now(), time_limit };
+        let made = IsolatedEvent { link: self.link.clone(), id, event };
         for piece in stream.uploads.iter_mut().filter(|piece| piece.is_taken) {
             (piece.used_by, piece.is_taken) = (Some(made.clone()), false);
         }
@@ -342,7 +336,7 @@ impl Bound<IsolatedCuda> for IsolatedProgram {
 
     fn run(&mut self, inputs: &[&[u8]], read: &mut ReadOutput<'_>) -> Result<(), BackendError> {
         let lengths = inputs.iter().map(|input| input.len()).collect();
-        let ran = self.remote.link.ask(&Command::Run { program: self.remote.id, inputs: lengths }, inputs)?;
+        let ran = self.remote.link.ask(&Command::Run { program: self.remote.id, inputs: lengths }, inputs, LONG)?;
         let (Reply::Ran { outputs }, bytes) = ran else { return Err(unexpected()) };
         split(&outputs, &bytes).into_iter().enumerate().try_for_each(|(at, bytes)| read(at, bytes))
     }
@@ -384,7 +378,7 @@ impl ProgramDevice for IsolatedCuda {
         let bytes: Vec<&[u8]> = constants.iter().map(|bits| bytemuck::cast_slice(bits)).collect();
         let lengths = bytes.iter().map(|bytes| bytes.len()).collect();
         let cache = cache.map(path_bytes);
-        let bound = self.link.ask(&Command::Bind { id, program: text, constants: lengths, cache }, &bytes)?;
+        let bound = self.link.ask(&Command::Bind { id, program: text, constants: lengths, cache }, &bytes, LONG)?;
         let (Reply::Bound { memory, compiled }, _) = bound else { return Err(unexpected()) };
         Ok(IsolatedProgram { remote: self.remote(id), program, memory, compiled })
     }
@@ -392,11 +386,12 @@ impl ProgramDevice for IsolatedCuda {
 
 impl KernelDevice for IsolatedCuda {
     type Kernel = Remote;
+    const IS_APART: bool = true;
 
     fn load_kernel(&self, code: &Arc<KernelCode>, cache: Option<&Path>) -> Result<(Remote, KernelInfo), BackendError> {
         let id = self.link.number();
         let (code, cache) = (Box::new((**code).clone()), cache.map(path_bytes));
-        let loaded = self.link.ask(&Command::Load { id, code, cache }, &[])?;
+        let loaded = self.link.ask(&Command::Load { id, code, cache }, &[], LONG)?;
         let (Reply::Loaded(info), _) = loaded else { return Err(unexpected()) };
         Ok((self.remote(id), info))
     }
@@ -409,7 +404,8 @@ impl KernelDevice for IsolatedCuda {
     ) -> Result<Vec<Vec<u8>>, BackendError> {
         let lengths = inputs.iter().map(|input| input.len()).collect();
         let longest_ns = longest.as_nanos() as u64;
-        let ran = self.link.ask(&Command::RunKernel { kernel: kernel.id, inputs: lengths, longest_ns }, inputs)?;
+        let ran =
+            self.link.ask(&Command::RunKernel { kernel: kernel.id, inputs: lengths, longest_ns }, inputs, LONG)?;
         let (Reply::Ran { outputs }, bytes) = ran else { return Err(unexpected()) };
         Ok(split(&outputs, &bytes).into_iter().map(<[u8]>::to_vec).collect())
     }

@@ -49,7 +49,8 @@ impl From<Error> for Fault {
 }
 
 /// NVIDIA's documentation says of such errors that the process must be terminated and relaunched.
-const FINAL: &str = "the device is of no use to this process any more";
+pub(super) const FINAL: &str =
+    "the device is of no use to this process any more (`run: { isolation: process }` would start another one)";
 
 impl CudaApi {
     pub(super) fn open(number: usize) -> Result<CudaApi, Error> {

@@ -133,5 +133,6 @@ program_runtime!(
 #[cfg(feature = "cuda")]
 program_runtime!(
     /// Models on a GPU of NVIDIA's, in a process of its own. Its results are those of [`CudaRuntime`], and so is its name.
-    IsolatedCudaRuntime, crate::backend::cuda::IsolatedCuda, "cuda", crate::backend::cuda::probe, crate::backend::cuda::about_device
+    IsolatedCudaRuntime, crate::backend::cuda::IsolatedCuda, "cuda", crate::backend::cuda::probe,
+    crate::backend::cuda::about_isolated_device
 );

@@ -1,6 +1,6 @@
 //! Kernels of CUDA.
 
-use super::{Ports, grid, ports, refuse_fields, text, verify};
+use super::{Ports, grid, plain, ports, refuse_fields, text, verify};
 use crate::backend::{
     CudaApi, CudaArgument, CudaKernel, CudaKernelModel, CudaSource, IsolatedCuda, KernelCode, KernelDevice,
     isolated_device, port_bytes, shared_cuda_device,
@@ -41,7 +41,7 @@ pub(super) fn plan(
     );
     let Some(entry) = &config.entry else {
         errors
-            .at("entry", "is missing: the name of the kernel")
+            .at("entry", "`entry` is missing: the name of the kernel")
             .help("write its name, and declare it `extern \"C\" __global__`");
         ports(config, given, &mut errors)?;
         return Err(errors);
@@ -110,7 +110,7 @@ fn prepare<A: KernelDevice>(
     let mut errors = PlanErrors::default();
     let prepared = CudaKernel::<A>::prepare(model).map_err(|error| {
         errors
-            .at("source", format!("`{}`: {error}", config.source))
+            .at("source", format!("`{}`: {}", config.source, plain(error)))
             .help("change the kernel, or what the node says of it");
         errors
     })?;
@@ -125,6 +125,10 @@ fn prepare<A: KernelDevice>(
         show_bytes(info.local as u64),
         show_bytes(info.shared as u64 + u64::from(shared)),
     );
+    let note = match A::IS_APART {
+        true => format!("{note}; in a process of its own"),
+        false => note,
+    };
     let verified = config.verify.as_ref().map(|file| verify(config, file, &prepared, cx)).transpose()?;
     let plan = InferPlan::new::<CudaKernel<A>>(Arc::new(prepared), Batch::default()).cost(Cost::Medium).note(note);
     let plan = verified.into_iter().fold(plan, InferPlan::note);
@@ -158,6 +162,11 @@ fn arguments(
             },
         }
     }
+    if config.arguments.is_empty() {
+        let message = "`arguments` is missing: what the kernel takes, in its order";
+        errors.at("arguments", message).help(format!("write the ports, {}, and numbers: `{{ i32: 5 }}`", names()));
+        return found;
+    }
     let is_copied = |port: usize| in_place.iter().any(|(_, from)| *from == port);
     let is_given = |port: usize| found.iter().any(|argument| matches!(argument, CudaArgument::Port(at) if *at == port));
     for (at, name) in ports.iter().enumerate().filter(|(at, _)| !is_given(*at) && !is_copied(*at)) {
@@ -176,7 +185,7 @@ fn defines(config: &KernelConfig, symbols: &Symbols, errors: &mut PlanErrors) ->
         let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
             && name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
         if !is_name {
-            errors.at(&*field, "is no name of a macro").help("write letters, digits and `_`");
+            errors.at(&*field, format!("`{name}` is no name of a macro")).help("write letters, digits and `_`");
             continue;
         }
         match value.text(symbols) {

@@ -1,6 +1,6 @@
 //! Shaders in WGSL.
 
-use super::{Ports, ports, refuse_fields, text, verify};
+use super::{Ports, plain, ports, refuse_fields, text, verify};
 use crate::backend::{KernelModel, WgpuKernel};
 use crate::base::BackendOptions;
 use crate::device::Api;
@@ -53,7 +53,7 @@ pub(super) fn plan(
     let mut errors = PlanErrors::default();
     let prepared = WgpuKernel::prepare(model).map_err(|error| {
         errors
-            .at("source", format!("`{}`: {error}", config.source))
+            .at("source", format!("`{}`: {}", config.source, plain(error)))
             .help("change the shader, or its grid and constants");
         errors
     })?;

@@ -25,6 +25,9 @@ use std::time::{Duration, Instant};
 /// How long after the last command or end the process looks for more without sleeping, while work is under way.
 const BUSY: Duration = Duration::from_micros(200);
 
+/// How long the process may take to end by itself, once its program has.
+const LONGEST_END: Duration = Duration::from_secs(1);
+
 /// The main function of the process.
 pub(crate) fn serve_device() -> ! {
     std::process::exit(match serve() {
@@ -47,6 +50,7 @@ fn serve() -> std::io::Result<()> {
     ignored.thread_block()?;
     // A worker may have started it, from its own core.
     limen::leave_placement();
+    end_with(socket.try_clone()?)?;
     let mut reader = Buffered { socket: socket.try_clone()?, bytes: VecDeque::new() };
     let Some((Command::Open { gpu, parent }, _)) = read(&mut reader)? else { return Ok(()) };
     if nix::unistd::getppid().as_raw() as u32 != parent {
@@ -59,6 +63,17 @@ fn serve() -> std::io::Result<()> {
     let (name, lacks_tf32) = (device.api.context.info().name.clone(), device.lacks_tf32());
     device.reply(&Reply::Opened { name, lacks_tf32 }, &[])?;
     device.serve(&mut reader)
+}
+
+/// Ends this process when its program has ended, even if the driver does not return from a call.
+fn end_with(program: UnixStream) -> std::io::Result<()> {
+    let watch = move || {
+        let mut ends = [PollFd::new(program.as_fd(), PollFlags::POLLHUP)];
+        while !matches!(poll(&mut ends, PollTimeout::NONE), Ok(ready) if ready > 0) {}
+        std::thread::sleep(LONGEST_END);
+        let _ = nix::sys::signal::kill(nix::unistd::Pid::this(), Signal::SIGKILL);
+    };
+    std::thread::Builder::new().name("limen-program".into()).spawn(watch).map(drop)
 }
 
 /// Reads commands from the socket as many at a time as there are.

@@ -1,6 +1,7 @@
 //! The program's side of the process: it is started, asked and listened to, and ends with its last user.
 
 use super::message::{Command, Failure, HEAD, Reply, append, lengths};
+use crate::backend::cuda::resident::FINAL;
 use crate::base::{is_serving, this_program};
 use crate::device::{EventState, Fault};
 use limen::backend::BackendError;
@@ -14,15 +15,22 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command as Program, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// The argument with which a program is started to use a device for another one.
 pub(crate) const ARGUMENT: &str = "limen-device-process";
 
+/// What is said instead of [`FINAL`].
+const AGAIN: &str = "the next call starts its process again, if `on_error` allows one";
+
 /// How long the process may take for what is waited for: compiling a large model takes a minute.
-const LONGEST_ANSWER: Duration = Duration::from_secs(600);
+pub(super) const LONG: Duration = Duration::from_secs(600);
+/// How long it may take for what is done at once.
+pub(super) const QUICK: Duration = Duration::from_secs(130);
+/// The process gives a call up first, and says so, unless the driver holds it.
+const LATER: Duration = Duration::from_secs(2);
 /// How long it may take to read what is sent.
 const LONGEST_SEND: Duration = Duration::from_secs(10);
 /// How long it may take until it is known how it ended.
@@ -37,6 +45,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// An event of the process, as far as it is known here.
 #[derive(Debug)]
 pub(super) struct RemoteEvent {
+    begun: Instant,
+    time_limit: Duration,
     pub(super) state: Mutex<(EventState, Option<Duration>)>,
 }
 
@@ -58,6 +68,8 @@ pub(super) struct Link {
     known: Mutex<Known>,
     /// One at a time is waited for an answer.
     asking: Mutex<()>,
+    /// Whether the process may be busy with that for long.
+    compiles: AtomicBool,
     answer: Mutex<Option<(Reply, Vec<u8>)>>,
 }
 
@@ -147,6 +159,7 @@ impl Link {
             has_news: Condvar::new(),
             known: Mutex::new(Known { events: HashMap::new(), lost: None, answered: Instant::now() }),
             asking: Mutex::default(),
+            compiles: AtomicBool::new(false),
             answer: Mutex::default(),
         })
     }
@@ -189,12 +202,18 @@ impl Link {
         lock(&self.known).lost.clone()
     }
 
-    /// How long the process could have told that work has ended, if that has begun then.
-    pub(super) fn silent(&self, begun: Instant) -> Duration {
+    /// Ends the process if it has not told in time that work has ended.
+    pub(super) fn check_limits(&self) {
         // It tells nothing while it compiles.
-        match self.asking.try_lock() {
-            Err(TryLockError::WouldBlock) => Duration::ZERO,
-            _ => begun.max(lock(&self.known).answered).elapsed(),
+        if self.compiles.load(Ordering::Relaxed) {
+            return;
+        }
+        let known = lock(&self.known);
+        let is_late = |event: &&Arc<RemoteEvent>| event.begun.max(known.answered).elapsed() > event.time_limit + LATER;
+        let late = known.events.values().find(is_late).map(|event| event.time_limit);
+        drop(known);
+        if let Some(limit) = late {
+            self.lose(&format!("its process did not end a call in {limit:?}"));
         }
     }
 
@@ -301,15 +320,34 @@ impl Link {
         let _ = poll(&mut [PollFd::new(self.socket.as_fd(), what)], timeout);
     }
 
-    /// Sends a command and waits for its answer.
-    pub(super) fn ask(&self, command: &Command, bytes: &[&[u8]]) -> Result<(Reply, Vec<u8>), BackendError> {
+    /// Sends a command and waits for its answer, at most so long: then the process is lost.
+    pub(super) fn ask(
+        &self,
+        command: &Command,
+        bytes: &[&[u8]],
+        longest: Duration,
+    ) -> Result<(Reply, Vec<u8>), BackendError> {
         let _asking = lock(&self.asking);
+        self.compiles.store(longest > QUICK, Ordering::Relaxed);
+        let answered = self.answer_of(command, bytes, longest);
+        self.compiles.store(false, Ordering::Relaxed);
+        answered
+    }
+
+    fn answer_of(
+        &self,
+        command: &Command,
+        bytes: &[&[u8]],
+        longest: Duration,
+    ) -> Result<(Reply, Vec<u8>), BackendError> {
         lock(&self.answer).take();
         self.send(command, bytes)?;
         let begun = Instant::now();
         loop {
             let answer = lock(&self.answer).take();
-            lock(&self.known).answered = Instant::now();
+            if longest > QUICK {
+                lock(&self.known).answered = Instant::now();
+            }
             match answer {
                 Some((Reply::Failed(failure), _)) => return Err(failure.into()),
                 Some(answer) => return Ok(answer),
@@ -318,7 +356,8 @@ impl Link {
             if self.lost().is_some() {
                 return Err(self.fault().into());
             }
-            if begun.elapsed() > LONGEST_ANSWER {
+            self.check_limits();
+            if begun.elapsed() > longest {
                 self.lose("its process does not answer");
             }
             self.listen(Some(Duration::from_millis(100)), || lock(&self.answer).is_some());
@@ -385,6 +424,10 @@ impl Link {
             let reply: Reply = serde_json::from_slice(&message[HEAD..][..text])?;
             match reply {
                 Reply::Ended { event, failure, time_ns } => {
+                    let failure = failure.map(|failure| match failure {
+                        Failure::Lost(why) => Failure::Lost(why.replace(FINAL, AGAIN)),
+                        other => other,
+                    });
                     if let Some(Failure::Lost(why)) = &failure {
                         // The process ends next.
                         lost = Some(why.clone());
@@ -397,7 +440,7 @@ impl Link {
                 }
                 reply => {
                     if let Reply::Failed(Failure::Lost(why)) = &reply {
-                        lost = Some(why.clone());
+                        lost = Some(why.replace(FINAL, AGAIN));
                     }
                     *lock(&self.answer) = Some((reply, message[HEAD + text..].to_vec()));
                 }
@@ -409,8 +452,9 @@ impl Link {
     }
 
     /// Returns an event with its number; the process will say when its work has ended.
-    pub(super) fn event(&self) -> (u64, Arc<RemoteEvent>) {
-        let (number, event) = (self.number(), Arc::new(RemoteEvent { state: Mutex::new((EventState::Pending, None)) }));
+    pub(super) fn event(&self, time_limit: Duration) -> (u64, Arc<RemoteEvent>) {
+        let state = Mutex::new((EventState::Pending, None));
+        let (number, event) = (self.number(), Arc::new(RemoteEvent { begun: Instant::now(), time_limit, state }));
         let mut known = lock(&self.known);
         match &known.lost {
             Some(why) => *lock(&event.state) = (EventState::Failed(Fault::Lost(why.clone())), None),
