@@ -57,6 +57,7 @@ pub fn register(registry: Registry) -> Registry {
         .transform::<transform::pad::Pad>("pad")
         .transform::<transform::concat::Concat>("concat")
         .transform::<transform::map::Map>("map")
+        .transform::<transform::encode::Encode>("encode")
         .transform::<transform::stack::Stack>("stack")
         .transform::<transform::argmax::Argmax>("argmax")
         .transform::<transform::top_k::TopK>("top_k")

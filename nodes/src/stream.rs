@@ -36,8 +36,8 @@ pub enum OnClose {
 const LARGEST_MESSAGE: u64 = 1 << 30;
 
 /// The size in bytes of the buffer in which messages of a stream are assembled, with room for the framing.
-pub(crate) fn buffer(max: Bytes) -> usize {
-    (max.0 as usize).saturating_add(framing::MIN_BUFFER)
+pub(crate) fn buffer(max: Bytes, framing: Framing) -> usize {
+    framing.buffer(max.0 as usize).saturating_add(framing::MIN_BUFFER)
 }
 
 /// The default of `max_bytes`.

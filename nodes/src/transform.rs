@@ -16,6 +16,7 @@ pub mod decode_db;
 pub mod decode_yolo;
 pub mod delay;
 pub mod embeddings;
+pub mod encode;
 pub mod gate;
 pub mod gather;
 pub mod letterbox;

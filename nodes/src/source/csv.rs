@@ -1,7 +1,7 @@
 //! Numbers from CSV files.
 
 use crate::pace::Pace;
-use crate::stream;
+use crate::stream::{self, Framing};
 use csv_core::{ReadRecordResult, Reader};
 use limen::files::InputFile;
 use limen::message::{DType, PortSpec};
@@ -286,7 +286,8 @@ impl Node for Csv {
             let message = format!("{} bytes is out of range", config.max_bytes.0);
             errors.at("max_bytes", message).help("write a size from 1B to 1GiB");
         }
-        let mut ports = Ports::new().cost(Cost::Medium).rate(config.rate).memory(stream::buffer(config.max_bytes));
+        let mut ports =
+            Ports::new().cost(Cost::Medium).rate(config.rate).memory(stream::buffer(config.max_bytes, Framing::Lines));
         match Table::open(config, cx.folders) {
             Ok(table) => ports = ports.output("row", PortSpec::fixed(DType::F32, [table.columns.len()])),
             Err(problems) => problems.into_iter().for_each(|(field, message)| {

@@ -2,7 +2,7 @@
 
 use crate::file::input_file;
 use crate::pace::Pace;
-use crate::stream::framing::{Deframer, TooLarge};
+use crate::stream::framing::{Deframer, Unusable};
 use crate::stream::{self, Framing};
 use limen::files::InputFile;
 use limen::message::Content;
@@ -114,9 +114,9 @@ impl File {
     }
 
     /// Counts a message and adds its number to the error if it is too long.
-    fn numbered(&mut self, found: Result<Range<usize>, TooLarge>) -> Result<Range<usize>, NodeError> {
+    fn numbered(&mut self, found: Result<Range<usize>, Unusable>) -> Result<Range<usize>, NodeError> {
         self.number += 1;
-        found.map_err(|large| large.error(format!("{}: message {}", self.path, self.number), self.max))
+        found.map_err(|unusable| unusable.error(format!("{}: message {}", self.path, self.number), self.max))
     }
 
     /// Reads until the buffer is full or the file has ended.
@@ -156,7 +156,8 @@ fn ports(config: &Config, folders: &Folders) -> Result<Ports, PlanErrors> {
         errors.at("path", message).help(help);
     }
     let spec = stream::spec(config.max_bytes, config.framing, config.content, &mut errors);
-    let ports = Ports::new().output("bytes", spec).cost(Cost::Medium).memory(stream::buffer(config.max_bytes));
+    let ports =
+        Ports::new().output("bytes", spec).cost(Cost::Medium).memory(stream::buffer(config.max_bytes, config.framing));
     errors.into_result(ports.rate(config.rate))
 }
 

@@ -1,6 +1,6 @@
 //! Messages from a serial device.
 
-use crate::stream::framing::Deframer;
+use crate::stream::framing::{Deframer, Unusable};
 use crate::stream::ready::{self, Read};
 use crate::stream::serial_port::{self, SerialPort};
 use crate::stream::{self, Framing, OnClose};
@@ -18,7 +18,7 @@ use std::io::Read as _;
 ///
 /// The line has 8 data bits, no parity, one stop bit and no flow control. The device is outside the graph's folder, so the
 /// command line has to allow it: `--allow-path /dev`. Messages longer than `max_bytes` are counted (`too_large`), and so are
-/// messages cut short because the device was lost (`partial`). The graph does not start if the device is missing; a device that
+/// messages that are not framed as they should be (`malformed`) or cut short because the device was lost (`partial`). The graph does not start if the device is missing; a device that
 /// is unplugged later is reopened when it is back. The origin of a message is the time at which its last bytes were read,
 /// because the kernel does not timestamp serial input.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -51,6 +51,7 @@ pub struct Serial {
     last_read: Time,
     received: u64,
     too_large: u64,
+    malformed: u64,
     partial: u64,
     disconnects: u64,
 }
@@ -74,7 +75,7 @@ impl Node for Serial {
         let mut ports = Ports::new()
             .output("bytes", spec)
             .cost(Cost::Medium)
-            .memory(stream::buffer(config.max_bytes))
+            .memory(stream::buffer(config.max_bytes, config.framing))
             .live()
             .endless();
         if let Some(path) = serial_port::check(&config.device, config.baud, cx.folders, &mut errors) {
@@ -92,6 +93,7 @@ impl Node for Serial {
             last_read: Time::ZERO,
             received: 0,
             too_large: 0,
+            malformed: 0,
             partial: 0,
             disconnects: 0,
         })
@@ -100,6 +102,7 @@ impl Node for Serial {
     fn metrics(&self, to: &mut Metrics) {
         to.set("received", self.received as f64);
         to.lost("too_large", self.too_large);
+        to.lost("malformed", self.malformed);
         to.lost("partial", self.partial);
         to.set("disconnects", self.disconnects as f64);
         to.lost("stopped", self.deframer.whole_messages());
@@ -116,7 +119,11 @@ impl Source for Serial {
                 stream::send(self.deframer.bytes(message), self.last_read, out)?;
                 return Ok(Next::More);
             }
-            Some(Err(_)) => {
+            Some(Err(Unusable::Malformed)) => {
+                self.malformed += 1;
+                return Ok(Next::More);
+            }
+            Some(Err(Unusable::TooLarge(_))) => {
                 self.too_large += 1;
                 // A length corrupted by noise would skip many messages. Discard the buffer instead: the next bytes may begin
                 // a message.

@@ -1,6 +1,6 @@
 //! Messages from standard input.
 
-use crate::stream::framing::{Deframer, TooLarge};
+use crate::stream::framing::{Deframer, Unusable};
 use crate::stream::ready::{self, Read};
 use crate::stream::{self, Framing};
 use limen::node::{
@@ -48,12 +48,12 @@ impl Stdin {
     /// Sends a message, or returns the error if it is too long.
     fn send(
         &mut self,
-        found: Result<std::ops::Range<usize>, TooLarge>,
+        found: Result<std::ops::Range<usize>, Unusable>,
         out: &mut Emit<Tensor>,
     ) -> Result<Next, NodeError> {
         self.number += 1;
         let message =
-            found.map_err(|large| large.error(format!("standard input: message {}", self.number), self.max))?;
+            found.map_err(|unusable| unusable.error(format!("standard input: message {}", self.number), self.max))?;
         stream::send(self.deframer.bytes(message), self.last_read, out)?;
         Ok(Next::More)
     }
@@ -65,7 +65,10 @@ impl Node for Stdin {
     fn ports(config: &Config, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let spec = stream::spec(config.max_bytes, config.framing, config.content, &mut errors);
-        let ports = Ports::new().output("bytes", spec).cost(Cost::Medium).memory(stream::buffer(config.max_bytes));
+        let ports = Ports::new()
+            .output("bytes", spec)
+            .cost(Cost::Medium)
+            .memory(stream::buffer(config.max_bytes, config.framing));
         errors.into_result(ports.claim(Claim::Device("standard input".into())))
     }
 

@@ -1,5 +1,6 @@
 //! Messages from TCP connections.
 
+use crate::stream::framing::Unusable;
 use crate::stream::tcp::TcpConfig;
 use crate::stream::tcp::links::{Links, PeerRole};
 use crate::stream::{self, Address, Framing, OnClose};
@@ -15,7 +16,8 @@ use serde::Deserialize;
 /// is lost (`connect`).
 ///
 /// Messages longer than `max_bytes` are counted (`too_large`) without being buffered; with a length prefix, the connection is
-/// closed as well. Connections that end within a message are counted (`partial`). The origin of a message is the time at which
+/// closed as well. Messages that are not framed as they should be are counted (`malformed`), and connections that end within a message
+/// (`partial`). The origin of a message is the time at which
 /// its last bytes were read, because the kernel does not timestamp TCP input. Nothing is authenticated or encrypted.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
@@ -91,8 +93,11 @@ impl Tcp {
                     self.links.counts.too_large += 1;
                     self.links.close(self.at);
                 }
-                Some(Err(_)) => {
-                    self.links.counts.too_large += 1;
+                Some(Err(unusable)) => {
+                    match unusable {
+                        Unusable::TooLarge(_) => self.links.counts.too_large += 1,
+                        Unusable::Malformed => self.links.counts.malformed += 1,
+                    }
                     left += 1;
                 }
                 None if peer.is_closed => {
@@ -115,7 +120,7 @@ impl Node for Tcp {
         tcp.check(&mut errors);
         let spec = stream::spec(config.max_bytes, config.framing, config.content, &mut errors);
         let mut ports = Ports::new().output("bytes", spec).cost(Cost::Medium);
-        ports = ports.memory(tcp.connection_limit().saturating_mul(stream::buffer(config.max_bytes)));
+        ports = ports.memory(tcp.connection_limit().saturating_mul(stream::buffer(config.max_bytes, config.framing)));
         if config.on_close != OnClose::End {
             ports = ports.endless();
         }
@@ -131,6 +136,7 @@ impl Node for Tcp {
     fn metrics(&self, to: &mut Metrics) {
         to.set("received", self.received as f64);
         to.lost("too_large", self.links.counts.too_large);
+        to.lost("malformed", self.links.counts.malformed);
         self.links.metrics(to);
         let stopped: u64 = self.links.peers.iter().map(|peer| peer.deframer.whole_messages()).sum();
         to.lost("stopped", stopped);

@@ -24,6 +24,11 @@ pub enum Framing {
     Length,
     /// The length of each message precedes it, as 4 bytes in little-endian order.
     LengthLe,
+    /// Consistent Overhead Byte Stuffing: a zero ends each message, whose own zeros are replaced. A reader finds the next message after
+    /// lost bytes.
+    Cobs,
+    /// SLIP (RFC 1055): the byte 0xC0 ends each message, and is escaped within it. A reader finds the next message after lost bytes.
+    Slip,
 }
 
 /// Bytes of a length prefix.
@@ -42,7 +47,35 @@ impl Framing {
         if self == Framing::Lines { Content::Text } else { Content::Bytes }
     }
 
-    /// Appends a message with its length prefix or line ending.
+    /// The byte that ends each message, if there is one.
+    fn delimiter(self) -> Option<u8> {
+        match self {
+            Framing::Lines => Some(b'\n'),
+            Framing::Cobs => Some(0),
+            Framing::Slip => Some(slip::END),
+            Framing::Raw | Framing::Fixed | Framing::Length | Framing::LengthLe => None,
+        }
+    }
+
+    /// The most bytes that a message of at most `max` takes in the stream, without what ends it.
+    fn stuffed(self, max: usize) -> usize {
+        match self {
+            Framing::Cobs => max.saturating_add(max / cobs::LONGEST + 1),
+            Framing::Slip => max.saturating_mul(2),
+            _ => max,
+        }
+    }
+
+    /// The bytes of a deframer's buffer.
+    pub(crate) fn buffer(self, max: usize) -> usize {
+        match self {
+            Framing::Raw => max,
+            // Room for a length prefix, or for the two bytes of a line ending.
+            _ => self.stuffed(max).saturating_add(PREFIX).max(MIN_BUFFER),
+        }
+    }
+
+    /// Appends a message with its length prefix or what ends it.
     pub(crate) fn write(self, message: &[u8], to: &mut Vec<u8>) -> Result<(), NodeError> {
         if self == Framing::Lines && message.contains(&b'\n') {
             let why = "a message that contains a line ending would be read as two; write `framing: length`";
@@ -54,22 +87,119 @@ impl Framing {
             let prefix = if self == Framing::Length { length.to_be_bytes() } else { length.to_le_bytes() };
             to.extend_from_slice(&prefix);
         }
-        to.extend_from_slice(message);
-        if self == Framing::Lines {
-            to.push(b'\n');
+        match self {
+            Framing::Cobs => {
+                cobs::stuff(message, to);
+            }
+            Framing::Slip => slip::escape(message, to),
+            _ => to.extend_from_slice(message),
         }
+        to.extend(self.delimiter());
         Ok(())
     }
 }
 
-/// A message that is longer than allowed, with its length in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TooLarge(pub(crate) usize);
+/// Consistent Overhead Byte Stuffing (Cheshire and Baker, 1999): a message without zeros. Before each run of other bytes stands its length,
+/// counted from 1; behind it was a zero, unless the run is as long as one can be.
+mod cobs {
+    /// The longest run.
+    pub(super) const LONGEST: usize = 254;
 
-impl TooLarge {
+    pub(super) fn stuff(message: &[u8], to: &mut Vec<u8>) {
+        let mut runs = message.split(|byte| *byte == 0).peekable();
+        while let Some(run) = runs.next() {
+            let mut parts = run.chunks(LONGEST).peekable();
+            if parts.peek().is_none() {
+                to.push(1);
+            }
+            while let Some(part) = parts.next() {
+                to.push(part.len() as u8 + 1);
+                to.extend_from_slice(part);
+                // A run that was cut says nothing of a zero; one that ends so needs another length, which does.
+                if part.len() == LONGEST && parts.peek().is_none() && runs.peek().is_some() {
+                    to.push(1);
+                }
+            }
+        }
+    }
+
+    /// Undoes it in place, and returns the length of the message; `None` if a run is longer than what is left.
+    pub(super) fn unstuff(bytes: &mut [u8]) -> Option<usize> {
+        let (mut from, mut to) = (0, 0);
+        while let Some(length) = bytes.get(from) {
+            let run = usize::from(*length).checked_sub(1)?;
+            from += 1;
+            if from + run > bytes.len() {
+                return None;
+            }
+            bytes.copy_within(from..from + run, to);
+            (from, to) = (from + run, to + run);
+            if run < LONGEST && from < bytes.len() {
+                bytes[to] = 0;
+                to += 1;
+            }
+        }
+        Some(to)
+    }
+}
+
+/// SLIP (RFC 1055).
+mod slip {
+    pub(super) const END: u8 = 0xc0;
+    const ESCAPE: u8 = 0xdb;
+    const ESCAPED_END: u8 = 0xdc;
+    const ESCAPED_ESCAPE: u8 = 0xdd;
+
+    pub(super) fn escape(message: &[u8], to: &mut Vec<u8>) {
+        for byte in message {
+            match *byte {
+                END => to.extend([ESCAPE, ESCAPED_END]),
+                ESCAPE => to.extend([ESCAPE, ESCAPED_ESCAPE]),
+                byte => to.push(byte),
+            }
+        }
+    }
+
+    /// Undoes it in place, and returns the length of the message; `None` if there is an escape of nothing.
+    pub(super) fn unescape(bytes: &mut [u8]) -> Option<usize> {
+        let (mut from, mut to) = (0, 0);
+        while let Some(byte) = bytes.get(from) {
+            let byte = match byte {
+                &ESCAPE => {
+                    from += 1;
+                    match *bytes.get(from)? {
+                        ESCAPED_END => END,
+                        ESCAPED_ESCAPE => ESCAPE,
+                        _ => return None,
+                    }
+                }
+                byte => *byte,
+            };
+            bytes[to] = byte;
+            (from, to) = (from + 1, to + 1);
+        }
+        Some(to)
+    }
+}
+
+/// A message that cannot be sent on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unusable {
+    /// It is longer than allowed: its length in bytes, with what its framing adds.
+    TooLarge(usize),
+    /// It is not framed as it should be.
+    Malformed,
+}
+
+impl Unusable {
     /// Returns the error for the call that found it.
     pub(crate) fn error(self, what: impl Into<String>, bound: usize) -> NodeError {
-        NodeErrorKind::TooLarge { what: what.into(), size: self.0, bound, key: "max_bytes" }.into()
+        match self {
+            Unusable::TooLarge(size) => {
+                NodeErrorKind::TooLarge { what: what.into(), size, bound, key: "max_bytes" }.into()
+            }
+            Unusable::Malformed => NodeError::input(what.into(), "it is not framed as `framing` says"),
+        }
     }
 }
 
@@ -92,12 +222,7 @@ pub(crate) struct Deframer {
 
 impl Deframer {
     pub(crate) fn new(framing: Framing, max: usize) -> Self {
-        let size = match framing {
-            Framing::Raw => max,
-            // Room for a length prefix, or for the two bytes of a line ending.
-            _ => (max + PREFIX).max(MIN_BUFFER),
-        };
-        let buffer = vec![0; size].into_boxed_slice();
+        let buffer = vec![0; framing.buffer(max)].into_boxed_slice();
         Deframer { framing, max, buffer, start: 0, end: 0, searched: 0, skipped: 0, to_skip: 0 }
     }
 
@@ -123,11 +248,13 @@ impl Deframer {
     }
 
     /// Takes the next complete message: the range of its bytes, valid until the next call that changes the buffer.
-    pub(crate) fn take(&mut self) -> Option<Result<Range<usize>, TooLarge>> {
+    pub(crate) fn take(&mut self) -> Option<Result<Range<usize>, Unusable>> {
         match self.framing {
             Framing::Raw => self.chunk(),
             Framing::Fixed => self.whole_chunk(),
             Framing::Lines => self.line(),
+            Framing::Cobs => self.stuffed(cobs::unstuff),
+            Framing::Slip => self.stuffed(slip::unescape),
             Framing::Length | Framing::LengthLe => self.sized(),
         }
     }
@@ -138,14 +265,14 @@ impl Deframer {
     }
 
     /// Takes the last message of a stream that has ended: a last line without a line ending.
-    pub(crate) fn last(&mut self) -> Option<Result<Range<usize>, TooLarge>> {
+    pub(crate) fn last(&mut self) -> Option<Result<Range<usize>, Unusable>> {
         if self.framing != Framing::Lines || !self.is_partial() {
             return None;
         }
         let (range, skipped) = (self.start..self.end, std::mem::take(&mut self.skipped));
         (self.start, self.searched) = (self.end, 0);
         let size = skipped + range.len();
-        Some(if size > self.max { Err(TooLarge(size)) } else { Ok(range) })
+        Some(if size > self.max { Err(Unusable::TooLarge(size)) } else { Ok(range) })
     }
 
     /// Whether the buffer holds an incomplete message. Valid after [`Deframer::take`] has returned `None`.
@@ -160,6 +287,14 @@ impl Deframer {
             Framing::Raw => bytes.len().div_ceil(self.max.max(1)) as u64,
             Framing::Fixed => (bytes.len() / self.max.max(1)) as u64,
             Framing::Lines => bytes.iter().filter(|b| **b == b'\n').count() as u64,
+            Framing::Cobs | Framing::Slip => {
+                let end = self.framing.delimiter().unwrap_or_default();
+                let mut parts = bytes.split(|byte| *byte == end);
+                // What is behind the last end is not whole. Of one that is skipped, the end is here.
+                let _ = parts.next_back();
+                let first = parts.next().map_or(0, |first| u64::from(!first.is_empty() || self.skipped > 0));
+                first + parts.filter(|part| !part.is_empty()).count() as u64
+            }
             Framing::Length | Framing::LengthLe => {
                 let (mut rest, mut n) = (bytes.get(self.to_skip..).unwrap_or_default(), 0);
                 while let Some((length, behind)) = self.length(rest) {
@@ -176,34 +311,60 @@ impl Deframer {
         (self.start, self.end, self.searched, self.skipped, self.to_skip) = (0, 0, 0, 0, 0);
     }
 
-    fn chunk(&mut self) -> Option<Result<Range<usize>, TooLarge>> {
+    fn chunk(&mut self) -> Option<Result<Range<usize>, Unusable>> {
         let start = self.start;
         self.start = self.end.min(start + self.max);
         (start < self.start).then_some(Ok(start..self.start))
     }
 
-    fn whole_chunk(&mut self) -> Option<Result<Range<usize>, TooLarge>> {
+    fn whole_chunk(&mut self) -> Option<Result<Range<usize>, Unusable>> {
         (self.end - self.start >= self.max.max(1)).then(|| self.chunk())?
     }
 
-    fn line(&mut self) -> Option<Result<Range<usize>, TooLarge>> {
+    /// Takes the bytes up to what ends a message.
+    fn delimited(&mut self, end: u8) -> Option<Range<usize>> {
         let bytes = &self.buffer[self.start..self.end];
-        let Some(at) = bytes[self.searched..].iter().position(|b| *b == b'\n') else {
+        let Some(at) = bytes[self.searched..].iter().position(|byte| *byte == end) else {
             self.searched = bytes.len();
             // One byte more than allowed may be the `\r` of a line ending.
-            if bytes.len() > self.max + 1 {
+            if bytes.len() > self.framing.stuffed(self.max) + 1 {
                 self.skipped += bytes.len();
                 (self.start, self.searched) = (self.end, 0);
             }
             return None;
         };
-        let mut line = self.start..self.start + self.searched + at;
-        (self.start, self.searched) = (line.end + 1, 0);
+        let found = self.start..self.start + self.searched + at;
+        (self.start, self.searched) = (found.end + 1, 0);
+        Some(found)
+    }
+
+    /// Takes a message whose bytes `undo` restores in place.
+    fn stuffed(&mut self, undo: fn(&mut [u8]) -> Option<usize>) -> Option<Result<Range<usize>, Unusable>> {
+        loop {
+            let found = self.delimited(self.framing.delimiter()?)?;
+            let skipped = std::mem::take(&mut self.skipped);
+            if skipped > 0 {
+                return Some(Err(Unusable::TooLarge(skipped + found.len())));
+            }
+            // Ends in a row are one: a sender may also put one in front.
+            if found.is_empty() {
+                continue;
+            }
+            return Some(match undo(&mut self.buffer[found.clone()]) {
+                Some(length) if length > self.max => Err(Unusable::TooLarge(length)),
+                Some(length) => Ok(found.start..found.start + length),
+                None => Err(Unusable::Malformed),
+            });
+        }
+    }
+
+    fn line(&mut self) -> Option<Result<Range<usize>, Unusable>> {
+        let mut line = self.delimited(b'\n')?;
         if self.buffer[line.clone()].last() == Some(&b'\r') {
             line.end -= 1;
         }
         let size = std::mem::take(&mut self.skipped) + line.len();
-        Some(if size > self.max { Err(TooLarge(size)) } else { Ok(line) })
+        Some(if size > self.max { Err(Unusable::TooLarge(size)) } else { Ok(line) })
     }
 
     /// The length prefix of a message, and the bytes after it.
@@ -214,7 +375,7 @@ impl Deframer {
         Some((length as usize, behind))
     }
 
-    fn sized(&mut self) -> Option<Result<Range<usize>, TooLarge>> {
+    fn sized(&mut self) -> Option<Result<Range<usize>, Unusable>> {
         let skipped = self.to_skip.min(self.end - self.start);
         self.start += skipped;
         self.to_skip -= skipped;
@@ -222,7 +383,7 @@ impl Deframer {
         if length > self.max {
             self.start += PREFIX;
             self.to_skip = length;
-            return Some(Err(TooLarge(length)));
+            return Some(Err(Unusable::TooLarge(length)));
         }
         if behind.len() < length {
             return None;
@@ -242,9 +403,10 @@ mod tests {
     fn frames(framing: Framing, max: usize, bytes: &[u8], step: usize) -> Vec<String> {
         let mut deframer = Deframer::new(framing, max);
         let mut found = Vec::new();
-        let word = |deframer: &Deframer, frame: Result<Range<usize>, TooLarge>| match frame {
+        let word = |deframer: &Deframer, frame: Result<Range<usize>, Unusable>| match frame {
             Ok(range) => String::from_utf8_lossy(deframer.bytes(range)).into_owned(),
-            Err(TooLarge(size)) => format!("!{size}"),
+            Err(Unusable::TooLarge(size)) => format!("!{size}"),
+            Err(Unusable::Malformed) => "?".into(),
         };
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -258,7 +420,7 @@ mod tests {
             while let Some(frame) = deframer.take() {
                 found.push(word(&deframer, frame));
             }
-            if !found[before..].iter().any(|word| word.starts_with('!')) {
+            if !found[before..].iter().any(|word| word.starts_with('!') || word == "?") {
                 assert_eq!(found.len() - before, whole_messages as usize, "{framing:?} {bytes:?}");
             }
         }
@@ -268,7 +430,8 @@ mod tests {
         if let Some(frame) = deframer.last() {
             found.push(word(&deframer, frame));
         }
-        assert!(framing.has_length() || framing == Framing::Fixed || !deframer.is_partial());
+        let is_ended = framing.has_length() || matches!(framing, Framing::Fixed | Framing::Cobs | Framing::Slip);
+        assert!(is_ended || !deframer.is_partial());
         found
     }
 
@@ -290,6 +453,13 @@ mod tests {
             (Framing::Length, 5, b"\0\0\0\x05123", &["~"]),
             (Framing::Length, 5, b"\0\0", &["~"]),
             (Framing::Lines, 5, b"", &[]),
+            (Framing::Cobs, 5, b"\x04one\0\0\x02a\x02b\0\x01\x01\0", &["one", "a\0b", "\0"]),
+            (Framing::Cobs, 5, b"\x01\0\x09one\0\x02x\0\x04tw", &["", "?", "x", "~"]),
+            (Framing::Cobs, 5, b"\x07123456\0\x02x\0", &["!6", "x"]),
+            (Framing::Cobs, 5, [&[1; 20_000][..], b"\0\x02x\0"].concat().leak(), &["!20000", "x"]),
+            (Framing::Slip, 5, b"\xc0one\xc0\xc0tw\xdb\xdco\xc0\xdb\xdd\xc0", &["one", "tw\u{fffd}o", "\u{fffd}"]),
+            (Framing::Slip, 5, b"one\xdbx\xc0a\xdb\xc0b\xc0c", &["?", "?", "b", "~"]),
+            (Framing::Slip, 5, b"123456\xc0x\xc0", &["!6", "x"]),
             (Framing::Fixed, 3, b"one\n\r\ntwo", &["one", "\n\r\n", "two"]),
             (Framing::Fixed, 3, b"onetw", &["one", "~"]),
             (Framing::Fixed, 20_000, long.as_bytes(), &[&long]),
@@ -308,17 +478,31 @@ mod tests {
         assert_eq!(deframer.space().len(), 100_004);
         deframer.space()[..4].fill(0xff);
         deframer.filled(4);
-        assert_eq!(deframer.take(), Some(Err(TooLarge(u32::MAX as usize))));
+        assert_eq!(deframer.take(), Some(Err(Unusable::TooLarge(u32::MAX as usize))));
         assert_eq!(deframer.space().len(), 100_004);
     }
 
     #[test]
     fn written_messages_read_back_unchanged() {
-        for framing in [Framing::Lines, Framing::Length, Framing::LengthLe] {
+        for framing in [Framing::Lines, Framing::Length, Framing::LengthLe, Framing::Cobs, Framing::Slip] {
             let messages = ["one", "", "three"];
             let mut bytes = Vec::new();
             messages.iter().for_each(|m| framing.write(m.as_bytes(), &mut bytes).unwrap());
+            // An empty message of SLIP is none.
+            let messages: Vec<&str> =
+                messages.into_iter().filter(|text| framing != Framing::Slip || !text.is_empty()).collect();
             assert_eq!(frames(framing, 5, &bytes, 3), messages, "{framing:?}");
+        }
+        // Every byte, and runs longer than COBS counts.
+        let all: Vec<u8> = (0..=255).cycle().take(1000).chain([7; 600]).chain([0; 3]).collect();
+        for framing in [Framing::Cobs, Framing::Slip] {
+            let mut bytes = Vec::new();
+            framing.write(&all, &mut bytes).unwrap();
+            let mut deframer = Deframer::new(framing, all.len());
+            deframer.space()[..bytes.len()].copy_from_slice(&bytes);
+            deframer.filled(bytes.len());
+            let found = deframer.take().unwrap().unwrap();
+            assert_eq!(deframer.bytes(found), all, "{framing:?}");
         }
         assert!(Framing::Lines.write(b"a\nb", &mut Vec::new()).is_err());
         for framing in [Framing::Raw, Framing::Fixed] {

@@ -401,9 +401,9 @@ impl<'a> Parser<'a> {
         let mut found = Vec::new();
         for (at, wanted) in kinds.iter().enumerate() {
             if at > 0 && !self.takes(",") {
-                return Err(
-                    self.wrong(format!("`{name}` takes {} arguments", kinds.len()), "write them with `,` between")
-                );
+                self.check_end()?;
+                let why = format!("`{name}` takes {} arguments, not {at}", kinds.len());
+                return Err(self.wrong(why, "write them with `,` between"));
             }
             self.rest();
             let begin = self.at;
@@ -413,9 +413,21 @@ impl<'a> Parser<'a> {
             }
             found.push(is);
         }
-        match self.takes(")") {
-            true => Ok(found),
-            false => Err(self.wrong(format!("`{name}` takes {} arguments", kinds.len()), "close it with `)`")),
+        if self.takes(")") {
+            return Ok(found);
+        }
+        self.check_end()?;
+        let plural = if kinds.len() == 1 { "" } else { "s" };
+        Err(self.wrong(format!("`{name}` takes {} argument{plural}", kinds.len()), "close it with `)`"))
+    }
+
+    /// Refuses what neither ends an argument nor a call.
+    fn check_end(&mut self) -> Result<(), Wrong> {
+        match self.rest().chars().next() {
+            Some(found) if !matches!(found, ',' | ')') => {
+                Err(self.wrong(format!("`{found}` is not understood here"), "write an operator, or leave it out"))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -536,7 +548,9 @@ mod tests {
             ("x + yaww", 5, "there is no input `yaww`", "did you mean `yaw`?"),
             ("sqr(x)", 1, "there is no function `sqr`", "did you mean `sqrt`?"),
             ("min(x)", 6, "`min` takes 2 arguments", "`,`"),
-            ("abs(x, x)", 6, "`abs` takes 1 arguments", "`)`"),
+            ("abs(x, x)", 6, "`abs` takes 1 argument", "`)`"),
+            ("clamp(x @ 1, 2, 3)", 9, "`@` is not understood here", "operator"),
+            ("abs(x x)", 7, "`x` is not understood here", "operator"),
             ("1.2.3", 1, "`1.2.3` is no number", "0.5"),
             ("1e999", 1, "`1e999` is no number", "0.5"),
             ("x && 1", 1, "`&&` takes true or false, and this is a number", "`!= 0`"),

@@ -1,10 +1,11 @@
 //! Numbers from binary packets.
 
+pub use crate::tensor::packet::{Endian, Field};
+use crate::tensor::packet::{Layout, Vector, copy_parts, layout};
 use crate::tensor::shape;
 use limen::message::{DType, PortSpec};
 use limen::node::{
-    Building, Connected, Emit, MAX_PORTS, Many, Metrics, Node, NodeError, OutPort, PlanErrors, Planning, Ports,
-    Transform,
+    Building, Connected, Emit, Many, Metrics, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Transform,
 };
 use limen::{Message, Tensor};
 use schemars::JsonSchema;
@@ -34,140 +35,18 @@ pub struct Config {
     pub size: Option<usize>,
 }
 
+impl Config {
+    fn layout(&self) -> Layout<'_> {
+        Layout { fields: &self.fields, endian: self.endian, size: self.size }
+    }
+}
+
 /// The layout of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
     /// Numbers at fixed offsets.
     Struct,
-}
-
-/// The byte order of a number.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Endian {
-    /// Least significant byte first.
-    #[default]
-    Little,
-    /// Most significant byte first (network byte order).
-    Big,
-}
-
-/// A number in a message, or several in a row.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-pub struct Field {
-    /// The name of the field, and of its output unless `to` is set.
-    pub name: String,
-    /// The element type, such as `f32` or `u16`.
-    #[serde(rename = "type")]
-    pub dtype: DType,
-    /// The offset in bytes from the start of the message; by default the end of the previous field.
-    pub offset: Option<usize>,
-    /// The number of values in a row; the output is then a vector.
-    pub repeat: Option<usize>,
-    /// The byte order; by default `endian` of the config.
-    pub endian: Option<Endian>,
-    /// The name of the output, which several fields of one type may share; by default the name of the field.
-    pub to: Option<String>,
-}
-
-/// An output and the parts of a message that form it.
-#[derive(Debug, Clone, PartialEq)]
-struct Vector {
-    name: String,
-    dtype: DType,
-    /// `None` for a scalar.
-    length: Option<usize>,
-    parts: Vec<Part>,
-}
-
-/// A range of bytes that is contiguous both in a message and in an output.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Part {
-    offset: usize,
-    bytes: usize,
-    is_reversed: bool,
-}
-
-/// Returns whether an output may have this name.
-fn is_name(name: &str) -> bool {
-    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
-}
-
-/// Returns the outputs of a config and how many bytes its fields need, and reports all its errors. `most` is the length of the
-/// longest message.
-fn layout(config: &Config, most: Option<usize>, errors: &mut PlanErrors) -> (Vec<Vector>, usize) {
-    let (mut vectors, mut end, mut least) = (Vec::<Vector>::new(), 0usize, 0);
-    if config.fields.is_empty() {
-        errors.at("fields", "there is no field").help("write `fields: [{ name: ax, type: f32 }]`");
-    }
-    if let Some(size) = config.size
-        && (size == 0 || most.is_some_and(|most| size > most))
-    {
-        let message = match most {
-            Some(most) if size > 0 => format!("{size} bytes, but arriving messages have at most {most}"),
-            _ => "0 bytes leave no room for a field".into(),
-        };
-        errors
-            .at("size", message)
-            .help("write the length of a message, and a `max_bytes` of at least that at its source");
-    }
-    let (most, of) = match (config.size, most) {
-        (Some(size), _) => (size, "`size`"),
-        (None, most) => (most.unwrap_or(usize::MAX), "an arriving message"),
-    };
-    for (i, field) in config.fields.iter().enumerate() {
-        let (name, to) = (&field.name, field.to.as_ref().unwrap_or(&field.name));
-        for (key, name) in [("name", Some(name)), ("to", field.to.as_ref())] {
-            if let Some(name) = name.filter(|name| !is_name(name)) {
-                let message = format!("`{name}` is not a valid name of an output");
-                errors.at(format!("fields[{i}].{key}"), message).help("write letters, digits, `_` and `-`");
-            }
-        }
-        if config.fields[..i].iter().any(|other| other.name == *name) {
-            let message = format!("`{name}` is a field already");
-            let help = "write another name; fields share an output through `to`";
-            errors.at(format!("fields[{i}].name"), message).help(help);
-        }
-        let (offset, count) = (field.offset.unwrap_or(end), field.repeat.unwrap_or(1));
-        if count == 0 {
-            errors.at(format!("fields[{i}].repeat"), "0 is not possible").help("write 1 or more, or leave it out");
-        }
-        let bytes = count.saturating_mul(field.dtype.size());
-        end = offset.saturating_add(bytes);
-        least = least.max(end);
-        if end > most {
-            let key = [("offset", field.offset), ("repeat", field.repeat)];
-            let key = key.iter().find(|(_, value)| value.is_some()).map_or("name", |(key, _)| key);
-            let message = format!("`{name}` ends at byte {end}, but {of} has {most}");
-            let help =
-                "write a lower `offset` or `repeat`, or allow longer messages: `size`, and `max_bytes` at the source";
-            errors.at(format!("fields[{i}].{key}"), message).help(help);
-        }
-        let is_reversed = field.endian.unwrap_or(config.endian) == Endian::Big && field.dtype.size() > 1;
-        let part = Part { offset, bytes, is_reversed: is_reversed != cfg!(target_endian = "big") };
-        match vectors.iter_mut().find(|vector| vector.name == *to) {
-            None => {
-                let (name, dtype, length) = (to.clone(), field.dtype, field.repeat);
-                vectors.push(Vector { name, dtype, length, parts: vec![part] });
-            }
-            Some(vector) if vector.dtype != field.dtype => {
-                let message = format!("`{name}` is {}, but the output `{to}` is {}", field.dtype, vector.dtype);
-                errors.at(format!("fields[{i}].type"), message).help("an output has one type; write another `to`");
-            }
-            Some(vector) => {
-                vector.length = Some(vector.length.unwrap_or(1).saturating_add(count));
-                vector.parts.push(part);
-            }
-        }
-    }
-    if vectors.len() > MAX_PORTS {
-        let message = format!("{} outputs, a node has at most {MAX_PORTS}", vectors.len());
-        errors
-            .at("fields", message)
-            .help("remove fields that are not used, or let fields of one type share an output through `to`");
-    }
-    (vectors, least)
 }
 
 /// The node.
@@ -185,7 +64,7 @@ pub struct Decode {
 impl Decode {
     fn new(config: &Config) -> Self {
         // Errors of the config were reported while planning.
-        let (vectors, least) = layout(config, None, &mut PlanErrors::default());
+        let (vectors, least) = layout(config.layout(), None, &mut PlanErrors::default());
         let first = Vec::with_capacity(SHOWN);
         Decode { vectors, least, size: config.size, malformed: 0, first, length: 0 }
     }
@@ -222,18 +101,6 @@ impl Decode {
     }
 }
 
-/// Copies the parts of a message one after the other, and converts numbers to native byte order.
-fn copy_parts(parts: &[Part], width: usize, message: &[u8], mut into: &mut [u8]) {
-    for part in parts {
-        let (numbers, rest) = into.split_at_mut(part.bytes);
-        numbers.copy_from_slice(&message[part.offset..part.offset + part.bytes]);
-        if part.is_reversed {
-            numbers.chunks_exact_mut(width).for_each(<[u8]>::reverse);
-        }
-        into = rest;
-    }
-}
-
 impl Node for Decode {
     type Config = Config;
 
@@ -246,7 +113,7 @@ impl Node for Decode {
             errors.input("in", format!("{spec} is not a packet, expected u8[≤n]")).help(help);
         }
         let most = spec.filter(is_packet).and_then(PortSpec::max_bytes);
-        let (vectors, _) = layout(config, most, &mut errors);
+        let (vectors, _) = layout(config.layout(), most, &mut errors);
         let ports = vectors.into_iter().fold(shape::takes(spec.cloned()), |ports, vector| {
             let spec = Some(PortSpec::fixed(vector.dtype, vector.length));
             ports.out_port(OutPort { name: vector.name, spec, emits: 1, rows: 1, forwards: Vec::new() })
@@ -296,7 +163,7 @@ mod tests {
     fn read(fields: &str, keys: &str, message: &[u8]) -> Vec<(String, String, Vec<u8>)> {
         let config = config(fields, keys);
         let mut errors = PlanErrors::default();
-        let (vectors, least) = layout(&config, Some(message.len()), &mut errors);
+        let (vectors, least) = layout(config.layout(), Some(message.len()), &mut errors);
         assert_eq!(errors.messages().count(), 0, "{fields}: {:?}", errors.messages().collect::<Vec<_>>());
         assert!(least <= message.len() && Decode::new(&config).accept(message));
         let out = |vector: &Vector| {
@@ -376,7 +243,7 @@ mod tests {
                 format!(r#"{}, {{"name": "b", "type": "u16", "to": "a"}}"#, field("")),
                 "",
                 None,
-                &["`b` is u16, but the output `a` is f32"],
+                &["`b` is u16, but `a` is f32"],
             ),
             (
                 r#"{"name": "a/b", "type": "u8", "to": ""}"#.into(),
@@ -384,11 +251,11 @@ mod tests {
                 None,
                 &["`a/b` is not a valid name", "`` is not a valid name"],
             ),
-            (many.join(", "), "", None, &["17 outputs, a node has at most 16"]),
+            (many.join(", "), "", None, &["17 ports, a node has at most 16"]),
         ];
         for (fields, keys, most, expected) in cases {
             let mut errors = PlanErrors::default();
-            layout(&config(&fields, keys), most, &mut errors);
+            layout(config(&fields, keys).layout(), most, &mut errors);
             let found: Vec<&str> = errors.messages().collect();
             assert_eq!(found.len(), expected.len(), "{fields}: {found:?}");
             assert!(found.iter().zip(expected).all(|(found, text)| found.contains(text)), "{fields}: {found:?}");

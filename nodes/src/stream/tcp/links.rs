@@ -63,6 +63,7 @@ pub(crate) struct Counts {
     pub(crate) displaced: u64,
     pub(crate) idle: u64,
     pub(crate) too_large: u64,
+    pub(crate) malformed: u64,
     pub(crate) partial: u64,
 }
 
