@@ -5,31 +5,44 @@ use super::product::linear;
 use super::program::{Program, Source, Storage};
 use super::value::row_major;
 
-/// Images in an array: how many, their channels, rows and columns, and the distances of elements along each.
+/// Images in an array: how many, their channels, layers, rows and columns, and the distances of elements along each. An image of two
+/// dims has one layer, one of one dim has one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Images {
     pub(crate) array: usize,
     pub(crate) offset: usize,
-    pub(crate) lengths: [usize; 4],
-    pub(crate) strides: [usize; 4],
+    pub(crate) lengths: [usize; 5],
+    pub(crate) strides: [usize; 5],
 }
 
 /// An element of `y` is the sum of `w * x` over the taps of a window and the channels of a group; outside of `x` there are zeros.
+///
+/// If it is transposed, the places of the window are those of `x`: there, an element of `x` is weighted and added to each element of `y`
+/// at which a tap lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Convolution {
     pub(crate) x: Images,
     /// The array of the weights, and where they begin in it, without gaps.
     pub(crate) w: (usize, usize),
-    /// Output channels, input channels of a group, rows, columns.
-    pub(crate) taps: [usize; 4],
+    /// Output channels, input channels of a group, layers, rows, columns; if it is transposed, input channels and output channels of
+    /// a group.
+    pub(crate) taps: [usize; 5],
     pub(crate) y: Images,
+    pub(crate) is_transposed: bool,
     pub(crate) groups: usize,
-    /// Of rows and columns, as are the others: zeros on each side, from one place of the window to the next, from one tap to the next.
-    pub(crate) pads: [usize; 2],
-    pub(crate) strides: [usize; 2],
-    pub(crate) dilations: [usize; 2],
+    /// Of layers, rows and columns, as are the others: zeros on each side, from one place of the window to the next, from one tap to the
+    /// next.
+    pub(crate) pads: [usize; 3],
+    pub(crate) strides: [usize; 3],
+    pub(crate) dilations: [usize; 3],
     /// If there are not as many zeros on both sides: then `x` is an array of its own with zeros around, which is still to be added.
     pub(crate) padding: Option<Box<Padding>>,
+    /// If the weights are the other way round in their array: the kernel's read of them, and its axes when they are not. Then `w` is an array
+    /// of its own, which is still to be added.
+    pub(crate) reordered: Option<(usize, Vec<Axis>)>,
+    /// If a library computes more elements than the kernel, on the sides of the result: the length of each dim, and how many of its
+    /// elements are in front of the kernel's.
+    pub(crate) larger: Option<Vec<(usize, usize)>>,
     /// Whether the kernel computes more of each element, so that `y` is an array of its own, which is still to be added.
     pub(crate) continues: bool,
 }
@@ -41,23 +54,41 @@ pub(crate) struct Padding {
     read: usize,
     /// The axes by which the kernel reads the image with its zeros.
     axes: Vec<Axis>,
-    /// The image without them, and how many rows and columns of zeros are before it.
+    /// The image without them, and how many layers, rows and columns of zeros are before it.
     of: Images,
-    before: [usize; 2],
+    before: [usize; 3],
 }
 
 /// A dim of the kernel or of its fold, and a factor of its coordinate.
 type Term = Option<(usize, i64)>;
 
-/// An axis of the image along which a window moves.
-#[derive(Clone, Copy, Default)]
+/// An axis of the image along which a window moves: what lies at `(place + tap + offset) / divisor`, if that is a whole number.
+#[derive(Clone, Copy)]
 struct Spatial {
     /// The place of the window, and the tap in it.
     place: Term,
     tap: Term,
-    pad: usize,
+    offset: i64,
+    divisor: i64,
     length: usize,
     stride: i64,
+}
+
+/// The axis that an image of fewer dims does not have.
+const NONE: Spatial = Spatial { place: None, tap: None, offset: 0, divisor: 1, length: 1, stride: 0 };
+
+/// How a library counts along an axis.
+#[derive(Clone, Copy, Default)]
+struct Steps {
+    pad: usize,
+    stride: usize,
+    dilation: usize,
+    /// The length of the image with as many zeros as the window reaches, or of the result that a library computes of a transposed one.
+    span: usize,
+    /// How many of these are in front of the image, or of the kernel's result.
+    before: usize,
+    /// Whether the image or the result fits without them.
+    fits: bool,
 }
 
 /// The axes of the image of a convolution, each with the distance of elements.
@@ -91,8 +122,8 @@ impl Convolution {
     }
 
     /// The convolution of a kernel's reads: of the weights and of the image.
-    fn with(program: &Program, kernel: &Kernel, [of_w, of_x]: [usize; 2]) -> Option<Convolution> {
-        let (w, x) = (&kernel.reads[of_w], &kernel.reads[of_x]);
+    fn with(program: &Program, kernel: &Kernel, [weights, image]: [usize; 2]) -> Option<Convolution> {
+        let (w, x) = (&kernel.reads[weights], &kernel.reads[image]);
         let rank = kernel.dims.len();
         let lengths: Vec<usize> = kernel.dims.iter().chain(&kernel.fold.as_ref()?.dims).copied().collect();
         let (w_offset, w_strides) = linear(w, &lengths)?;
@@ -101,7 +132,8 @@ impl Convolution {
         let (out, None) = (channels.next(), channels.next()) else { return None };
         let axes = Axes::of(x, &kernel.dims, out)?;
         let length = |dim: Option<usize>| dim.map_or(1, |dim| lengths[dim]);
-        let of_term = |term: Term| length(term.map(|(dim, _)| dim));
+        let dim = |term: Term| term.map(|(dim, _)| dim);
+        let of_term = |term: Term| length(dim(term));
         let (outs, ins, images) = (length(out), of_term(axes.channel), of_term(axes.image));
         let groups = match axes.group {
             Some((_, shared)) if shared > 0 && outs.is_multiple_of(shared) => outs / shared,
@@ -113,73 +145,148 @@ impl Convolution {
             (Some((_, stride)), _) => Some(stride),
             (None, group) => group.map(|(stride, _)| stride),
         };
-        // One dim is that of columns.
-        let [rows, columns] = match axes.spatial[..] {
-            [columns] => [Spatial { length: 1, ..Spatial::default() }, columns],
-            [rows, columns] => [rows, columns],
+        let spatial = match axes.spatial[..] {
+            [columns] => [NONE, NONE, columns],
+            [rows, columns] => [NONE, rows, columns],
+            [layers, rows, columns] => [layers, rows, columns],
             _ => return None,
         };
-        let spatial = [rows, columns];
-        let taps = [outs, ins, of_term(rows.tap), of_term(columns.tap)];
-        let dim = |term: Term| term.map(|(dim, _)| dim);
-        let of_taps = [out, dim(axes.channel), dim(rows.tap), dim(columns.tap)];
-        let is_packed = std::iter::zip(of_taps, row_major(&taps))
+        let is_transposed = spatial.iter().any(Spatial::is_transposed);
+        let of_taps = spatial.map(|axis| of_term(axis.tap));
+        let of_w = [out, dim(axes.channel), dim(spatial[0].tap), dim(spatial[1].tap), dim(spatial[2].tap)];
+        let taps = [outs, ins, of_taps[0], of_taps[1], of_taps[2]];
+        let is_packed = std::iter::zip(of_w, row_major(&taps))
             .all(|(dim, stride)| dim.is_none_or(|dim| lengths[dim] == 1 || w_strides[dim] == stride));
-        let of_y = [dim(axes.image), out, dim(rows.place), dim(columns.place)];
+        let places = spatial.map(|axis| dim(axis.place));
+        let of_y = [dim(axes.image), out, places[0], places[1], places[2]];
         // Each dim has its part: none is only repeated.
-        let has_part = |dim: usize| of_y.contains(&Some(dim)) || of_taps[1..].contains(&Some(dim));
+        let has_part = |dim: usize| of_y.contains(&Some(dim)) || of_w[1..].contains(&Some(dim));
         if !is_packed || !(0..lengths.len()).all(has_part) {
             return None;
         }
-        let (mut strides, mut dilations, mut spans) = ([1; 2], [1; 2], [1; 2]);
-        let mut is_padded = false;
-        for (at, axis) in spatial.iter().enumerate() {
-            let (places, taps) = (of_term(axis.place), of_term(axis.tap));
-            dilations[at] =
-                usize::try_from(axis.tap.map_or(1, |(_, factor)| factor)).ok().filter(|factor| *factor > 0)?;
-            let field = dilations[at] * (taps - 1) + 1;
-            let room = (axis.length + 2 * axis.pad).checked_sub(field);
-            strides[at] = match axis.place {
-                Some((_, factor)) => usize::try_from(factor).ok().filter(|factor| *factor > 0)?,
-                None => room.map_or(1, |room| room + 1),
-            };
-            spans[at] = (places - 1) * strides[at] + field;
-            is_padded |= room.is_none_or(|room| room / strides[at] + 1 != places);
+        let (mut taps, mut reordered) = (taps, None);
+        if is_transposed {
+            // A library wants the weights the other way round.
+            [taps[0], taps[1]] = [groups * ins, outs / groups];
+            if ins > 1 && taps[1] > 1 {
+                let Source::Constant(_) = program.arrays[w.array].source else { return None };
+                reordered = Some((weights, reordered_axes(of_w, taps, groups)));
+            }
         }
-        let given = [axes.image.map(|(_, stride)| stride), channel_stride, stride_of(&rows), stride_of(&columns)];
-        let x_lengths = [images, groups * ins, rows.length, columns.length];
+        let mut steps = [Steps::default(); 3];
+        for (steps, axis) in std::iter::zip(&mut steps, &spatial) {
+            let (places, taps) = (of_term(axis.place), of_term(axis.tap));
+            *steps = if is_transposed { axis.transposed(places, taps) } else { axis.forward(places, taps) }?;
+        }
+        let is_fitting = steps.iter().all(|steps| steps.fits);
+        let given = [
+            axes.image.map(|(_, stride)| stride),
+            channel_stride,
+            stride_of(&spatial[0]),
+            stride_of(&spatial[1]),
+            stride_of(&spatial[2]),
+        ];
+        let [layers, rows, columns] = spatial.map(|axis| axis.length);
+        let x_lengths = [images, groups * ins, layers, rows, columns];
         let x = Images::new(x.array, x.offset + axes.offset, x_lengths, given)?;
-        let y_lengths = [images, outs, of_term(rows.place), of_term(columns.place)];
+        // What a library computes of the result.
+        let mut larger: Vec<(usize, usize)> = kernel.dims.iter().map(|length| (*length, 0)).collect();
+        for (steps, axis) in std::iter::zip(&steps, &spatial) {
+            match axis.place {
+                Some((dim, _)) if is_transposed => larger[dim] = (steps.span, steps.before),
+                None if is_transposed && !steps.fits => return None,
+                _ => {}
+            }
+        }
+        let y_dims: Vec<usize> = larger.iter().map(|(length, _)| *length).collect();
+        let y_lengths = of_y.map(|dim| dim.map_or(1, |dim| y_dims[dim]));
         let written = |array: usize, offset: i64, strides: &[i64]| {
             Images::new(array, offset, y_lengths, of_y.map(|dim| dim.map(|dim| strides[dim])))
         };
         let write = &kernel.write;
         let is_whole = kernel.values[..] == [Expr::Folded]
-            && program.arrays[write.array].storage() == program.arrays[x.array].storage();
+            && program.arrays[write.array].storage() == program.arrays[x.array].storage()
+            && (is_fitting || !is_transposed);
         let whole = is_whole.then(|| written(write.array, write.offset, &write.strides)).flatten();
-        let y = whole.or_else(|| written(usize::MAX, 0, &row_major(&kernel.dims)))?;
-        let pads = spatial.map(|axis| axis.pad);
+        let y = whole.or_else(|| written(usize::MAX, 0, &row_major(&y_dims)))?;
         let (w, continues) = ((w.array, usize::try_from(w_offset).ok()?), whole.is_none());
-        let found = Convolution { x, w, taps, y, groups, pads, strides, dilations, padding: None, continues };
-        if !is_padded {
+        let larger = (is_transposed && !is_fitting).then_some(larger);
+        let [pads, strides, dilations] =
+            [|steps: Steps| steps.pad, |steps: Steps| steps.stride, |steps: Steps| steps.dilation]
+                .map(|of| steps.map(of));
+        let found = Convolution {
+            x,
+            w,
+            taps,
+            y,
+            is_transposed,
+            groups,
+            pads,
+            strides,
+            dilations,
+            padding: None,
+            reordered,
+            larger,
+            continues,
+        };
+        if is_transposed || is_fitting {
             return Some(found);
         }
-        // Zeros on one side more than on the other are none of a library's.
-        let lengths = [images, groups * ins, spans[0], spans[1]];
+        found.padded(image, &axes, &spatial, &steps, out)
+    }
+
+    /// The same of an image with zeros around it: more on one side than on the other are none of a library's.
+    fn padded(
+        self,
+        read: usize,
+        of: &Axes,
+        spatial: &[Spatial; 3],
+        steps: &[Steps; 3],
+        out: Option<usize>,
+    ) -> Option<Convolution> {
+        let [images, channels, ..] = self.x.lengths;
+        let lengths = [images, channels, steps[0].span, steps[1].span, steps[2].span];
         let distances = row_major(&lengths);
         let along = |term: Term, at: usize| term.map(|(dim, _)| Axis::dim(dim, distances[at]));
-        let group = axes
-            .group
-            .zip(out)
-            .map(|((_, shared), out)| Axis { divisor: shared as i64, ..Axis::dim(out, distances[1] * ins as i64) });
-        let window = |axis: &Spatial, at: usize| {
+        let to_group = distances[1] * self.taps[1] as i64;
+        let group = of.group.zip(out);
+        let group = group.map(|((_, shared), out)| Axis { divisor: shared as i64, ..Axis::dim(out, to_group) });
+        let window = |at: usize| {
+            let axis = &spatial[at];
             let terms: Vec<(usize, i64)> = axis.place.into_iter().chain(axis.tap).collect();
-            (!terms.is_empty()).then(|| Axis::sum(terms, distances[at]))
+            (!terms.is_empty()).then(|| Axis::sum(terms, distances[2 + at]))
         };
-        let axes = [along(axes.image, 0), along(axes.channel, 1), group, window(&rows, 2), window(&columns, 3)];
-        let padding = Padding { read: of_x, axes: axes.into_iter().flatten().collect(), of: x, before: pads };
-        let x = Images::new(usize::MAX, 0, lengths, [0, 1, 2, 3].map(|at| Some(distances[at])))?;
-        Some(Convolution { x, pads: [0; 2], padding: Some(Box::new(padding)), ..found })
+        let axes = [along(of.image, 0), along(of.channel, 1), group, window(0), window(1), window(2)];
+        let before = steps.map(|steps| steps.before);
+        let padding = Padding { read, axes: axes.into_iter().flatten().collect(), of: self.x, before };
+        let x = Images::new(usize::MAX, 0, lengths, [0, 1, 2, 3, 4].map(|at| Some(distances[at])))?;
+        Some(Convolution { x, pads: [0; 3], padding: Some(Box::new(padding)), ..self })
+    }
+
+    /// Whether arrays are still to be added before it can be computed.
+    pub(super) fn is_apart(&self) -> bool {
+        self.continues || self.padding.is_some() || self.reordered.is_some()
+    }
+
+    /// Adds an array of the weights in the order of a library.
+    pub(super) fn reorder(&mut self, program: &mut Program, at: usize) {
+        let Some((read, axes)) = self.reordered.take() else { return };
+        let Source::Constant(bits) = &program.arrays[self.w.0].source else { return };
+        let [_, outs, taps @ ..] = self.taps;
+        let (ins, taps) = (self.taps[0] / self.groups, taps.iter().product::<usize>());
+        let group = |of: usize| {
+            let first = self.w.1 + of * outs * ins * taps;
+            let weights = move |(input, out)| first + (out * ins + input) * taps;
+            (0..ins).flat_map(move |input| (0..outs).map(move |out| (input, out))).map(weights)
+        };
+        let order = (0..self.groups).flat_map(group);
+        let reordered: Vec<u32> = order.flat_map(|first| &bits[first..][..taps]).copied().collect();
+        let is_half = program.arrays[self.w.0].is_half;
+        let array = program.array(Scalar::F32, reordered.len(), Source::Constant(reordered.into()));
+        program.arrays[array].is_half = is_half;
+        program.kernels[at].reads[read] = Read { array, offset: 0, axes, outside: Number::F32(0.0) };
+        program.drop_unread();
+        self.w = (array, 0);
     }
 
     /// Puts a kernel that copies the image and zeros around it in front of the kernel of the convolution, and adds an array for them.
@@ -199,7 +306,7 @@ impl Convolution {
         let copied = Read {
             array: of.array,
             offset: of.offset as i64,
-            axes: (0..4).map(along).collect(),
+            axes: (0..lengths.len()).map(along).collect(),
             outside: Number::F32(0.0),
         };
         let kernel = Kernel {
@@ -218,16 +325,29 @@ impl Convolution {
     }
 }
 
+/// The axes by which a kernel reads the weights of a transposed convolution in the order of a library, by the dims of its output channels,
+/// input channels, layers, rows and columns.
+fn reordered_axes(of_w: [Option<usize>; 5], taps: [usize; 5], groups: usize) -> Vec<Axis> {
+    let strides = row_major(&taps);
+    let [inputs, shared, ..] = taps;
+    let along = |at: usize, of: usize| of_w[at].map(|dim| Axis::dim(dim, strides[of]));
+    // The next output channel is in the next group after so many.
+    let to_group = strides[0] * (inputs / groups) as i64 - strides[1] * shared as i64;
+    let group = of_w[0].filter(|_| groups > 1);
+    let group = group.map(|out| Axis { divisor: shared as i64, ..Axis::dim(out, to_group) });
+    [along(0, 1), along(1, 0), along(2, 2), along(3, 3), along(4, 4), group].into_iter().flatten().collect()
+}
+
 fn stride_of(axis: &Spatial) -> Option<i64> {
     (axis.length > 1).then_some(axis.stride)
 }
 
 impl Images {
     /// Fills in distances along which there is one element; `None` if two elements are one, or lie backwards.
-    fn new(array: usize, offset: i64, lengths: [usize; 4], given: [Option<i64>; 4]) -> Option<Images> {
-        let mut strides = [1; 4];
+    fn new(array: usize, offset: i64, lengths: [usize; 5], given: [Option<i64>; 5]) -> Option<Images> {
+        let mut strides = [1; 5];
         let mut behind = 1;
-        for at in (0..4).rev() {
+        for at in (0..lengths.len()).rev() {
             strides[at] = match given[at] {
                 Some(stride) if lengths[at] > 1 => usize::try_from(stride).ok().filter(|stride| *stride > 0)?,
                 _ => behind,
@@ -280,11 +400,12 @@ fn pixels(axes: &mut Vec<(usize, i64)>, dims: &[usize]) -> Option<Vec<Spatial>> 
     axes.sort_unstable();
     // If it goes on by one element, it is a matrix product.
     let (_, step) = *axes.last().filter(|(_, stride)| *stride > 1)?;
-    let spatial = axes.split_off(axes.len().saturating_sub(2));
+    // All but the first of three or more, which is that of images.
+    let spatial = axes.split_off(axes.len().saturating_sub(2).min(1));
     let of_axis = |(dim, stride): (usize, i64)| {
         let factor = if stride % step == 0 { step } else { 1 };
         let length = (dims[dim] - 1).checked_mul(usize::try_from(factor).ok()?)?.checked_add(1)?;
-        Some(Spatial { place: Some((dim, factor)), tap: None, pad: 0, length, stride: stride / factor })
+        Some(Spatial { place: Some((dim, factor)), length, stride: stride / factor, ..NONE })
     };
     spatial.into_iter().map(of_axis).collect()
 }
@@ -298,9 +419,45 @@ impl Spatial {
                 return None;
             }
         }
-        let pad = usize::try_from(-axis.offset).ok()?;
         let length = usize::try_from(axis.limit?).ok().filter(|length| *length > 0)?;
-        (axis.divisor == 1).then_some(Spatial { place, tap, pad, length, stride: axis.stride })
+        let Axis { offset, divisor, stride, exact, .. } = *axis;
+        (divisor == 1 || exact).then_some(Spatial { place, tap, offset, divisor, length, stride })
+    }
+
+    /// Whether it goes through the image backwards from tap to tap, or meets an element at some of the places only.
+    fn is_transposed(&self) -> bool {
+        self.divisor != 1 || self.tap.is_some_and(|(_, factor)| factor < 0)
+    }
+
+    /// How a window of so many taps moves over the image, to so many places.
+    fn forward(&self, places: usize, taps: usize) -> Option<Steps> {
+        let positive = |term: Term| usize::try_from(term.map_or(1, |(_, factor)| factor)).ok().filter(|of| *of > 0);
+        let pad = usize::try_from(-self.offset).ok()?;
+        let dilation = positive(self.tap)?;
+        let field = dilation * (taps - 1) + 1;
+        let room = (self.length + 2 * pad).checked_sub(field);
+        let stride = match self.place {
+            Some(_) => positive(self.place)?,
+            None => room.map_or(1, |room| room + 1),
+        };
+        let fits = room.is_some_and(|room| room / stride + 1 == places);
+        Some(Steps { pad, stride, dilation, span: (places - 1) * stride + field, before: pad, fits })
+    }
+
+    /// How a window of so many taps moves over a result of so many elements, to each element of the image.
+    fn transposed(&self, elements: usize, taps: usize) -> Option<Steps> {
+        let dilation = usize::try_from(-self.tap.map_or(-1, |(_, factor)| factor)).ok()?;
+        let (offset, stride) = (usize::try_from(self.offset).ok()?, usize::try_from(self.divisor).ok()?);
+        if self.place.is_some_and(|(_, factor)| factor != 1) {
+            return None;
+        }
+        // The windows reach so many elements, of which `offset` are in front of the result. A library leaves out as many on both sides,
+        // and has up to `stride - 1` that no window reaches behind them.
+        let reach = stride * (self.length - 1) + dilation * (taps - 1) + 1;
+        let before = (elements + 2 * offset + 1).saturating_sub(reach + stride);
+        let pad = offset.checked_sub(before)?;
+        let span = (before + elements).max(reach.checked_sub(2 * pad)?);
+        Some(Steps { pad, stride, dilation, span, before, fits: (span, before) == (elements, 0) })
     }
 }
 
@@ -317,17 +474,14 @@ mod tests {
         while at < program.kernels.len() {
             let routine = Routine::of(program, &program.kernels[at]);
             if let Some(mut routine @ Routine::Convolution(_)) = routine {
-                if routine.is_padded() {
-                    routine.pad(program, at);
-                    at += 1;
-                }
+                at += routine.lay_out(program, at);
                 let place = at;
                 if routine.continues() {
                     routine.split(program, at);
                     at += 1;
                 }
                 let Routine::Convolution(convolution) = routine else { unreachable!() };
-                found.push((place, convolution));
+                found.push((place, *convolution));
             }
             at += 1;
         }
@@ -336,33 +490,36 @@ mod tests {
 
     /// What a library computes from the description, with arrays of a call.
     fn computed(program: &Program, of: &Convolution, x: &[f32], w: &[f32]) -> Vec<f32> {
-        let at = |images: &Images, place: [usize; 4]| {
+        let at = |images: &Images, place: [usize; 5]| {
             images.offset + std::iter::zip(place, images.strides).map(|(at, stride)| at * stride).sum::<usize>()
         };
-        let mut y = vec![f32::NAN; program.arrays[of.y.array].len];
-        let ([images, outs, rows, columns], [_, ins, tap_rows, tap_columns]) = (of.y.lengths, of.taps);
-        let each = |lengths: [usize; 4]| {
+        let each = |lengths: [usize; 5]| {
             let strides = row_major(&lengths).into_iter().map(|stride| stride as usize).collect::<Vec<_>>();
             (0..lengths.iter().product::<usize>())
-                .map(move |n| std::array::from_fn::<usize, 4, _>(|dim| n / strides[dim] % lengths[dim]))
+                .map(move |n| std::array::from_fn::<usize, 5, _>(|dim| n / strides[dim] % lengths[dim]))
         };
-        for [image, out, row, column] in each([images, outs, rows, columns]) {
-            let first = out / (outs / of.groups) * ins;
-            let taps = each([1, ins, tap_rows, tap_columns]).map(|[_, channel, tap_row, tap_column]| {
-                let from = |axis: usize, place: usize, tap: usize| {
-                    (place * of.strides[axis] + tap * of.dilations[axis])
+        let weights = row_major(&of.taps);
+        // The places of the window are those of the result, or of the image if it is transposed.
+        let (windows, others) = if of.is_transposed { (&of.x, &of.y) } else { (&of.y, &of.x) };
+        let [outs, ins] = [of.taps[0] / of.groups, of.taps[1]];
+        let mut y = vec![f32::NAN; program.arrays[of.y.array].len];
+        for place in each(of.y.lengths) {
+            y[at(&of.y, place)] = 0.0;
+        }
+        for place in each(windows.lengths) {
+            for tap in each([1, ins, of.taps[2], of.taps[3], of.taps[4]]) {
+                let from: [Option<usize>; 3] = std::array::from_fn(|axis| {
+                    (place[2 + axis] * of.strides[axis] + tap[2 + axis] * of.dilations[axis])
                         .checked_sub(of.pads[axis])
-                        .filter(|at| *at < of.x.lengths[2 + axis])
-                };
-                let weight = ((out * ins + channel) * tap_rows + tap_row) * tap_columns + tap_column;
-                match (from(0, row, tap_row), from(1, column, tap_column)) {
-                    (Some(row), Some(column)) => {
-                        x[at(&of.x, [image, first + channel, row, column])] * w[of.w.1 + weight]
-                    }
-                    _ => 0.0,
-                }
-            });
-            y[at(&of.y, [image, out, row, column])] = taps.sum();
+                        .filter(|at| *at < others.lengths[2 + axis])
+                });
+                let [Some(layer), Some(row), Some(column)] = from else { continue };
+                let other = [place[0], place[1] / outs * ins + tap[1], layer, row, column];
+                let weight = [place[1], tap[1], tap[2], tap[3], tap[4]];
+                let weight: i64 = std::iter::zip(weight, &weights).map(|(at, stride)| at as i64 * stride).sum();
+                let (from, to) = if of.is_transposed { (place, other) } else { (other, place) };
+                y[at(&of.y, to)] += x[at(&of.x, from)] * w[of.w.1 + weight as usize];
+            }
         }
         y
     }

@@ -10,14 +10,14 @@ use super::value::row_major;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Routine {
     Product(Product),
-    Convolution(Convolution),
+    Convolution(Box<Convolution>),
 }
 
 impl Routine {
     /// Returns what a kernel begins with.
     pub(crate) fn of(program: &Program, kernel: &Kernel) -> Option<Routine> {
         let product = Product::of(program, kernel).map(Routine::Product);
-        product.or_else(|| Convolution::of(program, kernel).map(Routine::Convolution))
+        product.or_else(|| Convolution::of(program, kernel).map(|found| Routine::Convolution(found.into())))
     }
 
     /// Whether the kernel computes more of each element, so that the result is an array of its own, which is still to be added.
@@ -28,16 +28,21 @@ impl Routine {
         }
     }
 
-    /// Whether the image of a convolution has to be copied first.
-    pub(crate) fn is_padded(&self) -> bool {
-        matches!(self, Routine::Convolution(convolution) if convolution.padding.is_some())
+    /// Whether arrays are still to be added before it can be computed.
+    pub(crate) fn is_apart(&self) -> bool {
+        match self {
+            Routine::Product(product) => product.continues,
+            Routine::Convolution(convolution) => convolution.is_apart(),
+        }
     }
 
-    /// Puts a kernel that copies the image with zeros around it in front of its own.
-    pub(crate) fn pad(&mut self, program: &mut Program, at: usize) {
-        if let Routine::Convolution(convolution) = self {
-            convolution.pad(program, at);
-        }
+    /// Adds arrays of the factors where they do not lie as a library wants them, and returns how many kernels it puts in front of its own.
+    pub(crate) fn lay_out(&mut self, program: &mut Program, at: usize) -> usize {
+        let Routine::Convolution(convolution) = self else { return 0 };
+        convolution.reorder(program, at);
+        let count = program.kernels.len();
+        convolution.pad(program, at);
+        program.kernels.len() - count
     }
 
     /// The arrays of both factors and the result.
@@ -50,7 +55,13 @@ impl Routine {
 
     /// Puts a kernel that computes only the routine in front of the kernel that goes on with its elements, and adds an array for them.
     pub(crate) fn split(&mut self, program: &mut Program, at: usize) {
-        let lengths = program.kernels[at].dims.clone();
+        let dims = &program.kernels[at].dims;
+        let larger = match self {
+            Routine::Convolution(convolution) => convolution.larger.take(),
+            Routine::Product(_) => None,
+        };
+        let larger = larger.unwrap_or_else(|| dims.iter().map(|length| (*length, 0)).collect());
+        let (lengths, before): (Vec<usize>, Vec<usize>) = larger.into_iter().unzip();
         let array = program.array(Scalar::F32, lengths.iter().product(), Source::Computed);
         match self {
             Routine::Product(product) => product.d.array = array,
@@ -65,11 +76,17 @@ impl Routine {
         first.values = vec![Expr::Folded];
         first.write = Write { array, offset: 0, strides: strides.clone() };
         first.fails = None;
+        first.dims.clone_from(&lengths);
+        for axis in first.reads.iter_mut().flat_map(|read| &mut read.axes) {
+            let before = |(dim, factor): &(usize, i64)| before.get(*dim).map_or(0, |before| *before as i64 * factor);
+            axis.offset -= axis.terms.iter().map(before).sum::<i64>();
+        }
         drop_unused(&mut first);
         let second = &mut program.kernels[at];
         let place = second.reads.len();
         let axes = strides.iter().enumerate().map(|(dim, stride)| Axis::dim(dim, *stride)).collect();
-        second.reads.push(Read { array, offset: 0, axes, outside: Number::F32(0.0) });
+        let offset = std::iter::zip(&before, &strides).map(|(before, stride)| *before as i64 * stride).sum();
+        second.reads.push(Read { array, offset, axes, outside: Number::F32(0.0) });
         second.fold = None;
         for value in &mut second.values {
             *value = value.map_leaves(&mut |leaf| match leaf {

@@ -1,4 +1,4 @@
-// One forward convolution of cuDNN: whether it may be, and its values.
+// One convolution of cuDNN, forward or of the gradient of its data: whether it may be, and its values.
 #pragma once
 #include <algorithm>
 #include <cstdio>
@@ -79,31 +79,29 @@ inline bool overlaps(const Tensor &tensor) {
     return false;
 }
 
-inline uint64_t workspace_of(int algorithm, const Tensor &y, const Filter &w) {
-    switch (algorithm) {
-        case 1:
-            return 4096;
-        case 2:  // all patches, explicitly
-            return (uint64_t)y.dims[2] * y.dims[3] * w.dims[1] * w.dims[2] * w.dims[3] * 4;
-        case 6:
-            return 65536;
-        default:
-            return 0;
-    }
-}
-
 // Where an element lies, in elements from the beginning of its tensor.
-inline int64_t place(const Tensor &tensor, int a, int b, int c, int d) {
-    return (int64_t)a * tensor.strides[0] + (int64_t)b * tensor.strides[1] + (int64_t)c * tensor.strides[2] +
-           (int64_t)d * tensor.strides[3];
+struct Place {
+    int image, channel, at[3];
+};
+
+inline int64_t offset_of(const Tensor &tensor, const Place &place) {
+    int64_t offset = (int64_t)place.image * tensor.strides[0] + (int64_t)place.channel * tensor.strides[1];
+    for (int i = 0; i < 3; ++i) {
+        offset += (int64_t)place.at[i] * tensor.strides[2 + i];
+    }
+    return offset;
 }
 
-// One forward convolution of two spatial dimensions.
+// One convolution from `x` to `y`, or of the gradient of `x` from that of `y`.
 struct Problem {
     Tensor x, y;
     Filter w;
     Convolution conv;
     Element of_x, of_y;
+    int spatial = 0;
+
+    Problem(const Tensor &x, const Tensor &y, const Filter &w, const Convolution &conv)
+        : x(x), y(y), w(w), conv(conv), of_x(Element::F32), of_y(Element::F32) {}
 
     int output(int i) const {
         const int field = conv.dilations[i] * (w.dims[2 + i] - 1) + 1;
@@ -111,27 +109,39 @@ struct Problem {
         return room < 0 ? 0 : room / conv.strides[i] + 1;
     }
 
-    int check_shapes() const {
+    int check_shapes() {
         if (x.dims.empty() || w.dims.empty() || conv.pads.empty()) {
             return refuse(BadParam, "a descriptor that was not set");
         }
-        if (x.dims.size() != 4 || w.dims.size() != 4 || conv.pads.size() != 2) {
-            return refuse(NotSupported, "other than two spatial dimensions");
+        spatial = (int)conv.pads.size();
+        const size_t rank = spatial + 2;
+        if ((spatial != 2 && spatial != 3) || x.dims.size() != rank || w.dims.size() != rank) {
+            return refuse(NotSupported, "other than two or three spatial dimensions, or several numbers of them");
         }
         if (conv.groups < 1 || x.dims[1] != w.dims[1] * conv.groups || w.dims[0] % conv.groups != 0) {
             return refuse(BadParam, "channels that do not fit");
         }
-        if (output(0) <= 0 || output(1) <= 0) {
-            return refuse(BadParam, "a filter larger than the input");
+        for (int i = 0; i < spatial; ++i) {
+            if (output(i) <= 0) {
+                return refuse(BadParam, "a filter larger than the input");
+            }
         }
         return Good;
+    }
+
+    std::vector<int> output_dims() const {
+        std::vector<int> dims{x.dims[0], w.dims[0]};
+        for (int i = 0; i < spatial; ++i) {
+            dims.push_back(output(i));
+        }
+        return dims;
     }
 
     int check() {
         if (int status = check_shapes()) {
             return status;
         }
-        if (y.dims != std::vector<int>{x.dims[0], w.dims[0], output(0), output(1)}) {
+        if (y.dims != output_dims()) {
             return refuse(BadParam, "an output of another shape");
         }
         if (!element_of(x.type, &of_x) || !element_of(y.type, &of_y) || w.type != x.type || of_x != of_y) {
@@ -140,75 +150,159 @@ struct Problem {
         if (conv.compute != 0) {
             return refuse(NotSupported, "a convolution that is not computed in f32");
         }
-        if (w.format != 0 || x.strides[3] != 1) {
+        if (w.format != 0 || x.strides.back() != 1) {
             return refuse(NotSupported, "a layout other than NCHW");
+        }
+        if (spatial == 2) {  // one layer
+            for (Tensor *tensor : {&x, &y}) {
+                tensor->dims.insert(tensor->dims.begin() + 2, 1);
+                tensor->strides.insert(tensor->strides.begin() + 2, 1);
+            }
+            w.dims.insert(w.dims.begin() + 2, 1);
+            conv.pads.insert(conv.pads.begin(), 0);
+            conv.strides.insert(conv.strides.begin(), 1);
+            conv.dilations.insert(conv.dilations.begin(), 1);
         }
         return Good;
     }
 
-    bool algorithm_fits(int algorithm) const {
-        if (algorithm == 6) {  // Winograd: 3 by 3, one step at a time
-            return w.dims[2] == 3 && w.dims[3] == 3 && conv.strides == std::vector<int>{1, 1} &&
-                   conv.dilations == std::vector<int>{1, 1} && conv.groups == 1;
+    bool is_plain(int taps) const {
+        return spatial == 2 && w.dims[3] == taps && w.dims[4] == taps && conv.strides == std::vector<int>{1, 1, 1} &&
+               conv.dilations == std::vector<int>{1, 1, 1} && conv.groups == 1;
+    }
+
+    bool forward_fits(int algorithm) const {
+        if (algorithm == 6) {  // Winograd
+            return is_plain(3);
         }
         return algorithm >= 0 && algorithm <= 2 && (algorithm != 2 || conv.groups == 1);
     }
 
+    bool backward_fits(int algorithm) const {
+        if (algorithm == 4) {  // Winograd
+            return is_plain(3);
+        }
+        return algorithm == 0 || algorithm == 1;
+    }
+
+    uint64_t taps() const {
+        uint64_t product = 1;
+        for (int length : w.dims) {
+            product *= (uint64_t)length;
+        }
+        return product;
+    }
+
+    uint64_t forward_workspace(int algorithm) const {
+        switch (algorithm) {
+            case 1:
+                return 4096;
+            case 2:  // all patches, explicitly
+                return (uint64_t)y.dims[2] * y.dims[3] * y.dims[4] * (taps() / w.dims[0]) * 4;
+            case 6:
+                return 65536;
+            default:
+                return 0;
+        }
+    }
+
+    uint64_t backward_workspace(int algorithm) const { return algorithm == 1 ? 8192 : algorithm == 4 ? 65536 : 0; }
+
     // Input and taps as f32, packed, so that the inner loop is plain.
     struct Operands {
-        std::vector<float> x, w;
+        std::vector<float> from, w;
     };
 
-    Operands operands(const void *px, const void *pw) const {
+    // `from` is the tensor that is read: `x`, or `y` for the gradient.
+    Operands operands(const Tensor &from, const void *elements, const void *pw) const {
         Operands result;
-        for (int image = 0; image < x.dims[0]; ++image) {
-            for (int channel = 0; channel < x.dims[1]; ++channel) {
-                for (int row = 0; row < x.dims[2]; ++row) {
-                    for (int col = 0; col < x.dims[3]; ++col) {
-                        result.x.push_back(load(of_x, px, place(x, image, channel, row, col)));
-                    }
-                }
-            }
-        }
-        const int64_t taps = (int64_t)w.dims[0] * w.dims[1] * w.dims[2] * w.dims[3];
-        for (int64_t i = 0; i < taps; ++i) {
+        each(from, [&](const Place &place) { result.from.push_back(load(of_x, elements, offset_of(from, place))); });
+        const int64_t count = (int64_t)taps();
+        for (int64_t i = 0; i < count; ++i) {
             result.w.push_back(load(of_x, pw, i));
         }
         return result;
     }
 
-    float at(const Operands &from, int image, int filter, int row, int col) const {
-        const int channels = w.dims[1];
-        const int first = filter / (w.dims[0] / conv.groups) * channels;
-        float sum = 0;
-        for (int c = 0; c < channels; ++c) {
-            for (int r = 0; r < w.dims[2]; ++r) {
-                const int from_row = row * conv.strides[0] - conv.pads[0] + r * conv.dilations[0];
-                for (int s = 0; s < w.dims[3]; ++s) {
-                    const int from_col = col * conv.strides[1] - conv.pads[1] + s * conv.dilations[1];
-                    if (from_row < 0 || from_row >= x.dims[2] || from_col < 0 || from_col >= x.dims[3]) {
-                        continue;
+    template <class F> static void each(const Tensor &tensor, F f) {
+        Place place;
+        for (place.image = 0; place.image < tensor.dims[0]; ++place.image) {
+            for (place.channel = 0; place.channel < tensor.dims[1]; ++place.channel) {
+                for (place.at[0] = 0; place.at[0] < tensor.dims[2]; ++place.at[0]) {
+                    for (place.at[1] = 0; place.at[1] < tensor.dims[3]; ++place.at[1]) {
+                        for (place.at[2] = 0; place.at[2] < tensor.dims[4]; ++place.at[2]) {
+                            f(place);
+                        }
                     }
-                    const int tap_row = conv.mode == 1 ? r : w.dims[2] - 1 - r;
-                    const int tap_col = conv.mode == 1 ? s : w.dims[3] - 1 - s;
-                    const int64_t tap = (((int64_t)filter * channels + c) * w.dims[2] + tap_row) * w.dims[3] + tap_col;
-                    const int64_t plane = (int64_t)image * x.dims[1] + first + c;
-                    sum += from.x[(plane * x.dims[2] + from_row) * x.dims[3] + from_col] * from.w[tap];
                 }
             }
+        }
+    }
+
+    // Calls `f` with each tap of a window.
+    template <class F> void each_tap(F f) const {
+        int tap[3];
+        for (tap[0] = 0; tap[0] < w.dims[2]; ++tap[0]) {
+            for (tap[1] = 0; tap[1] < w.dims[3]; ++tap[1]) {
+                for (tap[2] = 0; tap[2] < w.dims[4]; ++tap[2]) {
+                    f(tap);
+                }
+            }
+        }
+    }
+
+    float weight(const Operands &from, int filter, int channel, const int *tap) const {
+        int64_t at = (int64_t)filter * w.dims[1] + channel;
+        for (int i = 0; i < 3; ++i) {
+            at = at * w.dims[2 + i] + (conv.mode == 1 ? tap[i] : w.dims[2 + i] - 1 - tap[i]);
+        }
+        return from.w[at];
+    }
+
+    static float packed(const std::vector<float> &elements, const Tensor &tensor, const Place &place) {
+        int64_t at = (int64_t)place.image * tensor.dims[1] + place.channel;
+        for (int i = 0; i < 3; ++i) {
+            at = at * tensor.dims[2 + i] + place.at[i];
+        }
+        return elements[at];
+    }
+
+    // An element of `y`.
+    float forward(const Operands &from, const Place &to) const {
+        const int first = to.channel / (w.dims[0] / conv.groups) * w.dims[1];
+        float sum = 0;
+        for (int channel = 0; channel < w.dims[1]; ++channel) {
+            each_tap([&](const int *tap) {
+                Place place{to.image, first + channel, {}};
+                for (int i = 0; i < 3; ++i) {
+                    place.at[i] = to.at[i] * conv.strides[i] - conv.pads[i] + tap[i] * conv.dilations[i];
+                    if (place.at[i] < 0 || place.at[i] >= x.dims[2 + i]) {
+                        return;
+                    }
+                }
+                sum += packed(from.from, x, place) * weight(from, to.channel, channel, tap);
+            });
         }
         return sum;
     }
 
-    template <class F> void for_each_output(F f) const {
-        for (int image = 0; image < y.dims[0]; ++image) {
-            for (int filter = 0; filter < y.dims[1]; ++filter) {
-                for (int row = 0; row < y.dims[2]; ++row) {
-                    for (int col = 0; col < y.dims[3]; ++col) {
-                        f(image, filter, row, col);
+    // An element of the gradient of `x`: the sum over the elements of `y` that it is part of.
+    float backward(const Operands &from, const Place &to) const {
+        const int shared = w.dims[0] / conv.groups, first = to.channel / w.dims[1] * shared;
+        float sum = 0;
+        for (int filter = first; filter < first + shared; ++filter) {
+            each_tap([&](const int *tap) {
+                Place place{to.image, filter, {}};
+                for (int i = 0; i < 3; ++i) {
+                    const int at = to.at[i] + conv.pads[i] - tap[i] * conv.dilations[i];
+                    place.at[i] = at / conv.strides[i];
+                    if (at < 0 || at % conv.strides[i] != 0 || place.at[i] >= y.dims[2 + i]) {
+                        return;
                     }
                 }
-            }
+                sum += packed(from.from, y, place) * weight(from, filter, to.channel % w.dims[1], tap);
+            });
         }
+        return sum;
     }
 };

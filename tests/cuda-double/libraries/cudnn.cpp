@@ -1,4 +1,4 @@
-// The functions of cuDNN's legacy API that a forward convolution needs.
+// The functions of cuDNN's legacy API that convolutions and transposed ones need.
 #include <cstdio>
 #include <memory>
 #include <vector>
@@ -31,7 +31,8 @@ struct Performance {
 
 namespace {
 
-const int algorithms[] = {1, 0, 2, 6};  // the fastest first, as cuDNN gives them
+// The fastest first, as cuDNN gives them.
+const std::vector<int> forward_algorithms = {1, 0, 2, 6}, backward_algorithms = {1, 0, 4};
 
 std::vector<int> packed(const std::vector<int> &dims, int format) {
     std::vector<int> strides(dims.size());
@@ -59,7 +60,7 @@ bool all_positive(const std::vector<int> &values) {
     return !values.empty();
 }
 
-// What both forward functions need; null for arguments that are not used.
+// What all convolutions need; `x` is what is read, and `y` what is written.
 struct Arguments {
     Handle *handle;
     const void *x, *w;
@@ -69,33 +70,40 @@ struct Arguments {
     int algorithm;
 };
 
-int check_arguments(const Arguments &given, Problem &problem, std::vector<DeviceRange> *ranges) {
+bool fits(const Problem &problem, int algorithm, bool backward) {
+    return backward ? problem.backward_fits(algorithm) : problem.forward_fits(algorithm);
+}
+
+uint64_t workspace_of(const Problem &problem, int algorithm, bool backward) {
+    return backward ? problem.backward_workspace(algorithm) : problem.forward_workspace(algorithm);
+}
+
+int check_arguments(const Arguments &given, Problem &problem, bool backward, std::vector<DeviceRange> *ranges) {
     if (int status = problem.check()) {
         return status;
     }
+    const Tensor &from = backward ? problem.y : problem.x, &to = backward ? problem.x : problem.y;
     if (!given.x || !given.w || !given.y) {
         return refuse(BadNull, "a null pointer");
     }
-    if (!problem.algorithm_fits(given.algorithm)) {
+    if (!fits(problem, given.algorithm, backward)) {
         return refuse(NotSupported, "an algorithm that does not fit the convolution");
     }
-    const uint64_t needed = workspace_of(given.algorithm, problem.y, problem.w);
+    const uint64_t needed = workspace_of(problem, given.algorithm, backward);
     if (given.workspace_bytes < needed || (needed && !given.workspace)) {
         return refuse(BadParam, "a workspace that is too small");
     }
-    const uint64_t taps = (uint64_t)problem.w.dims[0] * problem.w.dims[1] * problem.w.dims[2] * problem.w.dims[3];
-    ranges->push_back({given.x, extent(problem.x) * bytes_of(problem.of_x), false});
-    ranges->push_back({given.w, taps * bytes_of(problem.of_x), false});
-    ranges->push_back({given.y, extent(problem.y) * bytes_of(problem.of_y), true});
+    ranges->push_back({given.x, extent(from) * bytes_of(problem.of_x), false});
+    ranges->push_back({given.w, problem.taps() * bytes_of(problem.of_x), false});
+    ranges->push_back({given.y, extent(to) * bytes_of(problem.of_y), true});
     if (needed) {
         ranges->push_back({given.workspace, needed, true});
     }
     return Good;
 }
 
-int queue(const Arguments &given, const Problem &problem, const char *name, std::function<void()> work,
+int queue(const Arguments &given, uint64_t used, const char *name, std::function<void()> work,
           std::vector<DeviceRange> ranges) {
-    const uint64_t used = workspace_of(given.algorithm, problem.y, problem.w);
     void *workspace = given.workspace;
     auto all = [used, workspace, work = std::move(work)] {
         if (used) {
@@ -280,17 +288,15 @@ API cudnnSetActivationDescriptor(Activation *activation, int mode, int nan, doub
 // ---------------------------------------------------------------- convolutions
 API cudnnGetConvolutionNdForwardOutputDim(const Convolution *conv, const Tensor *x, const Filter *w, int count,
                                           int *dims) {
-    Problem problem{*x, Tensor{}, *w, *conv, Element::F32, Element::F32};
+    Problem problem(*x, Tensor{}, *w, *conv);
     if (int status = problem.check_shapes()) {
         return status;
     }
-    if (count != 4) {
+    const std::vector<int> lengths = problem.output_dims();
+    if (count != (int)lengths.size()) {
         return BadParam;
     }
-    dims[0] = x->dims[0];
-    dims[1] = w->dims[0];
-    dims[2] = problem.output(0);
-    dims[3] = problem.output(1);
+    std::copy(lengths.begin(), lengths.end(), dims);
     return Good;
 }
 
@@ -307,46 +313,78 @@ API cudnnGetConvolution2dForwardOutputDim(const Convolution *conv, const Tensor 
     return Good;
 }
 
-API cudnnGetConvolutionForwardAlgorithmMaxCount(Handle *, int *count) {
-    *count = (int)(sizeof algorithms / sizeof algorithms[0]);
-    return Good;
-}
-
-API cudnnGetConvolutionForwardAlgorithm_v7(Handle *handle, const Tensor *x, const Filter *w, const Convolution *conv,
-                                           const Tensor *y, int wanted, int *found, Performance *results) {
+// The gradient of `x` from that of `y` has the same arguments, in another order.
+static int algorithms(Handle *handle, Problem problem, bool backward, int wanted, int *found, Performance *results) {
     if (!handle || wanted < 1 || !found || !results) {
         return BadParam;
     }
     *found = 0;
-    Problem problem{*x, *y, *w, *conv, Element::F32, Element::F32};
     if (int status = problem.check()) {
         return status;
     }
-    for (int algorithm : algorithms) {
-        if (*found < wanted && problem.algorithm_fits(algorithm)) {
+    for (int algorithm : backward ? backward_algorithms : forward_algorithms) {
+        if (*found < wanted && fits(problem, algorithm, backward)) {
             Performance &result = results[(*found)++];
             result = Performance{};
             result.algorithm = algorithm;
             result.time = -1;  // not measured
-            result.memory = workspace_of(algorithm, *y, *w);
+            result.memory = workspace_of(problem, algorithm, backward);
             result.determinism = 1;
-            result.math = conv->math;
+            result.math = problem.conv.math;
         }
     }
     return Good;
 }
 
-API cudnnGetConvolutionForwardWorkspaceSize(Handle *, const Tensor *x, const Filter *w, const Convolution *conv,
-                                            const Tensor *y, int algorithm, size_t *bytes) {
-    Problem problem{*x, *y, *w, *conv, Element::F32, Element::F32};
+static int workspace(Problem problem, int algorithm, bool backward, size_t *bytes) {
     if (int status = problem.check()) {
         return status;
     }
-    if (!problem.algorithm_fits(algorithm)) {
+    if (!fits(problem, algorithm, backward)) {
         return refuse(NotSupported, "an algorithm that does not fit the convolution");
     }
-    *bytes = workspace_of(algorithm, *y, *w);
+    *bytes = workspace_of(problem, algorithm, backward);
     return Good;
+}
+
+static int convolve(const Arguments &given, const Problem &described, bool backward, const void *alpha,
+                    const void *beta) {
+    auto problem = std::make_shared<Problem>(described);
+    std::vector<DeviceRange> ranges;
+    if (int status = check_arguments(given, *problem, backward, &ranges)) {
+        return status;
+    }
+    const float factor = *(const float *)alpha, old = *(const float *)beta;
+    const void *from = given.x, *w = given.w;
+    void *to = given.y;
+    const char *name = backward ? "cudnnConvolutionBackwardData" : "cudnnConvolutionForward";
+    return queue(given, workspace_of(*problem, given.algorithm, backward), name, [=] {
+        const Tensor &read = backward ? problem->y : problem->x, &written = backward ? problem->x : problem->y;
+        const Problem::Operands operands = problem->operands(read, from, w);
+        Problem::each(written, [&](const Place &place) {
+            const int64_t at = offset_of(written, place);
+            float value = factor * (backward ? problem->backward(operands, place) : problem->forward(operands, place));
+            if (old != 0) {
+                value += old * load(problem->of_y, to, at);
+            }
+            store(problem->of_y, to, at, value);
+        });
+    }, ranges);
+}
+
+API cudnnGetConvolutionForwardAlgorithmMaxCount(Handle *, int *count) {
+    *count = (int)forward_algorithms.size();
+    return Good;
+}
+
+API cudnnGetConvolutionForwardAlgorithm_v7(Handle *handle, const Tensor *x, const Filter *w, const Convolution *conv,
+                                           const Tensor *y, int wanted, int *found, Performance *results) {
+    return algorithms(handle, Problem(*x, *y, *w, *conv), false, wanted, found, results);
+}
+
+API cudnnGetConvolutionForwardWorkspaceSize(Handle *, const Tensor *x, const Filter *w, const Convolution *conv,
+                                            const Tensor *y, int algorithm, size_t *bytes) {
+    return workspace(Problem(*x, *y, *w, *conv), algorithm, false, bytes);
 }
 
 API cudnnConvolutionForward(Handle *handle, const void *alpha, const Tensor *x_tensor, const void *x,
@@ -356,25 +394,35 @@ API cudnnConvolutionForward(Handle *handle, const void *alpha, const Tensor *x_t
     if (!handle || !alpha || !beta || !x_tensor || !w_filter || !conv || !y_tensor) {
         return refuse(BadNull, "a null pointer");
     }
-    auto problem = std::make_shared<Problem>(
-        Problem{*x_tensor, *y_tensor, *w_filter, *conv, Element::F32, Element::F32});
     const Arguments given{handle, x, w, y, workspace, workspace_bytes, algorithm};
-    std::vector<DeviceRange> ranges;
-    if (int status = check_arguments(given, *problem, &ranges)) {
-        return status;
+    return convolve(given, Problem(*x_tensor, *y_tensor, *w_filter, *conv), false, alpha, beta);
+}
+
+API cudnnGetConvolutionBackwardDataAlgorithmMaxCount(Handle *, int *count) {
+    *count = (int)backward_algorithms.size();
+    return Good;
+}
+
+API cudnnGetConvolutionBackwardDataAlgorithm_v7(Handle *handle, const Filter *w, const Tensor *dy,
+                                                const Convolution *conv, const Tensor *dx, int wanted, int *found,
+                                                Performance *results) {
+    return algorithms(handle, Problem(*dx, *dy, *w, *conv), true, wanted, found, results);
+}
+
+API cudnnGetConvolutionBackwardDataWorkspaceSize(Handle *, const Filter *w, const Tensor *dy, const Convolution *conv,
+                                                 const Tensor *dx, int algorithm, size_t *bytes) {
+    return workspace(Problem(*dx, *dy, *w, *conv), algorithm, true, bytes);
+}
+
+API cudnnConvolutionBackwardData(Handle *handle, const void *alpha, const Filter *w_filter, const void *w,
+                                 const Tensor *dy_tensor, const void *dy, const Convolution *conv, int algorithm,
+                                 void *workspace, size_t workspace_bytes, const void *beta, const Tensor *dx_tensor,
+                                 void *dx) {
+    if (!handle || !alpha || !beta || !dy_tensor || !w_filter || !conv || !dx_tensor) {
+        return refuse(BadNull, "a null pointer");
     }
-    const float factor = *(const float *)alpha, old = *(const float *)beta;
-    return queue(given, *problem, "cudnnConvolutionForward", [=] {
-        const Problem::Operands operands = problem->operands(x, w);
-        problem->for_each_output([&](int image, int filter, int row, int col) {
-            const int64_t to = place(problem->y, image, filter, row, col);
-            float value = factor * problem->at(operands, image, filter, row, col);
-            if (old != 0) {
-                value += old * load(problem->of_y, y, to);
-            }
-            store(problem->of_y, y, to, value);
-        });
-    }, ranges);
+    const Arguments given{handle, dy, w, dx, workspace, workspace_bytes, algorithm};
+    return convolve(given, Problem(*dx_tensor, *dy_tensor, *w_filter, *conv), true, alpha, beta);
 }
 
 // y = activation(alpha1 * convolution(x) + alpha2 * z + bias)
@@ -388,11 +436,10 @@ API cudnnConvolutionBiasActivationForward(Handle *handle, const void *alpha1, co
         !bias || !activation) {
         return refuse(BadNull, "a null pointer");
     }
-    auto problem = std::make_shared<Problem>(
-        Problem{*x_tensor, *y_tensor, *w_filter, *conv, Element::F32, Element::F32});
+    auto problem = std::make_shared<Problem>(Problem(*x_tensor, *y_tensor, *w_filter, *conv));
     const Arguments given{handle, x, w, y, workspace, workspace_bytes, algorithm};
     std::vector<DeviceRange> ranges;
-    if (int status = check_arguments(given, *problem, &ranges)) {
+    if (int status = check_arguments(given, *problem, false, &ranges)) {
         return status;
     }
     if (activation->mode != 1 && activation->mode != 5) {
@@ -401,7 +448,7 @@ API cudnnConvolutionBiasActivationForward(Handle *handle, const void *alpha1, co
     if (activation->mode == 5 && algorithm != 1) {
         return refuse(NotSupported, "the identity with another algorithm than IMPLICIT_PRECOMP_GEMM");
     }
-    if (bias_tensor->dims != std::vector<int>{1, y_tensor->dims[1], 1, 1} || bias_tensor->type != y_tensor->type) {
+    if (problem->spatial != 2 || bias_tensor->dims != std::vector<int>{1, y_tensor->dims[1], 1, 1} || bias_tensor->type != y_tensor->type) {
         return refuse(BadParam, "a bias that is not one value a channel");
     }
     const float factor = *(const float *)alpha1, of_z = *(const float *)alpha2;
@@ -414,15 +461,20 @@ API cudnnConvolutionBiasActivationForward(Handle *handle, const void *alpha1, co
         ranges.push_back({z, extent(z_copy) * bytes_of(problem->of_y), false});
     }
     const bool relu = activation->mode == 1;
-    return queue(given, *problem, "cudnnConvolutionBiasActivationForward", [=] {
-        const Problem::Operands operands = problem->operands(x, w);
-        problem->for_each_output([&](int image, int filter, int row, int col) {
-            float value = factor * problem->at(operands, image, filter, row, col) + load(problem->of_y, bias, filter);
+    const uint64_t used = workspace_of(*problem, algorithm, false);
+    return queue(given, used, "cudnnConvolutionBiasActivationForward", [=] {
+        const Problem::Operands operands = problem->operands(problem->x, x, w);
+        Problem::each(problem->y, [&](const Place &place) {
+            const int64_t to = offset_of(problem->y, place);
+            float value = factor * problem->forward(operands, place) + load(problem->of_y, bias, place.channel);
             if (of_z != 0) {
-                value += of_z * load(problem->of_y, z, place(z_copy, image, filter, row, col));
+                Tensor all = z_copy;
+                all.dims.insert(all.dims.begin() + 2, 1);
+                all.strides.insert(all.strides.begin() + 2, 1);
+                value += of_z * load(problem->of_y, z, offset_of(all, place));
             }
             value = relu && !(value > 0) ? 0 : value;
-            store(problem->of_y, y, place(problem->y, image, filter, row, col), value);
+            store(problem->of_y, y, to, value);
         });
     }, ranges);
 }

@@ -24,6 +24,13 @@ DNN(cudnnConvolutionForward, void *, const void *, void *, u64, void *, u64, voi
     void *, u64)
 DNN(cudnnConvolutionBiasActivationForward, void *, const void *, void *, u64, void *, u64, void *, int, u64, size_t,
     const void *, void *, u64, void *, u64, void *, void *, u64)
+DNN(cudnnSetTensorNdDescriptorEx, void *, int, int, int, const int *)
+DNN(cudnnSetFilterNdDescriptor, void *, int, int, int, const int *)
+DNN(cudnnSetConvolutionNdDescriptor, void *, int, const int *, const int *, const int *, int, int)
+DNN(cudnnGetConvolutionBackwardDataAlgorithm_v7, void *, void *, void *, void *, void *, int, int *, void *)
+DNN(cudnnGetConvolutionBackwardDataWorkspaceSize, void *, void *, void *, void *, void *, int, size_t *)
+DNN(cudnnConvolutionBackwardData, void *, const void *, void *, u64, void *, u64, void *, int, u64, size_t, const void *,
+    void *, u64)
 
 struct Performance {
     int algorithm, status;
@@ -123,6 +130,105 @@ CASE(cudnn_convolutions, 4) {
         run({1, 4, 8, 8, 4, 3, 3, 1, 1, 1, 4, 2}, fused, stream);
         run({1, 2, 5, 5, 3, 1, 1, 0, 1, 1, 1, 9}, fused, stream);
     }
+}
+
+struct Spatial {
+    int groups;
+    std::vector<int> x, w, pads, strides, dilations;  // x and w with their channels
+};
+
+static int count_of(const std::vector<int> &dims) {
+    int product = 1;
+    for (int length : dims) {
+        product *= length;
+    }
+    return product;
+}
+
+// The coordinates of an element.
+static std::vector<int> coordinates(const std::vector<int> &dims, int at) {
+    std::vector<int> result(dims.size());
+    for (size_t i = dims.size(); i-- > 0; at /= dims[i]) {
+        result[i] = at % dims[i];
+    }
+    return result;
+}
+
+// The convolution and the gradient of its data, of two or three dimensions, against one loop over every pair of a place and a tap.
+static void both_ways(const Spatial &s, void *stream) {
+    void *handle, *x, *y, *w, *conv;
+    OK(cudnnCreate(&handle));
+    OK(cudnnSetStream(handle, stream));
+    OK(cudnnCreateTensorDescriptor(&x));
+    OK(cudnnCreateTensorDescriptor(&y));
+    OK(cudnnCreateFilterDescriptor(&w));
+    OK(cudnnCreateConvolutionDescriptor(&conv));
+    const int rank = (int)s.x.size();
+    std::vector<int> ydims = {s.x[0], s.w[0]};
+    for (int i = 2; i < rank; ++i) {
+        const int field = s.dilations[i - 2] * (s.w[i] - 1) + 1;
+        ydims.push_back((s.x[i] + 2 * s.pads[i - 2] - field) / s.strides[i - 2] + 1);
+    }
+    OK(cudnnSetTensorNdDescriptorEx(x, 0, 0, rank, s.x.data()));
+    OK(cudnnSetTensorNdDescriptorEx(y, 0, 0, rank, ydims.data()));
+    OK(cudnnSetFilterNdDescriptor(w, 0, 0, rank, s.w.data()));
+    OK(cudnnSetConvolutionNdDescriptor(conv, rank - 2, s.pads.data(), s.strides.data(), s.dilations.data(), 1, 0));
+    OK(cudnnSetConvolutionGroupCount(conv, s.groups));
+    const auto hx = values(Element::F32, count_of(s.x), 7), hw = values(Element::F32, count_of(s.w), 5);
+    const auto hy = values(Element::F32, count_of(ydims), 1);
+    const u64 dx = on_device(hx), dw = on_device(hw), dy = on_device(hy);
+    const u64 to_y = on_device(std::vector<float>(count_of(ydims))), to_x = on_device(std::vector<float>(count_of(s.x)));
+    Performance found[8];
+    int count = 0;
+    size_t bytes = 0;
+    u64 workspace = 0;
+    const float one = 1, zero = 0;
+    OK(cudnnGetConvolutionBackwardDataAlgorithm_v7(handle, w, y, conv, x, 8, &count, found));
+    CHECK(count >= 2 && found[0].status == 0);
+    OK(cudnnGetConvolutionBackwardDataWorkspaceSize(handle, w, y, conv, x, found[0].algorithm, &bytes));
+    EQUAL(bytes, found[0].memory);
+    OK(cuMemAlloc(&workspace, bytes));
+    EQUAL(cudnnConvolutionBackwardData(handle, &one, w, dw, y, dy, conv, found[0].algorithm, 0, 0, &zero, x, to_x), 2000);
+    EQUAL(cudnnConvolutionBackwardData(handle, &one, w, dw, y, dy, conv, 5, 0, 0, &zero, x, to_x), 3000);
+    OK(cudnnConvolutionBackwardData(handle, &one, w, dw, y, dy, conv, found[0].algorithm, workspace, bytes, &zero, x,
+                                    to_x));
+    OK(cudnnConvolutionForward(handle, &one, x, dx, w, dw, conv, 0, 0, 0, &zero, y, to_y));
+    std::vector<double> sum_x(count_of(s.x)), sum_y(count_of(ydims));
+    for (size_t at = 0; at < sum_y.size(); ++at) {
+        const std::vector<int> place = coordinates(ydims, (int)at);
+        for (int tap = 0; tap < count_of(s.w) / s.w[0]; ++tap) {
+            std::vector<int> of_tap = coordinates({s.w.begin() + 1, s.w.end()}, tap);
+            int from = place[0] * s.x[1] + place[1] / (s.w[0] / s.groups) * s.w[1] + of_tap[0];
+            bool inside = true;
+            for (int i = 2; i < rank; ++i) {
+                const int from_i = place[i] * s.strides[i - 2] + of_tap[i - 1] * s.dilations[i - 2] - s.pads[i - 2];
+                inside = inside && from_i >= 0 && from_i < s.x[i];
+                from = from * s.x[i] + from_i;
+            }
+            if (inside) {
+                const double weight = load(Element::F32, hw.data(), place[1] * (count_of(s.w) / s.w[0]) + tap);
+                sum_y[at] += weight * load(Element::F32, hx.data(), from);
+                sum_x[from] += weight * load(Element::F32, hy.data(), (int)at);
+            }
+        }
+    }
+    const auto got_x = from_device<float>(to_x, sum_x.size(), stream), got_y = from_device<float>(to_y, sum_y.size(), stream);
+    for (size_t at = 0; at < sum_x.size(); ++at) {
+        CHECK(std::fabs(got_x[at] - sum_x[at]) <= 1e-5 * (1 + std::fabs(sum_x[at])));
+    }
+    for (size_t at = 0; at < sum_y.size(); ++at) {
+        CHECK(std::fabs(got_y[at] - sum_y[at]) <= 1e-5 * (1 + std::fabs(sum_y[at])));
+    }
+}
+
+CASE(cudnn_both_ways, 4) {
+    start();
+    void *stream = new_stream();
+    both_ways({1, {2, 3, 7, 9}, {4, 3, 3, 2}, {1, 0}, {2, 3}, {1, 2}}, stream);
+    both_ways({2, {1, 4, 6, 6}, {6, 2, 3, 3}, {1, 1}, {1, 1}, {1, 1}}, stream);
+    both_ways({4, {1, 4, 5, 8}, {4, 1, 4, 4}, {1, 1}, {2, 2}, {1, 1}}, stream);
+    both_ways({1, {2, 3, 5, 4, 7}, {4, 3, 2, 3, 1}, {1, 0, 2}, {2, 1, 3}, {1, 1, 2}}, stream);
+    both_ways({2, {1, 4, 3, 6, 5}, {2, 2, 3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 2, 1}}, stream);
 }
 
 CASE(cudnn_refuses, 0) {

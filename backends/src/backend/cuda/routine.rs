@@ -18,7 +18,7 @@ pub(super) fn with_routines(context: &Arc<Context>, program: &Arc<Program>) -> (
         prepared(context, program, &found, None).ok().map(|_| found)
     };
     let found: Vec<Option<Routine>> = program.kernels.iter().map(find).collect();
-    if found.iter().flatten().all(|routine| !routine.continues() && !routine.is_padded()) {
+    if !found.iter().flatten().any(Routine::is_apart) {
         return (program.clone(), found);
     }
     let (mut changed, mut routines) = ((**program).clone(), Vec::new());
@@ -27,10 +27,8 @@ pub(super) fn with_routines(context: &Arc<Context>, program: &Arc<Program>) -> (
             routines.push(None);
             continue;
         };
-        if routine.is_padded() {
-            routine.pad(&mut changed, routines.len());
-            routines.push(None);
-        }
+        let copies = routine.lay_out(&mut changed, routines.len());
+        routines.extend((0..copies).map(|_| None));
         if routine.continues() {
             routine.split(&mut changed, routines.len());
             routines.extend([Some(routine), None]);
@@ -116,6 +114,7 @@ fn window(program: &Program, convolution: &Convolution) -> Window {
         w_offset: convolution.w.1,
         w: convolution.taps,
         y: images(&convolution.y),
+        transposed: convolution.is_transposed,
         groups: convolution.groups,
         pads: convolution.pads,
         strides: convolution.strides,
