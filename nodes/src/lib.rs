@@ -6,7 +6,8 @@
 //! [`register`] adds them to a registry under the names that graph files use.
 //!
 //! Kinds never import each other. They share code through the folders below them, which do not import each other either:
-//! [`stream`] (byte streams: framing, TCP, serial devices), [`file`](mod@file) (input and output files), [`tensor`] (shapes,
+//! [`stream`] (byte streams: framing, TCP, serial devices), [`file`](mod@file) (input and output files), [`mod@format`] (numbers in
+//! messages of bytes), [`tensor`] (shapes,
 //! views, images, boxes, regions, elements as text), `pattern` (generated images and noise), `pace` (the schedule of an open-loop
 //! source).
 //!
@@ -18,6 +19,7 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make their own files"))]
 
 pub mod file;
+pub mod format;
 mod pace;
 mod pattern;
 pub mod sink;

@@ -1,6 +1,6 @@
 //! Helpers for tensors: shapes and costs while planning, views and copies of elements, several tensors as one, images and their parts,
 //! colours and filters, boxes and quads as rows of a tensor, regions of a map, parts of a message, elements as text and as other numbers,
-//! formulas over elements, binary packets.
+//! formulas over elements.
 
 pub(crate) mod boxes;
 pub(crate) mod colour;
@@ -12,7 +12,6 @@ pub(crate) mod header;
 pub(crate) mod image;
 pub(crate) mod joined;
 pub(crate) mod number;
-pub(crate) mod packet;
 pub(crate) mod parts;
 pub(crate) mod placement;
 pub(crate) mod quads;
@@ -23,5 +22,4 @@ pub(crate) mod view;
 
 pub use colour::Colour;
 pub use filter::Filter;
-pub use packet::{Endian, Field};
 pub use parts::Empty;

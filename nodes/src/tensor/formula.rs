@@ -18,21 +18,53 @@ const MAX_DEPTH: usize = 64;
 #[derive(Clone, Debug)]
 pub(crate) struct Formula {
     steps: Vec<Step>,
+    /// The numbers in the formula, as blocks.
+    numbers: Vec<Block>,
     /// The most blocks on the stack.
     depth: usize,
     is_truth: bool,
 }
 
-/// A function of one number, and of two.
-type Unary = fn(f64) -> f64;
-type Binary = fn(f64, f64) -> f64;
+/// A function of one number, and of two: of all that are computed at a time, so that the compiler makes a loop without calls.
+type Unary = fn(&mut [f64]);
+type Binary = fn(&mut [f64], &[f64]);
+
+/// The function of each of several numbers.
+macro_rules! one {
+    ($of:expr) => {
+        |a: &mut [f64]| {
+            let of: fn(f64) -> f64 = $of;
+            a.iter_mut().for_each(|a| *a = of(*a));
+        }
+    };
+}
+
+/// The function of each pair of several numbers; the result takes the place of the first.
+macro_rules! two {
+    ($of:expr) => {
+        |a: &mut [f64], b: &[f64]| {
+            let of: fn(f64, f64) -> f64 = $of;
+            std::iter::zip(a, b).for_each(|(a, b)| *a = of(*a, *b));
+        }
+    };
+}
+
+/// Where the second number of a step is.
+#[derive(Clone, Copy, Debug)]
+enum Operand {
+    Stack,
+    Input(usize),
+    /// One of the numbers in the formula.
+    Number(usize),
+}
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Input(usize),
-    Number(f64),
+    /// One of the numbers in the formula.
+    Number(usize),
     Unary(Unary),
-    Binary(Binary),
+    Binary(Binary, Operand),
     /// The first, but not below the second, nor above the third.
     Clamp,
     /// The second where the first is not 0, the third elsewhere.
@@ -70,37 +102,43 @@ fn truth(is: bool) -> f64 {
 
 /// Functions of one number.
 const UNARY: &[(&str, Unary)] = &[
-    ("abs", f64::abs),
-    ("acos", f64::acos),
-    ("asin", f64::asin),
-    ("atan", f64::atan),
-    ("cbrt", f64::cbrt),
-    ("ceil", f64::ceil),
-    ("cos", f64::cos),
-    ("cosh", f64::cosh),
-    ("deg", f64::to_degrees),
-    ("exp", f64::exp),
-    ("floor", f64::floor),
-    ("ln", f64::ln),
-    ("log10", f64::log10),
-    ("log2", f64::log2),
-    ("rad", f64::to_radians),
-    ("round", f64::round),
-    ("sign", |a| if a == 0.0 { 0.0 } else { a.signum() }),
-    ("sin", f64::sin),
-    ("sinh", f64::sinh),
-    ("sqrt", f64::sqrt),
-    ("tan", f64::tan),
-    ("tanh", f64::tanh),
-    ("trunc", f64::trunc),
+    ("abs", one!(f64::abs)),
+    ("acos", one!(f64::acos)),
+    ("asin", one!(f64::asin)),
+    ("atan", one!(f64::atan)),
+    ("cbrt", one!(f64::cbrt)),
+    ("ceil", one!(f64::ceil)),
+    ("cos", one!(f64::cos)),
+    ("cosh", one!(f64::cosh)),
+    ("deg", one!(f64::to_degrees)),
+    ("exp", one!(f64::exp)),
+    ("floor", one!(f64::floor)),
+    ("ln", one!(f64::ln)),
+    ("log10", one!(f64::log10)),
+    ("log2", one!(f64::log2)),
+    ("rad", one!(f64::to_radians)),
+    ("round", one!(f64::round)),
+    ("sign", one!(|a| if a == 0.0 { 0.0 } else { a.signum() })),
+    ("sin", one!(f64::sin)),
+    ("sinh", one!(f64::sinh)),
+    ("sqrt", one!(f64::sqrt)),
+    ("tan", one!(f64::tan)),
+    ("tanh", one!(f64::tanh)),
+    ("trunc", one!(f64::trunc)),
 ];
 
 /// Functions of two numbers.
-const BINARY: &[(&str, Binary)] =
-    &[("atan2", f64::atan2), ("hypot", f64::hypot), ("max", maximum), ("min", minimum), ("pow", f64::powf)];
+const BINARY: &[(&str, Binary)] = &[
+    ("atan2", two!(f64::atan2)),
+    ("hypot", two!(f64::hypot)),
+    ("max", two!(maximum)),
+    ("min", two!(minimum)),
+    ("pow", two!(f64::powf)),
+];
 
 /// Functions of a number that are true or false.
-const TESTS: &[(&str, Unary)] = &[("is_finite", |a| truth(a.is_finite())), ("is_nan", |a| truth(a.is_nan()))];
+const TESTS: &[(&str, Unary)] =
+    &[("is_finite", one!(|a| truth(a.is_finite()))), ("is_nan", one!(|a| truth(a.is_nan())))];
 
 /// The others.
 const OTHERS: [&str; 2] = ["clamp", "if"];
@@ -119,21 +157,21 @@ fn minimum(a: f64, b: f64) -> f64 {
 /// Operators between two sides, those that bind least first.
 type Operator = (&'static str, Binary, Kind, Kind);
 const LEVELS: &[&[Operator]] = &[
-    &[("||", |a, b| truth(a != 0.0 || b != 0.0), Kind::Truth, Kind::Truth)],
-    &[("&&", |a, b| truth(a != 0.0 && b != 0.0), Kind::Truth, Kind::Truth)],
+    &[("||", two!(|a, b| truth(a != 0.0 || b != 0.0)), Kind::Truth, Kind::Truth)],
+    &[("&&", two!(|a, b| truth(a != 0.0 && b != 0.0)), Kind::Truth, Kind::Truth)],
     &[
-        ("<=", |a, b| truth(a <= b), Kind::Number, Kind::Truth),
-        (">=", |a, b| truth(a >= b), Kind::Number, Kind::Truth),
-        ("==", |a, b| truth(a == b), Kind::Number, Kind::Truth),
-        ("!=", |a, b| truth(a != b), Kind::Number, Kind::Truth),
-        ("<", |a, b| truth(a < b), Kind::Number, Kind::Truth),
-        (">", |a, b| truth(a > b), Kind::Number, Kind::Truth),
+        ("<=", two!(|a, b| truth(a <= b)), Kind::Number, Kind::Truth),
+        (">=", two!(|a, b| truth(a >= b)), Kind::Number, Kind::Truth),
+        ("==", two!(|a, b| truth(a == b)), Kind::Number, Kind::Truth),
+        ("!=", two!(|a, b| truth(a != b)), Kind::Number, Kind::Truth),
+        ("<", two!(|a, b| truth(a < b)), Kind::Number, Kind::Truth),
+        (">", two!(|a, b| truth(a > b)), Kind::Number, Kind::Truth),
     ],
-    &[("+", |a, b| a + b, Kind::Number, Kind::Number), ("-", |a, b| a - b, Kind::Number, Kind::Number)],
+    &[("+", two!(|a, b| a + b), Kind::Number, Kind::Number), ("-", two!(|a, b| a - b), Kind::Number, Kind::Number)],
     &[
-        ("*", |a, b| a * b, Kind::Number, Kind::Number),
-        ("/", |a, b| a / b, Kind::Number, Kind::Number),
-        ("%", |a, b| a % b, Kind::Number, Kind::Number),
+        ("*", two!(|a, b| a * b), Kind::Number, Kind::Number),
+        ("/", two!(|a, b| a / b), Kind::Number, Kind::Number),
+        ("%", two!(|a, b| a % b), Kind::Number, Kind::Number),
     ],
 ];
 
@@ -143,24 +181,24 @@ impl Formula {
     /// # Errors
     /// The first part that is wrong.
     pub(crate) fn parse(text: &str, inputs: &[&str]) -> Result<Formula, Wrong> {
-        let mut parser = Parser { text, at: 0, inputs, steps: Vec::new(), nested: 0 };
+        let mut parser = Parser { text, at: 0, inputs, steps: Vec::new(), numbers: Vec::new(), nested: 0 };
         let kind = parser.level(0)?;
         if !parser.rest().is_empty() {
             let found = parser.rest().chars().next().unwrap_or_default();
             return Err(parser.wrong(format!("`{found}` is not understood here"), "write an operator, or leave it out"));
         }
-        let steps = parser.steps;
+        let Parser { steps, numbers, .. } = parser;
         let (mut now, mut depth) = (0usize, 0);
         for step in &steps {
             now = match step {
                 Step::Input(_) | Step::Number(_) => now + 1,
-                Step::Unary(_) => now,
-                Step::Binary(_) => now - 1,
+                Step::Unary(_) | Step::Binary(_, Operand::Input(_) | Operand::Number(_)) => now,
+                Step::Binary(_, Operand::Stack) => now - 1,
                 Step::Clamp | Step::If => now - 2,
             };
             depth = depth.max(now);
         }
-        Ok(Formula { steps, depth, is_truth: kind == Kind::Truth })
+        Ok(Formula { steps, numbers, depth, is_truth: kind == Kind::Truth })
     }
 
     /// Whether it is true or false, and not a number.
@@ -176,7 +214,7 @@ impl Formula {
     /// The inputs that it reads, by their numbers.
     pub(crate) fn inputs(&self) -> impl Iterator<Item = usize> {
         self.steps.iter().filter_map(|step| match step {
-            Step::Input(input) => Some(*input),
+            Step::Input(input) | Step::Binary(_, Operand::Input(input)) => Some(*input),
             _ => None,
         })
     }
@@ -193,15 +231,16 @@ impl Formula {
                     top += 1;
                 }
                 Step::Number(number) => {
-                    stack[top][..n].fill(*number);
+                    stack[top][..n].copy_from_slice(&self.numbers[*number][..n]);
                     top += 1;
                 }
-                Step::Unary(of) => stack[top - 1][..n].iter_mut().for_each(|a| *a = of(*a)),
-                Step::Binary(of) => {
+                Step::Unary(of) => of(&mut stack[top - 1][..n]),
+                Step::Binary(of, Operand::Input(input)) => of(&mut stack[top - 1][..n], &inputs[*input][..n]),
+                Step::Binary(of, Operand::Number(number)) => of(&mut stack[top - 1][..n], &self.numbers[*number][..n]),
+                Step::Binary(of, Operand::Stack) => {
                     top -= 1;
                     let (below, above) = stack.split_at_mut(top);
-                    let pairs = std::iter::zip(&mut below[top - 1][..n], &above[0][..n]);
-                    pairs.for_each(|(a, b)| *a = of(*a, *b));
+                    of(&mut below[top - 1][..n], &above[0][..n]);
                 }
                 Step::Clamp | Step::If => {
                     top -= 2;
@@ -224,6 +263,7 @@ struct Parser<'a> {
     at: usize,
     inputs: &'a [&'a str],
     steps: Vec<Step>,
+    numbers: Vec<Block>,
     nested: usize,
 }
 
@@ -253,6 +293,26 @@ impl<'a> Parser<'a> {
         }
         self.steps.push(step);
         Ok(())
+    }
+
+    /// Adds a number.
+    fn constant(&mut self, number: f64) -> Result<(), Wrong> {
+        self.push(Step::Number(self.numbers.len()))?;
+        self.numbers.push([number; LANES]);
+        Ok(())
+    }
+
+    /// Adds a function of two numbers. The second is read where it is, if it was not computed.
+    fn binary(&mut self, of: Binary) -> Result<(), Wrong> {
+        let operand = match self.steps.last() {
+            Some(Step::Input(input)) => Operand::Input(*input),
+            Some(Step::Number(number)) => Operand::Number(*number),
+            _ => Operand::Stack,
+        };
+        if !matches!(operand, Operand::Stack) {
+            self.steps.pop();
+        }
+        self.push(Step::Binary(of, operand))
     }
 
     fn expect(&self, is: Kind, wanted: Kind, at: usize, what: &str) -> Result<(), Wrong> {
@@ -285,7 +345,7 @@ impl<'a> Parser<'a> {
             let at = self.at;
             let other = self.level(level + 1)?;
             self.expect(other, *takes, at, &format!("`{sign}`"))?;
-            self.push(Step::Binary(*of))?;
+            self.binary(*of)?;
             (kind, is_compared) = (*gives, *takes == Kind::Number && *gives == Kind::Truth);
         }
         Ok(kind)
@@ -307,8 +367,8 @@ impl<'a> Parser<'a> {
     fn unary(&mut self) -> Result<Kind, Wrong> {
         let rest = self.rest();
         let sign = match rest.chars().next() {
-            Some('-') => Some((Kind::Number, "`-`", (|a| -a) as Unary)),
-            Some('!') if !rest.starts_with("!=") => Some((Kind::Truth, "`!`", (|a| truth(a == 0.0)) as Unary)),
+            Some('-') => Some((Kind::Number, "`-`", one!(|a| -a) as Unary)),
+            Some('!') if !rest.starts_with("!=") => Some((Kind::Truth, "`!`", one!(|a| truth(a == 0.0)) as Unary)),
             _ => None,
         };
         let Some((kind, name, of)) = sign else { return self.power() };
@@ -333,7 +393,7 @@ impl<'a> Parser<'a> {
         let at = self.at;
         let other = self.nest(Self::unary)?;
         self.expect(other, Kind::Number, at, "`^`")?;
-        self.push(Step::Binary(f64::powf))?;
+        self.binary(two!(f64::powf))?;
         Ok(Kind::Number)
     }
 
@@ -363,7 +423,7 @@ impl<'a> Parser<'a> {
         if let Some(input) = self.inputs.iter().position(|input| *input == name) {
             self.push(Step::Input(input))?;
         } else if let Some((_, number)) = CONSTANTS.iter().find(|(constant, _)| *constant == name) {
-            self.push(Step::Number(*number))?;
+            self.constant(*number)?;
         } else {
             self.at = begin;
             let known = self.inputs.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
@@ -388,7 +448,7 @@ impl<'a> Parser<'a> {
         }
         match rest[..end].parse::<f64>() {
             Ok(number) if number.is_finite() => {
-                self.push(Step::Number(number))?;
+                self.constant(number)?;
                 self.at += end;
                 Ok(Kind::Number)
             }
@@ -446,7 +506,7 @@ impl<'a> Parser<'a> {
         }
         if let Some((_, of)) = BINARY.iter().find(|(known, _)| *known == name) {
             self.arguments(name, &[NUMBER, NUMBER])?;
-            self.push(Step::Binary(*of))?;
+            self.binary(*of)?;
             return Ok(Kind::Number);
         }
         match name {

@@ -1,7 +1,11 @@
-//! Numbers from binary packets.
+//! Numbers from messages of bytes.
 
-pub use crate::tensor::packet::{Endian, Field};
-use crate::tensor::packet::{Layout, Vector, copy_parts, layout};
+use crate::format::field::{Port, ports};
+use crate::format::packet::Packet;
+use crate::format::record::{Fault, Record};
+use crate::format::row::{self, Row};
+use crate::format::tree::Tree;
+pub use crate::format::{Endian, Field, Sentence};
 use crate::tensor::shape;
 use limen::message::{DType, PortSpec};
 use limen::node::{
@@ -13,92 +17,221 @@ use serde::Deserialize;
 use std::fmt::Write as _;
 
 /// How many bytes of the first malformed message are shown.
-const SHOWN: usize = 32;
+const SHOWN: usize = 64;
 
-/// Reads numbers from binary packets `u8[≤n]`: each field is an output with its name, `type[]`, or `type[repeat]`.
+/// Reads numbers from messages `u8[≤n]`: each field is an output with its name, `type[]`, or `type[repeat]`. Fields with the same `to` form
+/// one output of that name, `type[k]`, in their order.
 ///
-/// With `format: struct` fields are at fixed offsets, as in a C struct or in Python's `struct.pack`. Fields with the same `to`
-/// form one output of that name, `type[k]`, in their order. Bytes outside all fields are ignored. A message that is too short
-/// for its fields, or whose length is not `size`, is dropped and counted (`malformed`); the report shows the first one.
+/// - `format: struct`: numbers at fixed offsets, as in a C struct or in Python's `struct.pack`. Bytes outside all fields are ignored.
+/// - `format: json` and `format: cbor`: numbers in an object, by their `path` such as `pose.position[0]`; what no field names is ignored.
+/// - `format: csv`: numbers in a row of text, by their `column`.
+/// - `format: nmea`: values of one type of `sentence` of NMEA 0183. `latitude` and `longitude` are in degrees, `time` in seconds of the day
+///   (UTC), `date` is 20261125, `speed` in knots, `altitude` and `geoid_separation` in metres, `course`, `heading` and `magnetic_variation` in
+///   degrees, `zone` in minutes. Sentences of other types are counted (`other`).
+///
+/// A message that does not have all fields as numbers of their types is dropped and counted (`malformed`); the report shows the first one.
+/// `true` is 1, and a missing value (`null`, an empty column) is NaN, which only types of fractions have. Fractions are rounded to their type;
+/// a whole number must fit.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// The layout of a message.
+    /// What a message is.
     pub format: Format,
-    /// The fields, in the order of the outputs. Each has a `name` and a `type` (`f32`, `u16`). Optional: `offset` in bytes from
-    /// the start of the message, by default the end of the previous field; `repeat`, the number of values in a row; `endian`, by
-    /// default that of the config; `to`, the name of the output, by default that of the field.
+    /// The fields, in the order of the outputs. Each has a `name` and a `type` (`f32`, `u16`). Optional: `repeat`, the number of values in a
+    /// row, which are an array in JSON and CBOR; `to`, the name of the output, by default that of the field. `struct`: `offset` in bytes from
+    /// the start of the message, by default the end of the previous field; `endian`, by default that of the config. `json`, `cbor`, `nmea`:
+    /// `path`, by default the name. `csv`: `column`, from 0, by default the one behind the previous field.
     pub fields: Vec<Field>,
-    /// Byte order of fields without their own `endian`; `little` by default.
-    #[serde(default)]
-    pub endian: Endian,
-    /// Exact length of every message in bytes. By default a message may be longer than its fields.
+    /// `struct`: byte order of fields without their own `endian`; `little` by default.
+    pub endian: Option<Endian>,
+    /// `struct`: exact length of every message in bytes. By default a message may be longer than its fields.
     pub size: Option<usize>,
+    /// `csv`: the character between columns, `,` by default; one of ASCII.
+    pub delimiter: Option<char>,
+    /// `nmea`: the type of the sentences that are read.
+    pub sentence: Option<Sentence>,
 }
 
-impl Config {
-    fn layout(&self) -> Layout<'_> {
-        Layout { fields: &self.fields, endian: self.endian, size: self.size }
-    }
-}
-
-/// The layout of a message.
+/// What a message is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
     /// Numbers at fixed offsets.
     Struct,
+    /// A value of JSON.
+    Json,
+    /// A value of CBOR (RFC 8949).
+    Cbor,
+    /// A row of text.
+    Csv,
+    /// A sentence of NMEA 0183.
+    Nmea,
+}
+
+impl Format {
+    fn name(self) -> &'static str {
+        match self {
+            Format::Struct => "struct",
+            Format::Json => "json",
+            Format::Cbor => "cbor",
+            Format::Csv => "csv",
+            Format::Nmea => "nmea",
+        }
+    }
+}
+
+/// How messages are read.
+#[derive(Debug)]
+enum Reader {
+    Packet(Packet),
+    Json(Tree, Record),
+    Cbor(Tree, Record),
+    Row(Box<Row>, Record),
+    Sentence(Sentence, Vec<usize>, Record),
+}
+
+/// Returns the ports of a config, and reports all its errors. `most` is the length of the longest message that arrives.
+fn planned(config: &Config, most: Option<usize>, errors: &mut PlanErrors) -> Vec<Port> {
+    let Config { format, fields, endian, size, delimiter, sentence } = config;
+    let ports = ports(fields, errors);
+    let keys = [
+        ("endian", endian.is_some(), Format::Struct),
+        ("size", size.is_some(), Format::Struct),
+        ("delimiter", delimiter.is_some(), Format::Csv),
+        ("sentence", sentence.is_some(), Format::Nmea),
+    ];
+    for (key, _, of) in keys.into_iter().filter(|(_, is_given, of)| *is_given && of != format) {
+        let message = format!("`format: {}` has no `{key}`", format.name());
+        errors.at(key, message).help(format!("remove it; it is a key of `format: {}`", of.name()));
+    }
+    match format {
+        Format::Struct => drop(Packet::new(fields, endian.unwrap_or_default(), *size, most, errors)),
+        Format::Json | Format::Cbor => drop(Tree::new(fields, format.name(), errors)),
+        Format::Csv => {
+            row::delimiter(*delimiter, errors);
+            row::check(fields, errors);
+        }
+        Format::Nmea => match sentence {
+            Some(sentence) => drop(sentence.values(fields, errors)),
+            None => {
+                let message = "`format: nmea` reads sentences of one type";
+                errors.at("sentence", message).help("write `sentence: gga`, or another: gll, hdt, rmc, vtg, zda");
+            }
+        },
+    }
+    ports
+}
+
+impl Reader {
+    /// Errors of the config were reported while planning.
+    fn new(config: &Config, ports: &[Port]) -> Reader {
+        let Config { format, fields, endian, size, delimiter, sentence } = config;
+        let errors = &mut PlanErrors::default();
+        let record = || Record::new(fields, ports);
+        match format {
+            Format::Struct => Reader::Packet(Packet::new(fields, endian.unwrap_or_default(), *size, None, errors)),
+            Format::Json => Reader::Json(Tree::new(fields, format.name(), errors), record()),
+            Format::Cbor => Reader::Cbor(Tree::new(fields, format.name(), errors), record()),
+            Format::Csv => {
+                let row = Row::new(fields, row::delimiter(*delimiter, errors));
+                Reader::Row(row.into(), record())
+            }
+            Format::Nmea => {
+                let sentence = sentence.unwrap_or(Sentence::Gga);
+                Reader::Sentence(sentence, sentence.values(fields, errors), record())
+            }
+        }
+    }
+
+    /// Reads a message; `false` if it is none that is asked for.
+    fn read(&mut self, message: &[u8]) -> Result<bool, Fault> {
+        match self {
+            Reader::Packet(packet) => packet.accept(message)?,
+            Reader::Json(tree, record) => tree.read_json(message, record)?,
+            Reader::Cbor(tree, record) => tree.read_cbor(message, record)?,
+            Reader::Row(row, record) => row.read(message, record)?,
+            Reader::Sentence(sentence, values, record) => return sentence.read(values, message, record),
+        }
+        Ok(true)
+    }
+
+    /// Copies the numbers of a port, in native byte order, from the message that was read last.
+    fn copy(&self, port: &Port, at: usize, message: &[u8], into: &mut [u8]) {
+        match self {
+            Reader::Packet(packet) => packet.read(port, message, into),
+            Reader::Json(_, record)
+            | Reader::Cbor(_, record)
+            | Reader::Row(_, record)
+            | Reader::Sentence(_, _, record) => into.copy_from_slice(record.port(at)),
+        }
+    }
+
+    fn is_text(&self) -> bool {
+        matches!(self, Reader::Json(..) | Reader::Row(..) | Reader::Sentence(..))
+    }
 }
 
 /// The node.
 #[derive(Debug)]
 pub struct Decode {
-    vectors: Vec<Vector>,
-    least: usize,
-    size: Option<usize>,
+    reader: Reader,
+    ports: Vec<Port>,
     malformed: u64,
-    /// The beginning of the first malformed message, and its length.
-    first: Vec<u8>,
-    length: usize,
+    /// Sentences of other types.
+    other: u64,
+    /// What the report says of the first malformed message.
+    first: String,
+    fields: Vec<Field>,
 }
 
 impl Decode {
-    fn new(config: &Config) -> Self {
-        // Errors of the config were reported while planning.
-        let (vectors, least) = layout(config.layout(), None, &mut PlanErrors::default());
-        let first = Vec::with_capacity(SHOWN);
-        Decode { vectors, least, size: config.size, malformed: 0, first, length: 0 }
+    fn new(config: Config) -> Self {
+        let ports = ports(&config.fields, &mut PlanErrors::default());
+        let reader = Reader::new(&config, &ports);
+        Decode { reader, ports, malformed: 0, other: 0, first: String::new(), fields: config.fields }
     }
 
-    /// Returns whether a message has all fields, and counts it if it has not.
+    /// Reads a message, and counts it if there is nothing to be sent.
     fn accept(&mut self, message: &[u8]) -> bool {
-        if message.len() >= self.least && self.size.is_none_or(|size| size == message.len()) {
-            return true;
+        match self.reader.read(message) {
+            Ok(true) => return true,
+            Ok(false) => self.other += 1,
+            Err(fault) => {
+                if self.malformed == 0 {
+                    let shown = shown(message, self.reader.is_text());
+                    self.first = format!("{}{shown}", fault.text(&self.fields));
+                }
+                self.malformed += 1;
+            }
         }
-        if self.malformed == 0 {
-            self.first.extend_from_slice(&message[..message.len().min(SHOWN)]);
-            self.length = message.len();
-        }
-        self.malformed += 1;
         false
     }
 
     /// Returns the note of the report about malformed messages, if there were any.
     fn malformed_note(&self) -> Option<String> {
-        let expected = match self.size {
-            Some(size) => format!("{size}"),
-            None => format!("at least {}", self.least),
-        };
-        let Decode { malformed, first, length, .. } = self;
-        let mut text = format!("{malformed} malformed; the first had {length} bytes, expected {expected}");
-        for (i, byte) in first.iter().enumerate() {
-            // Writing to a string cannot fail.
-            let _ = write!(text, "{} {byte:02x}", if i == 0 { ":" } else { "" });
-        }
-        if *length > first.len() {
-            text += " ...";
-        }
-        (*malformed > 0).then_some(text)
+        let Decode { malformed, first, .. } = self;
+        (*malformed > 0).then(|| format!("{malformed} malformed; the first: {first}"))
     }
+}
+
+/// The beginning of a message, as it came.
+fn shown(message: &[u8], is_text: bool) -> String {
+    let begin = &message[..message.len().min(SHOWN)];
+    let mut text = String::new();
+    match str::from_utf8(begin) {
+        _ if begin.is_empty() => return text,
+        Ok(begin) if is_text => text += &format!(": {begin:?}"),
+        _ => {
+            text += ":";
+            for byte in begin {
+                // Writing to a string cannot fail.
+                let _ = write!(text, " {byte:02x}");
+            }
+        }
+    }
+    if message.len() > begin.len() {
+        text += " ...";
+    }
+    text
 }
 
 impl Node for Decode {
@@ -113,20 +246,23 @@ impl Node for Decode {
             errors.input("in", format!("{spec} is not a packet, expected u8[≤n]")).help(help);
         }
         let most = spec.filter(is_packet).and_then(PortSpec::max_bytes);
-        let (vectors, _) = layout(config.layout(), most, &mut errors);
-        let ports = vectors.into_iter().fold(shape::takes(spec.cloned()), |ports, vector| {
-            let spec = Some(PortSpec::fixed(vector.dtype, vector.length));
-            ports.out_port(OutPort { name: vector.name, spec, emits: 1, rows: 1, forwards: Vec::new() })
+        let ports = planned(config, most, &mut errors);
+        let ports = ports.into_iter().fold(shape::takes(spec.cloned()), |ports, port| {
+            let spec = Some(port.spec());
+            ports.out_port(OutPort { name: port.name, spec, emits: 1, rows: 1, forwards: Vec::new() })
         });
         errors.into_result(ports.selective())
     }
 
     fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
-        Ok(Decode::new(&config))
+        Ok(Decode::new(config))
     }
 
     fn metrics(&self, to: &mut Metrics) {
         to.lost("malformed", self.malformed);
+        if matches!(self.reader, Reader::Sentence(..)) {
+            to.thinned("other", self.other);
+        }
         if let Some(note) = self.malformed_note() {
             to.note(note);
         }
@@ -138,13 +274,15 @@ impl Transform for Decode {
     type Out = Many<Tensor>;
 
     fn apply(&mut self, message: Message<Tensor>, out: &mut Emit<Many<Tensor>>) -> Result<(), NodeError> {
-        if !self.accept(message.body.bytes()) {
+        let bytes = message.body.bytes();
+        if !self.accept(bytes) {
             return Ok(());
         }
-        for (port, vector) in out.iter_mut().zip(&self.vectors).filter(|(port, _)| port.is_connected()) {
-            let mut tensor = port.loan(message.header())?;
-            copy_parts(&vector.parts, vector.dtype.size(), message.body.bytes(), tensor.bytes_mut());
-            port.send(tensor);
+        let ports = out.iter_mut().zip(&self.ports).enumerate();
+        for (at, (to, port)) in ports.filter(|(_, (to, _))| to.is_connected()) {
+            let mut tensor = to.loan(message.header())?;
+            self.reader.copy(port, at, bytes, tensor.bytes_mut());
+            to.send(tensor);
         }
         Ok(())
     }
@@ -154,29 +292,40 @@ impl Transform for Decode {
 mod tests {
     use super::*;
 
-    fn config(fields: &str, keys: &str) -> Config {
-        let text = format!("{{\"format\": \"struct\", \"fields\": [{fields}] {keys}}}");
+    fn config(format: &str, fields: &str, keys: &str) -> Config {
+        let text = format!("{{\"format\": \"{format}\", \"fields\": [{fields}] {keys}}}");
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{text}: {error}"))
     }
 
-    /// Returns the outputs for a message: name, type and shape, bytes in little-endian order.
-    fn read(fields: &str, keys: &str, message: &[u8]) -> Vec<(String, String, Vec<u8>)> {
-        let config = config(fields, keys);
+    /// Returns what planning reports.
+    fn errors(config: &Config, most: Option<usize>) -> Vec<String> {
         let mut errors = PlanErrors::default();
-        let (vectors, least) = layout(config.layout(), Some(message.len()), &mut errors);
-        assert_eq!(errors.messages().count(), 0, "{fields}: {:?}", errors.messages().collect::<Vec<_>>());
-        assert!(least <= message.len() && Decode::new(&config).accept(message));
-        let out = |vector: &Vector| {
-            let width = vector.dtype.size();
-            let mut bytes = vec![0; width * vector.length.unwrap_or(1)];
-            copy_parts(&vector.parts, width, message, &mut bytes);
+        planned(config, most, &mut errors);
+        errors.messages().map(str::to_string).collect()
+    }
+
+    /// Returns the outputs for a message: name, type and shape, bytes in little-endian order; without any if it is not accepted.
+    fn read(node: &mut Decode, message: &[u8]) -> Vec<(String, String, Vec<u8>)> {
+        if !node.accept(message) {
+            return Vec::new();
+        }
+        let out = |(at, port): (usize, &Port)| {
+            let mut bytes = vec![0; port.bytes()];
+            node.reader.copy(port, at, message, &mut bytes);
             if cfg!(target_endian = "big") {
-                bytes.chunks_exact_mut(width).for_each(<[u8]>::reverse);
+                bytes.chunks_exact_mut(port.dtype.size()).for_each(<[u8]>::reverse);
             }
-            let spec = PortSpec::fixed(vector.dtype, vector.length).to_string();
-            (vector.name.clone(), spec, bytes)
+            (port.name.clone(), port.spec().to_string(), bytes)
         };
-        vectors.iter().map(out).collect()
+        node.ports.iter().enumerate().map(out).collect()
+    }
+
+    /// Returns the numbers of all outputs, each an `f64`.
+    fn numbers(node: &mut Decode, message: &[u8]) -> Vec<f64> {
+        let outputs = read(node, message);
+        assert!(outputs.iter().all(|(_, spec, _)| spec.starts_with("f64")));
+        let bytes = outputs.iter().flat_map(|(_, _, bytes)| bytes.chunks_exact(8));
+        bytes.map(|bytes| f64::from_le_bytes(bytes.try_into().unwrap())).collect()
     }
 
     #[test]
@@ -220,7 +369,9 @@ mod tests {
             ),
         ];
         for (fields, keys, expected) in cases {
-            let found = read(&fields, keys, &bytes);
+            let config = config("struct", &fields, keys);
+            assert_eq!(errors(&config, Some(bytes.len())), [""; 0], "{fields}");
+            let found = read(&mut Decode::new(config), &bytes);
             let found: Vec<_> = found.iter().map(|(name, spec, bytes)| (&**name, &**spec, &**bytes)).collect();
             assert_eq!(found, expected, "{fields}");
         }
@@ -254,9 +405,7 @@ mod tests {
             (many.join(", "), "", None, &["17 ports, a node has at most 16"]),
         ];
         for (fields, keys, most, expected) in cases {
-            let mut errors = PlanErrors::default();
-            layout(config(&fields, keys).layout(), most, &mut errors);
-            let found: Vec<&str> = errors.messages().collect();
+            let found = errors(&config("struct", &fields, keys), most);
             assert_eq!(found.len(), expected.len(), "{fields}: {found:?}");
             assert!(found.iter().zip(expected).all(|(found, text)| found.contains(text)), "{fields}: {found:?}");
         }
@@ -265,27 +414,247 @@ mod tests {
     #[test]
     fn malformed_messages_are_counted_and_the_first_is_shown() {
         let field = r#"{"name": "a", "type": "u32"}"#;
-        let long = [7u8; 40];
+        let long = [7u8; 80];
         for (keys, messages, malformed, says) in [
             ("", [&b"1234"[..], b"12345"], 0, None),
-            ("", [b"12", b"123"], 2, Some("2 malformed; the first had 2 bytes, expected at least 4: 31 32")),
+            ("", [b"12", b"123"], 2, Some("2 malformed; the first: 2 bytes, expected at least 4: 31 32")),
             (
                 r#", "size": 4"#,
                 [b"1234", b"\n2345"],
                 1,
-                Some("1 malformed; the first had 5 bytes, expected 4: 0a 32 33 34 35"),
+                Some("1 malformed; the first: 5 bytes, expected 4: 0a 32 33 34 35"),
             ),
-            (r#", "size": 4"#, [b"", b"1234"], 1, Some("1 malformed; the first had 0 bytes, expected 4")),
+            (r#", "size": 4"#, [b"", b"1234"], 1, Some("1 malformed; the first: 0 bytes, expected 4")),
             (r#", "size": 4"#, [&long, b"1234"], 1, Some("07 07 07 ...")),
         ] {
-            let mut node = Decode::new(&config(field, keys));
+            let mut node = Decode::new(config("struct", field, keys));
             for message in messages {
                 node.accept(message);
             }
             let note = node.malformed_note();
             assert_eq!((node.malformed, note.is_some()), (malformed, says.is_some()));
             assert!(note.as_deref().unwrap_or_default().ends_with(says.unwrap_or_default()), "{note:?}");
-            assert!(node.first.len() <= SHOWN);
+        }
+    }
+
+    #[test]
+    fn objects_and_rows_are_read_by_paths_and_columns() {
+        let objects = r#"{"name": "x", "type": "f64", "path": "pose.x"}, {"name": "v", "type": "f64", "repeat": 3},
+            {"name": "last", "type": "f64", "path": "list[1].n"}"#;
+        let rows = r#"{"name": "x", "type": "f64", "column": 1}, {"name": "v", "type": "f64", "repeat": 2}, {"name": "t", "type": "f64", "column": 0}"#;
+        let gga = r#"{"name": "latitude", "type": "f64"}, {"name": "up", "type": "f64", "path": "altitude"}, {"name": "satellites", "type": "f64"}"#;
+        let fix = b"$GPGGA,092750.000,5321.6802,N,00630.3372,W,1,8,1.03,61.7,M,55.2,M,,*76";
+        type Cases<'a> = &'a [(&'a [u8], Result<&'a [f64], &'a str>)];
+        let nan = f64::NAN;
+        let cases: [(&str, &str, &str, Cases<'_>); 4] = [
+            (
+                "json",
+                objects,
+                "",
+                &[
+                    (br#"{"pose":{"x":1.5,"y":{}},"v":[1,-2,3e2],"list":[[],{"n":true}],"z":"\u00e9"}"#, Ok(&[1.5, 1.0, -2.0, 300.0, 1.0])),
+                    (br#" {"list": [0, {"n": null}], "v": [0,0,null], "pose": {"x": 18446744073709551615}} "#, Ok(&[18446744073709551615.0, 0.0, 0.0, nan, nan])),
+                    (br#"{"pose":{"x":1},"v":[1,2],"list":[0,{"n":0}]}"#, Err("`v` has 2 numbers, expected 3")),
+                    (br#"{"pose":{"x":1},"v":[1,2,3,4],"list":[0,{"n":0}]}"#, Err("`v` has 4 numbers, expected 3")),
+                    (br#"{"pose":{"x":1},"v":7,"list":[0,{"n":0}]}"#, Err("`v` is not an array of 3 numbers")),
+                    (br#"{"pose":{"x":"1"}}"#, Err("`x` is not a number: \"{")),
+                    (br#"{"pose":{"x":1,"x":2}}"#, Err("`x` is there twice")),
+                    (br#"{"v":[1,2,3],"v":[1,2,3]}"#, Err("`v` is there twice")),
+                    (br#"{"pose":3}"#, Err("a value is where an object or an array is expected")),
+                    (br#"{"v":[1,2,3],"list":[0,{"n":1}]}"#, Err("`x` is missing")),
+                    (br#"{"pose":{"x":1}"#, Err("EOF while parsing")),
+                    (br#"{"pose":{"x":1e999}}"#, Err("number out of range")),
+                    (br#"{"pose":{"x":1},"v":[1,2,3],"list":[0,{"n":1}]}{"#, Err("trailing characters")),
+                    (b"\xff", Err("expected value at line 1 column 1: ff")),
+                    (b"", Err("EOF while parsing a value at line 1 column 0")),
+                ],
+            ),
+            (
+                "cbor",
+                objects,
+                "",
+                &[
+                    // {"pose": {"x": 1.5 as f16, 7: 0}, "v": [1, -2, 300.0 as f32], "list": [_ "a", {"n": undefined}]}
+                    (
+                        b"\xa3\x64pose\xa2\x61x\xf9\x3e\x00\x07\x00\x61v\x83\x01\x21\xfa\x43\x96\x00\x00\x64list\x9f\x61a\xa1\x61n\xf7\xff",
+                        Ok(&[1.5, 1.0, -2.0, 300.0, nan]),
+                    ),
+                    (b"\xa1\x61v\x9b\xff\xff\xff\xff\xff\xff\xff\xff\x01", Err("")),
+                    (b"\xa1\x61v\x83\x01\x02\x03", Err("`x` is missing: a1 61 76 83 01 02 03")),
+                    (b"\xa0\x00", Err("bytes follow the value: a0 00")),
+                    (b"", Err("")),
+                ],
+            ),
+            (
+                "csv",
+                rows,
+                r#", "delimiter": ";""#,
+                &[
+                    (b"9;1.5;-2; 3e1 ;text\r\n", Ok(&[1.5, -2.0, 30.0, 9.0])),
+                    (b"\"9\";;inf;NaN", Ok(&[nan, f64::INFINITY, nan, 9.0])),
+                    (b"9;1;2", Err("`v` has 1 numbers, expected 2: \"9;1;2\"")),
+                    (b"9;1,5;2;3", Err("`x` is not a number")),
+                    (b"9;1;2;3\n9;1;2;3", Err("another row follows")),
+                    (b"", Err("`x` is missing")),
+                ],
+            ),
+            (
+                "nmea",
+                gga,
+                r#", "sentence": "gga""#,
+                &[
+                    (fix, Ok(&[53.361336666666666, 61.70000076293945, 8.0])),
+                    (b"$GPGGA,,,,,,0,00,99.99,,,,,,*48\r\n", Ok(&[nan, nan, 0.0])),
+                    (b"$GPRMC,225446.33,A,4916.45,N,12311.12,W,000.5,054.7,191194,020.3,E,A*2B", Ok(&[])),
+                    (b"$GPGGA,092750.000,5321.6802,N,00630.3372,W,1,8,1.03,61.7,M,55.2,M,,*77", Err("its checksum is 77, that of its bytes 76")),
+                    (b"\xff", Err("it is not text: ff")),
+                ],
+            ),
+        ];
+        for (format, fields, keys, messages) in cases {
+            let config = config(format, fields, keys);
+            assert_eq!(errors(&config, Some(4096)), [""; 0], "{format}");
+            for (message, expected) in messages {
+                let mut node = Decode::new(config.clone());
+                // A message before it leaves nothing behind.
+                for _ in 0..2 {
+                    let found = numbers(&mut node, message);
+                    let shown = String::from_utf8_lossy(message);
+                    match expected {
+                        Ok(expected) => {
+                            let is_same = |(a, b): (&f64, &f64)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
+                            let is_equal = found.len() == expected.len() && found.iter().zip(*expected).all(is_same);
+                            assert!(is_equal, "{shown}: {found:?} {:?}", node.malformed_note());
+                            assert_eq!(node.malformed, 0, "{shown}");
+                        }
+                        Err(says) => {
+                            assert!(found.is_empty() && node.malformed > 0, "{shown}: {found:?}");
+                            let note = node.malformed_note().unwrap();
+                            assert!(note.contains(&format!("the first: {says}")), "{shown}: {note}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn keys_of_other_formats_and_impossible_places_are_refused() {
+        for (format, fields, keys, expected) in [
+            (
+                "json",
+                r#"{"name": "a", "type": "u8", "offset": 1}"#,
+                r#", "size": 3"#,
+                &["has no `size`", "has no `offset`"][..],
+            ),
+            ("json", r#"{"name": "a", "type": "u8", "path": "a..b"}"#, "", &["`a..b` is no path: a key is empty"]),
+            (
+                "cbor",
+                r#"{"name": "a", "type": "u8"}, {"name": "b", "type": "u8", "path": "a"}, {"name": "c", "type": "u8", "path": "a.b"}"#,
+                "",
+                &["`a` is the place of another field", "`a.b` goes on where another field has its value"],
+            ),
+            (
+                "json",
+                r#"{"name": "a", "type": "u8", "path": "x[0]"}, {"name": "b", "type": "u8", "path": "x.y"}, {"name": "c", "type": "u8", "path": "x"}"#,
+                "",
+                &[
+                    "`x.y` has the key `y` where another path has an index",
+                    "`x` is the place of another field, or within it",
+                ],
+            ),
+            (
+                "csv",
+                r#"{"name": "a", "type": "u8", "repeat": 3}, {"name": "b", "type": "u8", "column": 2}"#,
+                "",
+                &["`b` begins in column 2"],
+            ),
+            (
+                "csv",
+                r#"{"name": "a", "type": "u8", "column": 18446744073709551615}"#,
+                r#", "delimiter": "é""#,
+                &["cannot be between", "behind column"],
+            ),
+            (
+                "csv",
+                r#"{"name": "a", "type": "u8", "path": "x"}"#,
+                r#", "delimiter": "0""#,
+                &["'0' cannot be between numbers", "has no `path`"],
+            ),
+            ("nmea", r#"{"name": "latitude", "type": "f64"}"#, "", &["reads sentences of one type"]),
+            (
+                "nmea",
+                r#"{"name": "a", "type": "u8", "path": "speed"}, {"name": "hdop", "type": "f32", "repeat": 2}"#,
+                r#", "sentence": "gga""#,
+                &["the sentence has no value `speed`", "one number"],
+            ),
+            (
+                "struct",
+                r#"{"name": "a", "type": "u8", "path": "x", "column": 1}"#,
+                r#", "sentence": "gga""#,
+                &["has no `sentence`", "has no `path`", "has no `column`"],
+            ),
+        ] {
+            let found = errors(&config(format, fields, keys), None);
+            assert_eq!(found.len(), expected.len(), "{fields}: {found:?}");
+            assert!(found.iter().zip(expected).all(|(found, text)| found.contains(text)), "{fields}: {found:?}");
+        }
+    }
+
+    /// Messages that are damaged anywhere are read or refused, and never stop a run.
+    #[test]
+    fn damaged_messages_are_read_or_refused() {
+        let objects = r#"{"name": "a", "type": "i16", "path": "p.x"}, {"name": "v", "type": "f32", "repeat": 3}"#;
+        let rows = r#"{"name": "a", "type": "i16"}, {"name": "v", "type": "f32", "repeat": 3}"#;
+        let cases: [(&str, &str, &str, &[u8]); 5] = [
+            ("json", objects, "", br#"{"p":{"x":-7,"s":"\u00e9\n"},"v":[1.5,2e3,null],"more":[{"a":[1]}]}"#),
+            (
+                "cbor",
+                objects,
+                "",
+                b"\xa2\x61p\xa1\x61x\x26\x61v\x83\xf9\x3e\x00\xfa\x43\x96\x00\x00\xfb\x40\x09\x21\xfb\x54\x44\x2d\x18",
+            ),
+            ("csv", rows, "", b"12,\"1.5\",-2e3,inf\r\n"),
+            (
+                "nmea",
+                r#"{"name": "latitude", "type": "f64"}"#,
+                r#", "sentence": "gga""#,
+                b"$GPGGA,092750.000,5321.6802,N,00630.3372,W,1,8,1.03,61.7,M,55.2,M,,*76",
+            ),
+            (
+                "nmea",
+                r#"{"name": "date", "type": "u32"}"#,
+                r#", "sentence": "rmc""#,
+                b"$GPRMC,225446.33,A,4916.45,N,12311.12,W,000.5,054.7,191194,020.3,E,A*2B",
+            ),
+        ];
+        let mut random = fastrand::Rng::with_seed(25);
+        for (format, fields, keys, message) in cases {
+            let mut node = Decode::new(config(format, fields, keys));
+            assert!(node.accept(message), "{:?}", node.malformed_note());
+            let (mut good, total) = (0, 20_000u64);
+            for _ in 0..total {
+                let mut damaged = message.to_vec();
+                for _ in 0..random.usize(1..4) {
+                    let at = random.usize(..damaged.len());
+                    match random.u8(..4) {
+                        0 => damaged[at] = random.u8(..),
+                        1 => damaged[at] ^= 1 << random.u8(..8),
+                        2 => damaged.truncate(at.max(1)),
+                        _ => damaged.insert(at, message[random.usize(..message.len())]),
+                    }
+                }
+                // A right checksum lets the damage in.
+                if let Some(end) =
+                    damaged.iter().rposition(|byte| *byte == b'*').filter(|end| format == "nmea" && *end > 0)
+                {
+                    let sum = damaged[1..end].iter().fold(0, |sum, byte| sum ^ byte);
+                    damaged.truncate(end);
+                    damaged.extend_from_slice(format!("*{sum:02X}").as_bytes());
+                }
+                good += u64::from(node.accept(&damaged));
+            }
+            assert!(good > 0 && node.malformed + node.other + good == total, "{format}: {good}");
         }
     }
 }

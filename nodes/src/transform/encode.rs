@@ -1,69 +1,134 @@
-//! Binary packets from numbers.
+//! Messages of bytes from numbers.
 
-use crate::tensor::packet::{Endian, Field, Layout, Vector, layout, put_parts};
+use crate::format::field::{Port, ports};
+use crate::format::packet::Packet;
+use crate::format::row;
+use crate::format::template::{Notation, Template};
+use crate::format::tree::Tree;
+pub use crate::format::{Endian, Field};
 use crate::tensor::{header, joined, shape};
 use limen::Tensor;
-use limen::message::{Content, DType, PortSpec};
+use limen::message::{Content, DType, Dim, PortSpec};
 use limen::node::{
     Building, Connected, Emit, Many, MessageSet, Node, NodeError, PlanErrors, Planning, Ports, Transform,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Writes numbers to binary packets `u8[n]`, as `decode` reads them: each field is an input with its name, `type[]`, or `type[repeat]`. A
-/// single input may have any name.
+/// Writes numbers to messages `u8[≤n]`, as `decode` reads them: each field is an input with its name, `type[]`, or `type[repeat]`. A single
+/// input may have any name. Fields with the same `to` are one input of that name, `type[k]`, in their order. A message has the header of the
+/// input that began first.
 ///
-/// With `format: struct` fields are at fixed offsets, as in a C struct or in Python's `struct.pack`. Fields with the same `to` are one input
-/// of that name, `type[k]`, in their order. Bytes outside all fields are 0. The packet has the header of the message that began first.
+/// - `format: struct`: numbers at fixed offsets, as in a C struct or in Python's `struct.pack`. Bytes outside all fields are 0.
+/// - `format: json` and `format: cbor`: an object with the numbers at their `path`s such as `pose.position[0]`. JSON has no infinities and no
+///   NaN; they are `null`. `f16` and `bf16` are written as `f32`.
+/// - `format: csv`: a row of text with the numbers in their `column`s, without a line's end, which `framing: lines` adds. NaN is an empty column.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// The layout of a packet.
+    /// What a message is.
     pub format: Format,
-    /// The fields. Each has a `name` and a `type` (`f32`, `u16`). Optional: `offset` in bytes from the start of the packet, by default the
-    /// end of the previous field; `repeat`, the number of values in a row; `endian`, by default that of the config; `to`, the name of the
-    /// input, by default that of the field.
+    /// The fields. Each has a `name` and a `type` (`f32`, `u16`). Optional: `repeat`, the number of values in a row, which are an array in JSON
+    /// and CBOR; `to`, the name of the input, by default that of the field. `struct`: `offset` in bytes from the start of the message, by
+    /// default the end of the previous field; `endian`, by default that of the config. `json`, `cbor`: `path`, by default the name. `csv`:
+    /// `column`, from 0, by default the one behind the previous field.
     pub fields: Vec<Field>,
-    /// Byte order of fields without their own `endian`; `little` by default.
-    #[serde(default)]
-    pub endian: Endian,
-    /// The length of a packet in bytes; by default it ends with the last field.
+    /// `struct`: byte order of fields without their own `endian`; `little` by default.
+    pub endian: Option<Endian>,
+    /// `struct`: the length of a message in bytes; by default it ends with the last field.
     pub size: Option<usize>,
+    /// `csv`: the character between columns, `,` by default; one of ASCII.
+    pub delimiter: Option<char>,
 }
 
-/// The layout of a packet.
+/// What a message is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
     /// Numbers at fixed offsets.
     Struct,
+    /// An object of JSON.
+    Json,
+    /// An object of CBOR (RFC 8949).
+    Cbor,
+    /// A row of text.
+    Csv,
 }
 
-/// Returns the inputs of a config and the length of a packet, and reports all its errors.
-fn planned(config: &Config, errors: &mut PlanErrors) -> (Vec<Vector>, usize) {
-    let fields = Layout { fields: &config.fields, endian: config.endian, size: config.size };
-    let (vectors, least) = layout(fields, None, errors);
-    // In the order of the packet, with the field that each range belongs to.
-    let mut ranges: Vec<(usize, usize, usize)> = Vec::new();
-    let mut end = 0usize;
-    for (at, field) in config.fields.iter().enumerate() {
-        let begin = field.offset.unwrap_or(end);
-        end = begin.saturating_add(field.repeat.unwrap_or(1).saturating_mul(field.dtype.size()));
-        ranges.push((begin, end, at));
+impl Format {
+    fn name(self) -> &'static str {
+        match self {
+            Format::Struct => "struct",
+            Format::Json => "json",
+            Format::Cbor => "cbor",
+            Format::Csv => "csv",
+        }
     }
-    ranges.sort_unstable();
-    for pair in ranges.windows(2).filter(|pair| pair[1].0 < pair[0].1) {
-        let [one, other] = [pair[0].2, pair[1].2].map(|at| &config.fields[at].name);
-        let message = format!("`{other}` begins at byte {}, and `{one}` ends at {}", pair[1].0, pair[0].1);
-        errors.at(format!("fields[{}].name", pair[1].2), message).help("write another `offset`");
+}
+
+/// How messages are written.
+#[derive(Debug)]
+enum Writer {
+    Packet(Packet),
+    Template(Template),
+}
+
+impl Writer {
+    /// Returns the writer, and reports all errors of the config.
+    fn new(config: &Config, ports: &[Port], errors: &mut PlanErrors) -> Writer {
+        let Config { format, fields, endian, size, delimiter } = config;
+        let keys = [
+            ("endian", endian.is_some(), Format::Struct),
+            ("size", size.is_some(), Format::Struct),
+            ("delimiter", delimiter.is_some(), Format::Csv),
+        ];
+        for (key, _, of) in keys.into_iter().filter(|(_, is_given, of)| *is_given && of != format) {
+            let message = format!("`format: {}` has no `{key}`", format.name());
+            errors.at(key, message).help(format!("remove it; it is a key of `format: {}`", of.name()));
+        }
+        let notation = match format {
+            Format::Struct => {
+                let packet = Packet::new(fields, endian.unwrap_or_default(), *size, None, errors);
+                packet.forbid_overlaps(fields, errors);
+                return Writer::Packet(packet);
+            }
+            Format::Csv => {
+                let delimiter = row::delimiter(*delimiter, errors);
+                return Writer::Template(Template::of_row(fields, ports, delimiter, errors));
+            }
+            Format::Json => Notation::Json,
+            Format::Cbor => Notation::Cbor,
+        };
+        let tree = Tree::new(fields, format.name(), errors);
+        Writer::Template(Template::of_tree(notation, fields, ports, &tree, errors))
     }
-    (vectors, config.size.unwrap_or(least))
+
+    /// The most bytes of a message.
+    fn most(&self) -> usize {
+        match self {
+            Writer::Packet(packet) => packet.len(),
+            Writer::Template(template) => template.most(),
+        }
+    }
+
+    fn spec(&self) -> PortSpec {
+        let spec = match self {
+            Writer::Packet(packet) => PortSpec::fixed(DType::U8, [packet.len()]),
+            Writer::Template(template) => PortSpec::new(DType::U8, [Dim::AtMost(template.most())]),
+        };
+        let is_text = matches!(self, Writer::Template(template) if template.is_text());
+        spec.with_content(if is_text { Content::Text } else { Content::Bytes })
+    }
 }
 
 /// The node.
 #[derive(Debug)]
 pub struct Encode {
-    /// The fields of each input.
-    inputs: Vec<Vector>,
+    writer: Writer,
+    /// The most bytes of a message.
+    most: usize,
+    /// The number of each port's input.
+    inputs: Vec<usize>,
+    ports: Vec<Port>,
 }
 
 impl Node for Encode {
@@ -71,40 +136,36 @@ impl Node for Encode {
 
     fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
-        let (vectors, size) = planned(config, &mut errors);
-        let count = given.inputs().count();
-        let is_alone = count == 1 && vectors.len() == 1;
-        for (name, _) in
-            given.inputs().filter(|(name, _)| !is_alone && vectors.iter().all(|vector| vector.name != *name))
-        {
-            let known: Vec<String> = vectors.iter().map(|vector| format!("`{}`", vector.name)).collect();
+        let ports = ports(&config.fields, &mut errors);
+        let writer = Writer::new(config, &ports, &mut errors);
+        let is_alone = given.inputs().count() == 1 && ports.len() == 1;
+        for (name, _) in given.inputs().filter(|(name, _)| !is_alone && ports.iter().all(|port| port.name != *name)) {
+            let known: Vec<String> = ports.iter().map(|port| format!("`{}`", port.name)).collect();
             let help = format!("the fields are {}", known.join(", "));
             errors.input(name, format!("no field is called `{name}`")).help(help);
         }
-        for vector in vectors.iter().filter(|vector| !is_alone && given.inputs().all(|(name, _)| name != vector.name)) {
-            errors
-                .at("fields", format!("nothing is connected to `{}`", vector.name))
-                .help("connect it, or leave the field out: its bytes are 0");
+        for port in ports.iter().filter(|port| !is_alone && given.inputs().all(|(name, _)| name != port.name)) {
+            let help = "connect it, or leave the field out: it is then 0 in a `struct`, empty in a row, not there in an object";
+            errors.at("fields", format!("nothing is connected to `{}`", port.name)).help(help);
         }
-        let spec = |name: &str| {
-            let vector = vectors.iter().find(|vector| is_alone || vector.name == name);
-            vector.map(|vector| PortSpec::fixed(vector.dtype, vector.length))
-        };
-        let ports = given.inputs().fold(Ports::new(), |ports, (name, _)| match spec(name) {
+        let spec = |name: &str| ports.iter().find(|port| is_alone || port.name == name).map(Port::spec);
+        let inputs = given.inputs().fold(Ports::new(), |ports, (name, _)| match spec(name) {
             Some(spec) => ports.input(name, spec),
             None => ports.input_any(name),
         });
-        let packet = PortSpec::fixed(DType::U8, [size]).with_content(Content::Bytes);
-        errors.into_result(shape::gives(ports, Some(packet)))
+        errors.into_result(shape::gives(inputs, Some(writer.spec())))
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         // Errors of the config were reported while planning.
-        let (vectors, _) = planned(&config, &mut PlanErrors::default());
+        let mut errors = PlanErrors::default();
+        let ports = ports(&config.fields, &mut errors);
+        let writer = Writer::new(&config, &ports, &mut errors);
         let names = joined::names(cx);
-        let is_alone = names.len() == 1 && vectors.len() == 1;
-        let of = |name: &String| vectors.iter().find(|vector| is_alone || vector.name == *name).cloned();
-        Ok(Encode { inputs: names.iter().filter_map(of).collect() })
+        let is_alone = names.len() == 1 && ports.len() == 1;
+        let of = |port: &Port| names.iter().position(|name| is_alone || *name == port.name).unwrap_or(0);
+        let inputs = ports.iter().map(of).collect();
+        Ok(Encode { most: writer.most(), writer, inputs, ports })
     }
 }
 
@@ -113,13 +174,23 @@ impl Transform for Encode {
     type Out = Tensor;
 
     fn apply(&mut self, input: MessageSet<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
-        let mut packet = out.loan(header::of_set(&input))?;
-        let bytes = packet.bytes_mut();
-        bytes.fill(0);
-        for (message, vector) in std::iter::zip(input.iter(), &self.inputs) {
-            put_parts(&vector.parts, vector.dtype.size(), message.body.bytes(), bytes);
+        let mut message = out.loan(header::of_set(&input))?;
+        message.set_len(0, self.most)?;
+        let bytes = message.bytes_mut();
+        let numbers = |port: usize| input[self.inputs[port]].body.bytes();
+        match &self.writer {
+            Writer::Packet(packet) => {
+                bytes.fill(0);
+                for (at, port) in self.ports.iter().enumerate() {
+                    packet.write(port, numbers(at), bytes);
+                }
+            }
+            Writer::Template(template) => {
+                let len = template.write(numbers, bytes);
+                message.set_len(0, len)?;
+            }
         }
-        out.send(packet);
+        out.send(message);
         Ok(())
     }
 }
@@ -127,27 +198,26 @@ impl Transform for Encode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tensor::packet::copy_parts;
-
     fn config(fields: &str, keys: &str) -> Config {
         let text = format!("{{\"format\": \"struct\", \"fields\": [{fields}] {keys}}}");
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{text}: {error}"))
     }
 
     #[test]
-    fn what_is_written_is_what_is_read() {
+    fn packets_have_the_bytes_of_their_fields() {
         let fields = r#"{"name": "a", "type": "u16", "endian": "big"}, {"name": "b", "type": "f32", "offset": 4, "repeat": 2, "to": "v"},
             {"name": "c", "type": "f32", "endian": "big", "to": "v"}, {"name": "d", "type": "i8", "offset": 2}"#;
-        let (vectors, size) = planned(&config(fields, r#", "size": 20"#), &mut PlanErrors::default());
-        assert_eq!(size, 20);
+        let config = config(fields, r#", "size": 20"#);
+        let ports = ports(&config.fields, &mut PlanErrors::default());
+        let Writer::Packet(layout) = Writer::new(&config, &ports, &mut PlanErrors::default()) else { panic!() };
         let numbers: Vec<Vec<u8>> = vec![
             0x1234u16.to_ne_bytes().into(),
             [1.5f32, -2.0, 3.25].iter().flat_map(|number| number.to_ne_bytes()).collect(),
             vec![0xf0],
         ];
-        let mut packet = vec![0; size];
-        for (vector, numbers) in std::iter::zip(&vectors, &numbers) {
-            put_parts(&vector.parts, vector.dtype.size(), numbers, &mut packet);
+        let mut packet = vec![0; layout.len()];
+        for (port, numbers) in std::iter::zip(&ports, &numbers) {
+            layout.write(port, numbers, &mut packet);
         }
         let expected = [
             &[0x12, 0x34, 0xf0, 0][..],
@@ -157,10 +227,45 @@ mod tests {
             &[0; 4],
         ];
         assert_eq!(packet, expected.concat());
-        for (vector, numbers) in std::iter::zip(&vectors, &numbers) {
+        for (port, numbers) in std::iter::zip(&ports, &numbers) {
             let mut read = vec![0; numbers.len()];
-            copy_parts(&vector.parts, vector.dtype.size(), &packet, &mut read);
-            assert_eq!(read, *numbers, "{}", vector.name);
+            layout.read(port, &packet, &mut read);
+            assert_eq!(read, *numbers, "{}", port.name);
+        }
+    }
+
+    #[test]
+    fn objects_and_rows_have_the_numbers_of_their_fields() {
+        let objects = r#"{"name": "n", "type": "u64", "path": "head[0]"}, {"name": "x", "type": "f32", "path": "pose.x"},
+            {"name": "q", "type": "i16", "repeat": 3, "path": "pose[\"a q\"]"},
+            {"name": "t", "type": "f64", "to": "t2"}, {"name": "u", "type": "f64", "repeat": 2, "to": "t2"}"#;
+        let rows = r#"{"name": "n", "type": "u64"}, {"name": "x", "type": "f32", "column": 3},
+            {"name": "q", "type": "i16", "repeat": 3},
+            {"name": "t", "type": "f64", "to": "t2", "column": 1}, {"name": "u", "type": "f64", "repeat": 2, "to": "t2", "column": 7}"#;
+        let cases = [
+            (
+                "json",
+                objects,
+                r#"{"head":[18446744073709551615],"pose":{"x":0.1,"a q":[-1,0,7]},"t":1e+300,"u":[null,-0.0]}"#,
+            ),
+            ("csv", rows, "18446744073709551615,1e+300,,0.1,-1,0,7,,-0.0"),
+        ];
+        for (format, fields, expected) in cases {
+            let text = format!("{{\"format\": \"{format}\", \"fields\": [{fields}]}}");
+            let config: Config = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            let mut errors = PlanErrors::default();
+            let ports = ports(&config.fields, &mut errors);
+            let Writer::Template(template) = Writer::new(&config, &ports, &mut errors) else { panic!() };
+            assert_eq!(errors.messages().collect::<Vec<_>>(), [""; 0], "{format}");
+            let numbers: [Vec<u8>; 4] = [
+                u64::MAX.to_ne_bytes().into(),
+                0.1f32.to_ne_bytes().into(),
+                [-1i16, 0, 7].iter().flat_map(|number| number.to_ne_bytes()).collect(),
+                [1e300f64, f64::NAN, -0.0].iter().flat_map(|number| number.to_ne_bytes()).collect(),
+            ];
+            let mut message = vec![0; template.most()];
+            let len = template.write(|port| &numbers[port], &mut message);
+            assert_eq!(str::from_utf8(&message[..len]).unwrap(), expected);
         }
     }
 
@@ -181,7 +286,9 @@ mod tests {
             ("", "", "there is no field"),
         ] {
             let mut errors = PlanErrors::default();
-            planned(&config(fields, keys), &mut errors);
+            let config = config(fields, keys);
+            let ports = ports(&config.fields, &mut errors);
+            Writer::new(&config, &ports, &mut errors);
             let found: Vec<&str> = errors.messages().collect();
             assert!(found.iter().any(|found| found.contains(expected)), "{fields}: {found:?}");
         }

@@ -199,23 +199,27 @@ fn load(from: &Tensor, at: usize, n: usize, into: &mut Block) -> Result<(), Node
 
 /// Whether all numbers are finite, and whether all of them fit a type.
 fn fits(dtype: DType, numbers: &[f64]) -> (bool, bool) {
-    let is_finite = numbers.iter().all(|number| number.is_finite());
-    let within = |low: f64, high: f64| numbers.iter().all(|number| *number > low - 1.0 && *number < high + 1.0);
-    let fits = match dtype {
-        DType::F64 => true,
-        DType::F32 => within(f64::from(f32::MIN), f64::from(f32::MAX)),
-        DType::F16 => within(-65_504.0, 65_504.0),
-        DType::BF16 => within(-3.39e38, 3.39e38),
-        DType::I8 => within(-128.0, 127.0),
-        DType::U8 => within(0.0, 255.0),
-        DType::I16 => within(-32_768.0, 32_767.0),
-        DType::U16 => within(0.0, 65_535.0),
-        DType::I32 => within(f64::from(i32::MIN), f64::from(i32::MAX)),
-        DType::U32 => within(0.0, f64::from(u32::MAX)),
-        DType::I64 => within(i64::MIN as f64, i64::MAX as f64),
-        DType::U64 => within(0.0, u64::MAX as f64),
+    let (low, high) = match dtype {
+        DType::F64 => (f64::MIN, f64::MAX),
+        DType::F32 => (f64::from(f32::MIN), f64::from(f32::MAX)),
+        DType::F16 => (-65_504.0, 65_504.0),
+        DType::BF16 => (-3.39e38, 3.39e38),
+        DType::I8 => (-128.0, 127.0),
+        DType::U8 => (0.0, 255.0),
+        DType::I16 => (-32_768.0, 32_767.0),
+        DType::U16 => (0.0, 65_535.0),
+        DType::I32 => (f64::from(i32::MIN), f64::from(i32::MAX)),
+        DType::U32 => (0.0, f64::from(u32::MAX)),
+        DType::I64 => (i64::MIN as f64, i64::MAX as f64),
+        DType::U64 => (0.0, u64::MAX as f64),
     };
-    (is_finite, fits || !is_finite)
+    // A fraction beyond is cut off. Without an early end the compiler makes a loop of several numbers at a time.
+    let (below, above) = if dtype == DType::F64 { (f64::NEG_INFINITY, f64::INFINITY) } else { (low - 1.0, high + 1.0) };
+    if numbers.iter().fold(true, |all, number| all & (*number > below) & (*number < above)) {
+        return (true, true);
+    }
+    let is_finite = numbers.iter().all(|number| number.is_finite());
+    (is_finite, !is_finite)
 }
 
 fn store(numbers: &[f64], into: &mut TensorMut, at: usize) -> Result<(), NodeError> {

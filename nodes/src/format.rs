@@ -1,0 +1,13 @@
+//! Messages of bytes with numbers in them: packets at fixed offsets, JSON, CBOR, rows of text, sentences of NMEA 0183. What `decode` reads
+//! and `encode` writes.
+
+pub(crate) mod field;
+pub(crate) mod packet;
+pub(crate) mod record;
+pub(crate) mod row;
+pub(crate) mod sentence;
+pub(crate) mod template;
+pub(crate) mod tree;
+
+pub use field::{Endian, Field};
+pub use sentence::Sentence;

@@ -1,0 +1,165 @@
+//! The numbers of a message, and the ports that they belong to.
+
+use limen::message::{DType, MAX_PORTS, PortSpec};
+use limen::node::PlanErrors;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// The byte order of a number.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Endian {
+    /// Least significant byte first.
+    #[default]
+    Little,
+    /// Most significant byte first (network byte order).
+    Big,
+}
+
+/// A number in a message, or several in a row.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Field {
+    /// The name of the field, and of its port unless `to` is set.
+    pub name: String,
+    /// The element type, such as `f32` or `u16`.
+    #[serde(rename = "type")]
+    pub dtype: DType,
+    /// The number of values in a row; the port then has a vector.
+    pub repeat: Option<usize>,
+    /// The name of the port, which several fields of one type may share; by default the name of the field.
+    pub to: Option<String>,
+    /// `struct`: the offset in bytes from the start of the message; by default the end of the previous field.
+    pub offset: Option<usize>,
+    /// `struct`: the byte order; by default `endian` of the config.
+    pub endian: Option<Endian>,
+    /// `json`, `cbor`: where the value is, such as `pose.position[0]`; `nmea`: the name of the value. By default the name of the field.
+    pub path: Option<String>,
+    /// `csv`: the number of the column, from 0; by default the one behind the previous field.
+    pub column: Option<usize>,
+}
+
+impl Field {
+    /// Where its value is, in a format with names.
+    pub(crate) fn path(&self) -> &str {
+        self.path.as_deref().unwrap_or(&self.name)
+    }
+
+    /// How many numbers it has.
+    pub(crate) fn count(&self) -> usize {
+        self.repeat.unwrap_or(1)
+    }
+
+    /// Reports the keys that only other formats have.
+    pub(crate) fn allow(&self, i: usize, allowed: &[&str], format: &str, errors: &mut PlanErrors) {
+        let keys = [
+            ("offset", self.offset.is_some()),
+            ("endian", self.endian.is_some()),
+            ("path", self.path.is_some()),
+            ("column", self.column.is_some()),
+        ];
+        for (key, _) in keys.into_iter().filter(|(key, is_given)| *is_given && !allowed.contains(key)) {
+            let help = match allowed {
+                [] => "remove it".to_string(),
+                allowed => format!("remove it, or write `{}`", allowed.join("`, `")),
+            };
+            errors.at(format!("fields[{i}].{key}"), format!("`format: {format}` has no `{key}`")).help(help);
+        }
+    }
+}
+
+/// A port of a node, with the numbers of one or several fields.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Port {
+    pub(crate) name: String,
+    pub(crate) dtype: DType,
+    /// `None` for a scalar.
+    pub(crate) length: Option<usize>,
+    /// The fields, in the order of their numbers.
+    pub(crate) fields: Vec<usize>,
+}
+
+impl Port {
+    pub(crate) fn spec(&self) -> PortSpec {
+        PortSpec::fixed(self.dtype, self.length)
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.dtype.size().saturating_mul(self.length.unwrap_or(1))
+    }
+}
+
+/// Returns whether a port may have this name.
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
+}
+
+/// Returns the ports of fields, and reports all errors that do not depend on the format.
+pub(crate) fn ports(fields: &[Field], errors: &mut PlanErrors) -> Vec<Port> {
+    let mut ports = Vec::<Port>::new();
+    if fields.is_empty() {
+        errors.at("fields", "there is no field").help("write `fields: [{ name: ax, type: f32 }]`");
+    }
+    for (i, field) in fields.iter().enumerate() {
+        let (name, to) = (&field.name, field.to.as_ref().unwrap_or(&field.name));
+        for (key, name) in [("name", Some(name)), ("to", field.to.as_ref())] {
+            if let Some(name) = name.filter(|name| !is_name(name)) {
+                let message = format!("`{name}` is not a valid name of a port");
+                errors.at(format!("fields[{i}].{key}"), message).help("write letters, digits, `_` and `-`");
+            }
+        }
+        if fields[..i].iter().any(|other| other.name == *name) {
+            let message = format!("`{name}` is a field already");
+            let help = "write another name; fields share a port through `to`";
+            errors.at(format!("fields[{i}].name"), message).help(help);
+        }
+        if field.repeat == Some(0) {
+            errors.at(format!("fields[{i}].repeat"), "0 is not possible").help("write 1 or more, or leave it out");
+        }
+        match ports.iter_mut().find(|port| port.name == *to) {
+            None => {
+                let (name, dtype, length) = (to.clone(), field.dtype, field.repeat);
+                ports.push(Port { name, dtype, length, fields: vec![i] });
+            }
+            Some(port) if port.dtype != field.dtype => {
+                let message = format!("`{name}` is {}, but `{to}` is {}", field.dtype, port.dtype);
+                errors.at(format!("fields[{i}].type"), message).help("a port has one type; write another `to`");
+            }
+            Some(port) => {
+                port.length = Some(port.length.unwrap_or(1).saturating_add(field.count()));
+                port.fields.push(i);
+            }
+        }
+    }
+    if ports.len() > MAX_PORTS {
+        let message = format!("{} ports, a node has at most {MAX_PORTS} on a side", ports.len());
+        errors
+            .at("fields", message)
+            .help("remove fields that are not used, or let fields of one type share a port through `to`");
+    }
+    ports
+}
+
+/// Where the numbers of a field are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) port: usize,
+    /// Where its first number begins in the bytes of the port.
+    pub(crate) offset: usize,
+    pub(crate) count: usize,
+    pub(crate) dtype: DType,
+}
+
+/// Returns the place of each field.
+pub(crate) fn places(fields: &[Field], ports: &[Port]) -> Vec<Place> {
+    let place = |field: &Field| Place { port: 0, offset: 0, count: field.count(), dtype: field.dtype };
+    let mut places: Vec<Place> = fields.iter().map(place).collect();
+    for (at, port) in ports.iter().enumerate() {
+        let mut offset = 0usize;
+        for field in &port.fields {
+            let place = &mut places[*field];
+            (place.port, place.offset) = (at, offset);
+            offset = offset.saturating_add(place.count.saturating_mul(place.dtype.size()));
+        }
+    }
+    places
+}

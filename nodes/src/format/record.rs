@@ -1,0 +1,225 @@
+//! The numbers of one message while it is read, in whatever order they come.
+
+use super::field::{Field, Place, Port, places};
+use crate::tensor::number::{Number, with_type};
+use bytemuck::{bytes_of, pod_read_unaligned};
+use limen::message::DType;
+use std::fmt;
+
+/// A number as a message has it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Value {
+    Whole(i128),
+    Fraction(f64),
+    /// A value that is left out: `null`, an empty column. As a fraction it is NaN.
+    Missing,
+}
+
+/// What is wrong with a message.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Fault {
+    Length {
+        found: usize,
+        expected: usize,
+        least: bool,
+    },
+    /// What a parser says.
+    Syntax(String),
+    /// A field that is not there.
+    NotFound {
+        field: usize,
+    },
+    Twice {
+        field: usize,
+    },
+    Count {
+        field: usize,
+        found: usize,
+        expected: usize,
+    },
+    /// A number that the type cannot have.
+    OutOfRange {
+        field: usize,
+        value: Value,
+    },
+    /// Something else than a number.
+    NoNumber {
+        field: usize,
+    },
+    /// Something else than an array.
+    NoArray {
+        field: usize,
+        expected: usize,
+    },
+    /// Something else than an object or an array, where a path goes on.
+    NoBranch,
+}
+
+impl Fault {
+    /// The fault in words, with the names of the fields.
+    pub(crate) fn text(&self, fields: &[Field]) -> String {
+        let name = |field: &usize| format!("`{}`", fields.get(*field).map_or("", |field| &field.name));
+        match self {
+            Fault::Length { found, expected, least } => {
+                format!("{found} bytes, expected {}{expected}", if *least { "at least " } else { "" })
+            }
+            Fault::Syntax(text) => text.clone(),
+            Fault::NotFound { field } => format!("{} is missing", name(field)),
+            Fault::Twice { field } => format!("{} is there twice", name(field)),
+            Fault::Count { field, found, expected } => {
+                format!("{} has {found} numbers, expected {expected}", name(field))
+            }
+            Fault::OutOfRange { field, value } => {
+                let dtype = fields.get(*field).map(|field| field.dtype.to_string()).unwrap_or_default();
+                format!("{} is {value}, expected {dtype}", name(field))
+            }
+            Fault::NoNumber { field } => format!("{} is not a number", name(field)),
+            Fault::NoArray { field, expected } => format!("{} is not an array of {expected} numbers", name(field)),
+            Fault::NoBranch => "a value is where an object or an array is expected".into(),
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Whole(value) => write!(f, "{value}"),
+            Value::Fraction(value) => write!(f, "{value}"),
+            Value::Missing => f.write_str("null"),
+        }
+    }
+}
+
+/// The numbers of the fields of a message: each is written once.
+#[derive(Debug)]
+pub(crate) struct Record {
+    slots: Vec<Slot>,
+    /// The elements of each port, in native byte order.
+    ports: Vec<Vec<u8>>,
+    /// What is wrong, if a parser's error cannot carry it.
+    pub(super) fault: Option<Fault>,
+}
+
+/// The numbers of a field.
+#[derive(Debug)]
+struct Slot {
+    place: Place,
+    /// How many of them have been written.
+    filled: usize,
+}
+
+impl Record {
+    pub(crate) fn new(fields: &[Field], ports: &[Port]) -> Record {
+        let slots = places(fields, ports).into_iter().map(|place| Slot { place, filled: 0 }).collect();
+        let ports = ports.iter().map(|port| vec![0; port.bytes()]).collect();
+        Record { slots, ports, fault: None }
+    }
+
+    /// Begins another message.
+    pub(crate) fn clear(&mut self) {
+        self.slots.iter_mut().for_each(|slot| slot.filled = 0);
+        self.fault = None;
+    }
+
+    /// The elements of a port, in native byte order.
+    pub(crate) fn port(&self, port: usize) -> &[u8] {
+        &self.ports[port]
+    }
+
+    /// Writes the next number of a field.
+    pub(crate) fn put(&mut self, field: usize, value: Value) -> Result<(), Fault> {
+        let slot = &mut self.slots[field];
+        let Place { port, offset, count, dtype } = slot.place;
+        if slot.filled == count {
+            return Err(Fault::Twice { field });
+        }
+        let bytes = &mut self.ports[port][offset + slot.filled * dtype.size()..];
+        with_type!(dtype, T, {
+            let number = converted::<T>(value).ok_or(Fault::OutOfRange { field, value })?;
+            bytes[..size_of::<T>()].copy_from_slice(bytes_of(&number));
+        });
+        slot.filled += 1;
+        Ok(())
+    }
+
+    /// How many numbers a field has.
+    pub(crate) fn count(&self, field: usize) -> usize {
+        self.slots[field].place.count
+    }
+
+    /// How many numbers of a field have been written.
+    pub(crate) fn filled(&self, field: usize) -> usize {
+        self.slots[field].filled
+    }
+
+    /// Whether all numbers are there.
+    pub(crate) fn finish(&self) -> Result<(), Fault> {
+        let missing = self.slots.iter().enumerate().find(|(_, slot)| slot.filled != slot.place.count);
+        match missing {
+            None => Ok(()),
+            Some((field, Slot { filled: 0, .. })) => Err(Fault::NotFound { field }),
+            Some((field, slot)) => Err(Fault::Count { field, found: slot.filled, expected: slot.place.count }),
+        }
+    }
+}
+
+/// The greatest whole number up to which an `f64` has every whole number.
+const MOST_EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// The number in a type; `None` if an integer type cannot have it. A fraction is rounded.
+fn converted<T: Number>(value: Value) -> Option<T> {
+    match value {
+        Value::Whole(value) if T::IS_WHOLE => {
+            let number = T::from_whole(value);
+            (number.to_whole() == value).then_some(number)
+        }
+        Value::Whole(value) => Some(T::from_f64(value as f64)),
+        Value::Fraction(value) if T::IS_WHOLE => {
+            let is_whole = value.fract() == 0.0 && value.abs() <= MOST_EXACT;
+            is_whole.then(|| converted(Value::Whole(value as i128)))?
+        }
+        Value::Fraction(value) => Some(T::from_f64(value)),
+        Value::Missing => (!T::IS_WHOLE).then(|| T::from_f64(f64::NAN)),
+    }
+}
+
+/// An element in native byte order as a number of a message.
+pub(crate) fn value_of(dtype: DType, bytes: &[u8]) -> Value {
+    with_type!(dtype, T, {
+        let number: T = pod_read_unaligned(bytes);
+        if T::IS_WHOLE { Value::Whole(number.to_whole()) } else { Value::Fraction(number.to_f64()) }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_fit_their_type_or_are_refused() {
+        let fits = |dtype: DType, value: Value| -> Option<Value> {
+            with_type!(dtype, T, converted::<T>(value).map(|number| value_of(dtype, bytes_of(&number))))
+        };
+        for (dtype, value, expected) in [
+            (DType::U8, Value::Whole(255), Some(Value::Whole(255))),
+            (DType::U8, Value::Whole(256), None),
+            (DType::U8, Value::Whole(-1), None),
+            (DType::I64, Value::Whole(i128::from(i64::MIN)), Some(Value::Whole(i128::from(i64::MIN)))),
+            (DType::U64, Value::Whole(i128::from(u64::MAX)), Some(Value::Whole(i128::from(u64::MAX)))),
+            (DType::U64, Value::Whole(i128::from(u64::MAX) + 1), None),
+            (DType::I32, Value::Fraction(3.0), Some(Value::Whole(3))),
+            (DType::I32, Value::Fraction(-0.0), Some(Value::Whole(0))),
+            (DType::I32, Value::Fraction(3.5), None),
+            (DType::I64, Value::Fraction(1e17), None),
+            (DType::I64, Value::Fraction(f64::NAN), None),
+            (DType::I64, Value::Missing, None),
+            (DType::F32, Value::Fraction(0.1), Some(Value::Fraction(f64::from(0.1f32)))),
+            (DType::F32, Value::Fraction(1e300), Some(Value::Fraction(f64::INFINITY))),
+            (DType::F16, Value::Whole(3), Some(Value::Fraction(3.0))),
+        ] {
+            assert_eq!(fits(dtype, value), expected, "{dtype} {value}");
+        }
+        let missing = fits(DType::F64, Value::Missing);
+        assert!(matches!(missing, Some(Value::Fraction(value)) if value.is_nan()));
+    }
+}

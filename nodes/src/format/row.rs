@@ -1,0 +1,128 @@
+//! Numbers in rows of text, as CSV files have them.
+
+use super::field::Field;
+use super::record::{Fault, Record, Value};
+use csv_core::{ReadFieldResult, Reader, ReaderBuilder};
+use limen::node::PlanErrors;
+
+/// The numbers of a row.
+#[derive(Debug)]
+pub(crate) struct Row {
+    /// The columns that are read, in their order, each with its field.
+    columns: Vec<(usize, usize)>,
+    reader: Reader,
+    /// The text of a column.
+    text: Vec<u8>,
+}
+
+/// The most columns of a row.
+pub(super) const MOST: usize = 1 << 16;
+
+/// The most bytes that a column with a number may have.
+const LONGEST: usize = 128;
+
+/// Returns the first column of each field.
+pub(crate) fn columns(fields: &[Field]) -> Vec<usize> {
+    let mut end = 0usize;
+    let begin = |field: &Field| {
+        let begin = field.column.unwrap_or(end);
+        end = begin.saturating_add(field.count());
+        begin
+    };
+    fields.iter().map(begin).collect()
+}
+
+/// Returns the character between columns, and reports one that cannot be.
+pub(crate) fn delimiter(given: Option<char>, errors: &mut PlanErrors) -> u8 {
+    let Some(given) = given else { return b',' };
+    match u8::try_from(given) {
+        Ok(byte) if byte.is_ascii() && !matches!(byte, b'\r' | b'\n' | b'"' | b'.' | b'-' | b'+' | b'0'..=b'9') => byte,
+        _ => {
+            let message = format!("{given:?} cannot be between numbers");
+            errors.at("delimiter", message).help("write a character of ASCII, such as `,`, `;` or `\"\\t\"`");
+            b','
+        }
+    }
+}
+
+/// Reports fields that have no column of their own, or a column beyond what a message can have.
+pub(crate) fn check(fields: &[Field], errors: &mut PlanErrors) {
+    for (i, field) in fields.iter().enumerate() {
+        field.allow(i, &["column"], "csv", errors);
+    }
+    let mut ranges: Vec<(usize, usize, usize)> = columns(fields)
+        .into_iter()
+        .zip(fields)
+        .enumerate()
+        .map(|(at, (begin, field))| (begin, begin.saturating_add(field.count()), at))
+        .collect();
+    for (_, _, at) in ranges.iter().filter(|(_, end, _)| *end > MOST) {
+        let message = format!("`{}` ends behind column {MOST}", fields[*at].name);
+        errors.at(format!("fields[{at}].name"), message).help("write a lower `column` or `repeat`");
+    }
+    ranges.sort_unstable();
+    for pair in ranges.windows(2).filter(|pair| pair[1].0 < pair[0].1) {
+        let [one, other] = [pair[0].2, pair[1].2].map(|at| &fields[at].name);
+        let message = format!("`{other}` begins in column {}, which is one of `{one}`", pair[1].0);
+        errors.at(format!("fields[{}].name", pair[1].2), message).help("write another `column`; they count from 0");
+    }
+}
+
+impl Row {
+    pub(crate) fn new(fields: &[Field], delimiter: u8) -> Row {
+        let columns = columns(fields).into_iter().zip(fields).enumerate();
+        let each =
+            |(at, (begin, field)): (usize, (usize, &Field))| (begin..begin + field.count()).map(move |of| (of, at));
+        let mut columns: Vec<(usize, usize)> = columns.flat_map(each).collect();
+        columns.sort_unstable();
+        let reader = ReaderBuilder::new().delimiter(delimiter).build();
+        Row { columns, reader, text: vec![0; LONGEST] }
+    }
+
+    /// Reads a row.
+    pub(crate) fn read(&mut self, message: &[u8], record: &mut Record) -> Result<(), Fault> {
+        record.clear();
+        self.reader.reset();
+        let Row { columns, reader, text } = self;
+        let mut wanted = columns.iter().peekable();
+        let (mut rest, mut column, mut written) = (message, 0, 0);
+        loop {
+            let (result, read, more) = reader.read_field(rest, &mut text[written..]);
+            rest = &rest[read..];
+            written += more;
+            match result {
+                // The end of the message is the end of the row, which an empty input says.
+                ReadFieldResult::InputEmpty => {}
+                ReadFieldResult::OutputFull => {
+                    return Err(Fault::Syntax(format!("column {column} is longer than {LONGEST} bytes")));
+                }
+                ReadFieldResult::Field { record_end } => {
+                    if let Some((_, field)) = wanted.next_if(|(of, _)| *of == column) {
+                        let value = parse(&text[..written]).ok_or(Fault::NoNumber { field: *field })?;
+                        record.put(*field, value)?;
+                    }
+                    (column, written) = (column + 1, 0);
+                    if record_end {
+                        break;
+                    }
+                }
+                ReadFieldResult::End => break,
+            }
+        }
+        if rest.iter().any(|byte| !matches!(byte, b'\r' | b'\n')) {
+            return Err(Fault::Syntax("another row follows".into()));
+        }
+        record.finish()
+    }
+}
+
+/// The number that a column has.
+pub(super) fn parse(text: &[u8]) -> Option<Value> {
+    let text = std::str::from_utf8(text).ok()?.trim();
+    if text.is_empty() {
+        return Some(Value::Missing);
+    }
+    // Fractions have a `.`, an exponent or letters, which `i128` refuses.
+    let whole = text.parse().ok().map(Value::Whole);
+    whole.or_else(|| text.parse().ok().map(Value::Fraction))
+}
