@@ -8,7 +8,7 @@
 //! Kinds never import each other. They share code through the folders below them, which do not import each other either:
 //! [`stream`] (byte streams: framing, TCP, serial devices), [`file`](mod@file) (input and output files), [`mod@format`] (numbers in
 //! messages of bytes), [`tensor`] (shapes,
-//! views, images, boxes, regions, elements as text), `pattern` (generated images and noise), `pace` (the schedule of an open-loop
+//! views, images, boxes, regions, elements as text), [`signal`] (samples, filters, spectra), `pattern` (generated images and noise), `pace` (the schedule of an open-loop
 //! source).
 //!
 //! Every payload is a [`limen::Tensor`]. Apart from image decoders, no node allocates per message once its buffers have
@@ -22,6 +22,7 @@ pub mod file;
 pub mod format;
 mod pace;
 mod pattern;
+pub mod signal;
 pub mod sink;
 pub mod source;
 pub mod stream;
@@ -60,6 +61,10 @@ pub fn register(registry: Registry) -> Registry {
         .transform::<transform::concat::Concat>("concat")
         .transform::<transform::map::Map>("map")
         .transform::<transform::encode::Encode>("encode")
+        .transform::<transform::fir::Fir>("fir")
+        .transform::<transform::iir::Iir>("iir")
+        .transform::<transform::stft::Stft>("stft")
+        .transform::<transform::log_mel::LogMel>("log_mel")
         .transform::<transform::stack::Stack>("stack")
         .transform::<transform::argmax::Argmax>("argmax")
         .transform::<transform::top_k::TopK>("top_k")

@@ -223,7 +223,7 @@ fn packets_are_decoded() {
     assert_eq!(text, "seq,n,t,at_0,at_1\n0,7,1099511627776,0.5,-1\n2,9,3,5,6\n");
     assert_eq!((report.metric("d.malformed"), report.failed_calls), (Some(1.0), 0));
     assert!(
-        report.notes.iter().any(|note| note.starts_with("`d`: 1 malformed; the first had 16 bytes")),
+        report.notes.iter().any(|note| note.starts_with("`d`: 1 malformed; the first: 16 bytes")),
         "{:?}",
         report.notes
     );
@@ -235,7 +235,7 @@ fn packets_are_decoded() {
         ),
         ("offset: 3", "offset: 64", &["`low` ends at byte 65"]),
         ("type: u32", "type: u33", &["u33"]),
-        ("format: struct", "format: json", &["`json`", "struct"]),
+        ("format: struct", "format: xml", &["`xml`", "struct"]),
         ("offset: 3", "offest: 3", &["offest"]),
         ("inputs: { n: d/number", "inputs: { n: d/nmber", &["has no output `nmber`", "number"]),
     ] {

@@ -23,6 +23,10 @@ pub(crate) enum Fault {
         expected: usize,
         least: bool,
     },
+    Checksum {
+        found: u32,
+        expected: u32,
+    },
     /// What a parser says.
     Syntax(String),
     /// A field that is not there.
@@ -62,6 +66,9 @@ impl Fault {
         match self {
             Fault::Length { found, expected, least } => {
                 format!("{found} bytes, expected {}{expected}", if *least { "at least " } else { "" })
+            }
+            Fault::Checksum { found, expected } => {
+                format!("its checksum is {found:x}, that of its bytes {expected:x}")
             }
             Fault::Syntax(text) => text.clone(),
             Fault::NotFound { field } => format!("{} is missing", name(field)),

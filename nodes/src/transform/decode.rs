@@ -5,7 +5,7 @@ use crate::format::packet::Packet;
 use crate::format::record::{Fault, Record};
 use crate::format::row::{self, Row};
 use crate::format::tree::Tree;
-pub use crate::format::{Endian, Field, Sentence};
+pub use crate::format::{Algorithm, Checksum, Endian, Field, Sentence};
 use crate::tensor::shape;
 use limen::message::{DType, PortSpec};
 use limen::node::{
@@ -49,6 +49,9 @@ pub struct Config {
     pub delimiter: Option<char>,
     /// `nmea`: the type of the sentences that are read.
     pub sentence: Option<Sentence>,
+    /// The checksum behind each message: `crc8`, `crc16_ccitt`, `crc16_modbus`, `crc16_x25`, `crc16_xmodem`, `crc32`, `crc32c`, or with another byte
+    /// order `{ of: crc32, endian: big }`. A message whose checksum is not that of its bytes is malformed. Fields and `size` do not count it.
+    pub crc: Option<Checksum>,
 }
 
 /// What a message is.
@@ -91,7 +94,8 @@ enum Reader {
 
 /// Returns the ports of a config, and reports all its errors. `most` is the length of the longest message that arrives.
 fn planned(config: &Config, most: Option<usize>, errors: &mut PlanErrors) -> Vec<Port> {
-    let Config { format, fields, endian, size, delimiter, sentence } = config;
+    let Config { format, fields, endian, size, delimiter, sentence, crc } = config;
+    let most = most.map(|most| most.saturating_sub(crc.map_or(0, Checksum::bytes)));
     let ports = ports(fields, errors);
     let keys = [
         ("endian", endian.is_some(), Format::Struct),
@@ -124,7 +128,7 @@ fn planned(config: &Config, most: Option<usize>, errors: &mut PlanErrors) -> Vec
 impl Reader {
     /// Errors of the config were reported while planning.
     fn new(config: &Config, ports: &[Port]) -> Reader {
-        let Config { format, fields, endian, size, delimiter, sentence } = config;
+        let Config { format, fields, endian, size, delimiter, sentence, .. } = config;
         let errors = &mut PlanErrors::default();
         let record = || Record::new(fields, ports);
         match format {
@@ -174,6 +178,7 @@ impl Reader {
 #[derive(Debug)]
 pub struct Decode {
     reader: Reader,
+    crc: Option<Checksum>,
     ports: Vec<Port>,
     malformed: u64,
     /// Sentences of other types.
@@ -187,14 +192,16 @@ impl Decode {
     fn new(config: Config) -> Self {
         let ports = ports(&config.fields, &mut PlanErrors::default());
         let reader = Reader::new(&config, &ports);
-        Decode { reader, ports, malformed: 0, other: 0, first: String::new(), fields: config.fields }
+        let Config { crc, fields, .. } = config;
+        Decode { reader, crc, ports, malformed: 0, other: 0, first: String::new(), fields }
     }
 
-    /// Reads a message, and counts it if there is nothing to be sent.
-    fn accept(&mut self, message: &[u8]) -> bool {
-        match self.reader.read(message) {
-            Ok(true) => return true,
-            Ok(false) => self.other += 1,
+    /// Reads a message and returns it without its checksum; counts it if there is nothing to be sent.
+    fn accept<'a>(&mut self, message: &'a [u8]) -> Option<&'a [u8]> {
+        let stripped = self.crc.map_or(Ok(message), |crc| crc.strip(message));
+        match stripped.and_then(|stripped| Ok((stripped, self.reader.read(stripped)?))) {
+            Ok((stripped, true)) => return Some(stripped),
+            Ok((_, false)) => self.other += 1,
             Err(fault) => {
                 if self.malformed == 0 {
                     let shown = shown(message, self.reader.is_text());
@@ -203,7 +210,7 @@ impl Decode {
                 self.malformed += 1;
             }
         }
-        false
+        None
     }
 
     /// Returns the note of the report about malformed messages, if there were any.
@@ -274,10 +281,7 @@ impl Transform for Decode {
     type Out = Many<Tensor>;
 
     fn apply(&mut self, message: Message<Tensor>, out: &mut Emit<Many<Tensor>>) -> Result<(), NodeError> {
-        let bytes = message.body.bytes();
-        if !self.accept(bytes) {
-            return Ok(());
-        }
+        let Some(bytes) = self.accept(message.body.bytes()) else { return Ok(()) };
         let ports = out.iter_mut().zip(&self.ports).enumerate();
         for (at, (to, port)) in ports.filter(|(_, (to, _))| to.is_connected()) {
             let mut tensor = to.loan(message.header())?;
@@ -306,9 +310,7 @@ mod tests {
 
     /// Returns the outputs for a message: name, type and shape, bytes in little-endian order; without any if it is not accepted.
     fn read(node: &mut Decode, message: &[u8]) -> Vec<(String, String, Vec<u8>)> {
-        if !node.accept(message) {
-            return Vec::new();
-        }
+        let Some(message) = node.accept(message) else { return Vec::new() };
         let out = |(at, port): (usize, &Port)| {
             let mut bytes = vec![0; port.bytes()];
             node.reader.copy(port, at, message, &mut bytes);
@@ -539,6 +541,38 @@ mod tests {
     }
 
     #[test]
+    fn checksums_are_compared_and_are_no_part_of_a_message() {
+        let field = r#"{"name": "a", "type": "u16"}"#;
+        for (format, keys, message, expected) in [
+            ("struct", r#", "size": 2, "crc": "crc8""#, &b"\x34\x12\xd3"[..], Ok(0x1234u16)),
+            ("json", r#", "crc": {"of": "crc32", "endian": "big"}"#, b"{\"a\":7}\x00\x41\x0b\x29", Ok(7)),
+            (
+                "struct",
+                r#", "crc": "crc8""#,
+                b"\x34\x12\xff",
+                Err("its checksum is ff, that of its bytes d3: 34 12 ff"),
+            ),
+            ("struct", r#", "crc": "crc32""#, b"\x34\x12", Err("2 bytes, expected at least 4: 34 12")),
+        ] {
+            let config = config(format, field, keys);
+            assert_eq!(errors(&config, Some(64)), [""; 0]);
+            let mut node = Decode::new(config);
+            let found = read(&mut node, message);
+            let found = found.first().map(|(_, _, bytes)| u16::from_le_bytes(bytes[..].try_into().unwrap()));
+            match expected {
+                Ok(number) => assert_eq!(found, Some(number), "{:?}", node.malformed_note()),
+                Err(says) => assert_eq!(node.malformed_note().unwrap(), format!("1 malformed; the first: {says}")),
+            }
+        }
+        // A checksum leaves less room for fields.
+        let found = errors(&config("struct", field, r#", "crc": "crc16_modbus""#), Some(3));
+        assert!(
+            found.len() == 1 && found[0].contains("`a` ends at byte 2, but an arriving message has 1"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
     fn keys_of_other_formats_and_impossible_places_are_refused() {
         for (format, fields, keys, expected) in [
             (
@@ -631,7 +665,7 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(25);
         for (format, fields, keys, message) in cases {
             let mut node = Decode::new(config(format, fields, keys));
-            assert!(node.accept(message), "{:?}", node.malformed_note());
+            assert!(node.accept(message).is_some(), "{:?}", node.malformed_note());
             let (mut good, total) = (0, 20_000u64);
             for _ in 0..total {
                 let mut damaged = message.to_vec();
@@ -652,7 +686,7 @@ mod tests {
                     damaged.truncate(end);
                     damaged.extend_from_slice(format!("*{sum:02X}").as_bytes());
                 }
-                good += u64::from(node.accept(&damaged));
+                good += u64::from(node.accept(&damaged).is_some());
             }
             assert!(good > 0 && node.malformed + node.other + good == total, "{format}: {good}");
         }

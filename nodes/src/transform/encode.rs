@@ -5,7 +5,7 @@ use crate::format::packet::Packet;
 use crate::format::row;
 use crate::format::template::{Notation, Template};
 use crate::format::tree::Tree;
-pub use crate::format::{Endian, Field};
+pub use crate::format::{Algorithm, Checksum, Endian, Field};
 use crate::tensor::{header, joined, shape};
 use limen::Tensor;
 use limen::message::{Content, DType, Dim, PortSpec};
@@ -38,6 +38,9 @@ pub struct Config {
     pub size: Option<usize>,
     /// `csv`: the character between columns, `,` by default; one of ASCII.
     pub delimiter: Option<char>,
+    /// The checksum behind each message: `crc8`, `crc16_ccitt`, `crc16_modbus`, `crc16_x25`, `crc16_xmodem`, `crc32`, `crc32c`, or with another byte
+    /// order `{ of: crc32, endian: big }`. `size` does not count it.
+    pub crc: Option<Checksum>,
 }
 
 /// What a message is.
@@ -75,7 +78,7 @@ enum Writer {
 impl Writer {
     /// Returns the writer, and reports all errors of the config.
     fn new(config: &Config, ports: &[Port], errors: &mut PlanErrors) -> Writer {
-        let Config { format, fields, endian, size, delimiter } = config;
+        let Config { format, fields, endian, size, delimiter, .. } = config;
         let keys = [
             ("endian", endian.is_some(), Format::Struct),
             ("size", size.is_some(), Format::Struct),
@@ -110,12 +113,13 @@ impl Writer {
         }
     }
 
-    fn spec(&self) -> PortSpec {
+    fn spec(&self, crc: Option<Checksum>) -> PortSpec {
+        let most = self.most().saturating_add(crc.map_or(0, Checksum::bytes));
         let spec = match self {
-            Writer::Packet(packet) => PortSpec::fixed(DType::U8, [packet.len()]),
-            Writer::Template(template) => PortSpec::new(DType::U8, [Dim::AtMost(template.most())]),
+            Writer::Packet(_) => PortSpec::fixed(DType::U8, [most]),
+            Writer::Template(_) => PortSpec::new(DType::U8, [Dim::AtMost(most)]),
         };
-        let is_text = matches!(self, Writer::Template(template) if template.is_text());
+        let is_text = crc.is_none() && matches!(self, Writer::Template(template) if template.is_text());
         spec.with_content(if is_text { Content::Text } else { Content::Bytes })
     }
 }
@@ -124,7 +128,8 @@ impl Writer {
 #[derive(Debug)]
 pub struct Encode {
     writer: Writer,
-    /// The most bytes of a message.
+    crc: Option<Checksum>,
+    /// The most bytes of a message without its checksum.
     most: usize,
     /// The number of each port's input.
     inputs: Vec<usize>,
@@ -153,7 +158,7 @@ impl Node for Encode {
             Some(spec) => ports.input(name, spec),
             None => ports.input_any(name),
         });
-        errors.into_result(shape::gives(inputs, Some(writer.spec())))
+        errors.into_result(shape::gives(inputs, Some(writer.spec(config.crc))))
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
@@ -165,7 +170,7 @@ impl Node for Encode {
         let is_alone = names.len() == 1 && ports.len() == 1;
         let of = |port: &Port| names.iter().position(|name| is_alone || *name == port.name).unwrap_or(0);
         let inputs = ports.iter().map(of).collect();
-        Ok(Encode { most: writer.most(), writer, inputs, ports })
+        Ok(Encode { most: writer.most(), crc: config.crc, writer, inputs, ports })
     }
 }
 
@@ -175,21 +180,24 @@ impl Transform for Encode {
 
     fn apply(&mut self, input: MessageSet<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
         let mut message = out.loan(header::of_set(&input))?;
-        message.set_len(0, self.most)?;
+        let more = self.crc.map_or(0, Checksum::bytes);
+        message.set_len(0, self.most + more)?;
         let bytes = message.bytes_mut();
         let numbers = |port: usize| input[self.inputs[port]].body.bytes();
-        match &self.writer {
+        let len = match &self.writer {
             Writer::Packet(packet) => {
                 bytes.fill(0);
                 for (at, port) in self.ports.iter().enumerate() {
                     packet.write(port, numbers(at), bytes);
                 }
+                self.most
             }
-            Writer::Template(template) => {
-                let len = template.write(numbers, bytes);
-                message.set_len(0, len)?;
-            }
+            Writer::Template(template) => template.write(numbers, &mut bytes[..self.most]),
+        };
+        if let Some(crc) = self.crc {
+            crc.append(bytes, len);
         }
+        message.set_len(0, len + more)?;
         out.send(message);
         Ok(())
     }

@@ -1,0 +1,223 @@
+//! Filters with a finite impulse response.
+
+use crate::signal::Along;
+use crate::signal::band::{self, Band};
+use crate::signal::samples::{Samples, takes_f32};
+use crate::tensor::{cost, shape};
+use limen::message::PortSpec;
+use limen::node::{Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, Reset, Transform};
+use limen::unit::Rate;
+use limen::{Tensor, TensorMut};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Filters the samples of each channel, in place: a sum of the last samples, weighted by `taps` of your own, or by those that pass what is below
+/// `lowpass` and above `highpass`, as SciPy's `firwin` computes them (the window method, with a Hamming window).
+///
+/// A message `f32[n]` or `f32[n, ...]` has `n` samples of every channel, as sound has; with `along: messages`, and for scalars, each message has
+/// one sample of every channel, as a sensor sends them. The last samples are kept from message to message, and forgotten at a gap; before
+/// the first sample there was silence. With limits, what passes is late by half of the taps: `(count - 1) / 2` samples.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// The weights: that of the newest sample first.
+    pub taps: Option<Vec<f32>>,
+    /// Instead of taps: the frequency up to which samples pass, such as `4kHz`.
+    pub lowpass: Option<Rate>,
+    /// The frequency from which samples pass.
+    pub highpass: Option<Rate>,
+    /// How many taps are computed for limits; odd with `highpass`; 63 by default.
+    pub count: Option<usize>,
+    /// The rate of the samples of a channel, such as `16kHz`.
+    pub sample_rate: Option<Rate>,
+    /// What follows each other in time: `first_dim` (default; of scalars, messages) or `messages`.
+    pub along: Option<Along>,
+}
+
+/// The most taps.
+const MOST: usize = 1 << 16;
+
+impl Config {
+    /// Returns the taps, and reports what is wrong.
+    fn planned(&self, errors: &mut PlanErrors) -> Vec<f32> {
+        let has_limits = self.lowpass.is_some() || self.highpass.is_some();
+        let Some(taps) = &self.taps else {
+            if !has_limits {
+                let help = "write `lowpass: 4kHz, sample_rate: 16kHz`, or `taps`";
+                errors.node("it has no limit, so it would filter nothing").help(help);
+                return Vec::new();
+            }
+            let count = self.count.unwrap_or(63);
+            if !(1..=MOST).contains(&count) {
+                errors.at("count", format!("{count} taps, expected 1 to {MOST}")).help("write a number such as 63");
+                return Vec::new();
+            }
+            if self.highpass.is_some() && count.is_multiple_of(2) {
+                let message =
+                    format!("{count} is even, and such a filter passes nothing at half the rate of the samples");
+                errors.at("count", message).help(format!("write {}", count + 1));
+            }
+            let band = Band::new(self.highpass, self.lowpass, self.sample_rate, errors);
+            let taps = band.map(|band| band::windowed(band, count)).unwrap_or_default();
+            return taps.into_iter().map(|tap| tap as f32).collect();
+        };
+        if has_limits || self.count.is_some() {
+            errors.at("taps", "limits and a count say what the taps are").help("write one of both");
+        }
+        if taps.is_empty() || taps.len() > MOST {
+            errors.at("taps", format!("{} taps, expected 1 to {MOST}", taps.len())).help("write at least one");
+        }
+        for (at, tap) in taps.iter().enumerate().filter(|(_, tap)| !tap.is_finite()) {
+            errors.at(format!("taps[{at}]"), format!("{tap} is no weight")).help("write a finite number");
+        }
+        taps.clone()
+    }
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Fir {
+    /// The weight of the oldest sample first.
+    taps: Vec<f32>,
+    samples: Samples,
+    /// The last samples of each channel, the oldest first.
+    past: Vec<f32>,
+    /// Those of one channel and its new ones.
+    line: Vec<f32>,
+}
+
+impl Fir {
+    fn new(config: &Config, samples: Samples) -> Fir {
+        let mut taps = config.planned(&mut PlanErrors::default());
+        taps.reverse();
+        let kept = taps.len().saturating_sub(1);
+        let line = Vec::with_capacity(kept + samples.most);
+        Fir { past: vec![0.0; kept * samples.channels], taps, samples, line }
+    }
+
+    /// Filters samples that lie as in a message.
+    fn filter(&mut self, values: &mut [f32]) {
+        let Fir { taps, samples, past, line } = self;
+        let kept = taps.len().saturating_sub(1);
+        for channel in 0..samples.channels {
+            let past = &mut past[channel * kept..][..kept];
+            line.clear();
+            line.extend_from_slice(past);
+            line.extend(values.iter().skip(channel).step_by(samples.channels));
+            let results = line.windows(taps.len().max(1));
+            for (value, samples) in values.iter_mut().skip(channel).step_by(samples.channels).zip(results) {
+                *value = product(taps, samples);
+            }
+            past.copy_from_slice(&line[line.len() - kept..]);
+        }
+    }
+}
+
+/// The sum of products, in eight sums side by side, which the compiler computes at a time.
+fn product(a: &[f32], b: &[f32]) -> f32 {
+    let (eights, more) = a.as_chunks::<8>();
+    let (others, rest) = b.as_chunks::<8>();
+    let mut sums = [0.0; 8];
+    for (a, b) in eights.iter().zip(others) {
+        for at in 0..8 {
+            sums[at] += a[at] * b[at];
+        }
+    }
+    sums.iter().sum::<f32>() + more.iter().zip(rest).map(|(a, b)| a * b).sum::<f32>()
+}
+
+impl Node for Fir {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        let spec = takes_f32(given, &mut errors);
+        let samples = Samples::of(given.single(), config.along, &mut errors);
+        let taps = config.planned(&mut errors).len();
+        let elements = spec.as_ref().and_then(PortSpec::max_elements).unwrap_or(0);
+        let ports = shape::takes(spec.clone()).output_forwarding("out", spec, "in");
+        let kept = samples.channels.saturating_mul(taps).saturating_add(samples.most).saturating_mul(4);
+        errors.into_result(ports.cost(cost::of(elements.saturating_mul(taps / 4 + 1))).memory(kept))
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Fir::new(&config, Samples::of_input(cx.inputs(), config.along)))
+    }
+
+    fn reset(&mut self, _: Reset) {
+        self.past.fill(0.0);
+    }
+}
+
+impl Transform for Fir {
+    type In = TensorMut;
+    type Out = Tensor;
+
+    fn apply(&mut self, mut input: TensorMut, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        self.filter(input.as_mut_slice()?);
+        out.send(input);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(text: &str, channels: usize) -> Fir {
+        let config: Config = serde_json::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        let mut errors = PlanErrors::default();
+        config.planned(&mut errors);
+        assert_eq!(errors.messages().collect::<Vec<_>>(), [""; 0], "{text}");
+        Fir::new(&config, Samples { along: Along::FirstDim, channels, most: 64 })
+    }
+
+    #[test]
+    fn an_impulse_comes_out_as_the_taps() {
+        for count in [1, 2, 7, 8, 9, 30] {
+            let taps: Vec<f32> = (0..count).map(|at| at as f32 - 3.5).collect();
+            for size in [40, 8, 5, 1] {
+                let mut node = node(&format!("{{\"taps\": {taps:?}}}"), 2);
+                let impulse: Vec<f32> = (0..40).flat_map(|at| [0.0, if at == 3 { 1.0 } else { 0.0 }]).collect();
+                let mut found = Vec::new();
+                for part in impulse.chunks(2 * size) {
+                    let mut part = part.to_vec();
+                    node.filter(&mut part);
+                    assert!(part.iter().step_by(2).all(|value| *value == 0.0));
+                    found.extend(part.iter().skip(1).step_by(2).copied());
+                }
+                let expected: Vec<f32> = [&[0.0; 3][..], &taps, &[0.0; 40]].concat();
+                assert_eq!(found, expected[..40], "{count} taps, {size} samples");
+            }
+        }
+    }
+
+    #[test]
+    fn taps_of_limits_are_those_of_scipy() {
+        // scipy.signal.firwin(5, cutoff, fs=100) of 10 Hz, of 30 Hz as a highpass, of both as a band.
+        for (keys, expected) in [
+            (r#""lowpass": "10Hz""#, [0.028_406, 0.237_008, 0.469_171, 0.237_008, 0.028_406]),
+            (r#""highpass": "30Hz""#, [0.010_087, -0.220_341, 0.539_144, -0.220_341, 0.010_087]),
+            (r#""lowpass": "30Hz", "highpass": "10Hz""#, [-0.041_662, 0.132_772, 0.850_533, 0.132_772, -0.041_662]),
+        ] {
+            let node = node(&format!("{{{keys}, \"sample_rate\": \"100Hz\", \"count\": 5}}"), 1);
+            assert!(node.taps.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{keys}: {:?}", node.taps);
+        }
+    }
+
+    #[test]
+    fn configs_that_cannot_be_are_refused() {
+        for (text, expected) in [
+            ("{}", "it has no limit"),
+            (r#"{"highpass": "20Hz", "sample_rate": "200Hz", "count": 4}"#, "4 is even"),
+            (r#"{"lowpass": "20Hz", "sample_rate": "200Hz", "count": 0}"#, "0 taps"),
+            (r#"{"taps": []}"#, "0 taps"),
+            (r#"{"taps": [1], "lowpass": "1Hz", "sample_rate": "9Hz"}"#, "write one of both"),
+        ] {
+            let config: Config = serde_json::from_str(text).unwrap();
+            let mut errors = PlanErrors::default();
+            config.planned(&mut errors);
+            let found = format!("{:?}", errors.into_result(()));
+            assert!(found.contains(expected), "{text}: {found}");
+        }
+    }
+}
