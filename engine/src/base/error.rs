@@ -299,16 +299,20 @@ pub fn nearest<'a>(name: &str, among: impl IntoIterator<Item = &'a str> + Clone)
     }
     let many = among.clone().into_iter().nth(MANY).is_some();
     let alike = |candidate: &&str| !many || (candidate.len() == name.len() && candidate.get(..1) == name.get(..1));
+    let most = |candidate: &str| (candidate.len().min(name.len()) / 3).max(1);
+    // Each byte more is a letter more, so such a candidate need not be compared.
+    let is_near = |candidate: &&str| {
+        !candidate.is_ascii() || !name.is_ascii() || candidate.len().abs_diff(name.len()) <= most(candidate)
+    };
     among
         .into_iter()
         .take(10 * MANY)
         .filter(alike)
         .take(MANY / 4)
+        .filter(is_near)
         .map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
         // A candidate that shares no letter is no typo.
-        .filter(|(distance, candidate)| {
-            *distance <= (candidate.len().min(name.len()) / 3).max(1) && *distance < name.len()
-        })
+        .filter(|(distance, candidate)| *distance <= most(candidate) && *distance < name.len())
         .min()
         .map(|(_, candidate)| candidate)
 }
