@@ -457,6 +457,10 @@ impl Spatial {
         let before = (elements + 2 * offset + 1).saturating_sub(reach + stride);
         let pad = offset.checked_sub(before)?;
         let span = (before + elements).max(reach.checked_sub(2 * pad)?);
+        // Far more than is asked for is not worth it.
+        if span > 4 * elements + 1024 {
+            return None;
+        }
         Some(Steps { pad, stride, dilation, span, before, fits: (span, before) == (elements, 0) })
     }
 }
