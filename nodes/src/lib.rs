@@ -70,6 +70,8 @@ pub fn register(registry: Registry) -> Registry {
         .transform::<transform::top_k::TopK>("top_k")
         .transform::<transform::softmax::Softmax>("softmax")
         .transform::<transform::decode::Decode>("decode")
+        .transform::<transform::draw::Draw>("draw")
+        .transform::<transform::tracker::Tracker>("tracker")
         .transform::<transform::decode_boxes::DecodeBoxes>("decode_boxes")
         .transform::<transform::decode_ctc::DecodeCtc>("decode_ctc")
         .transform::<transform::decode_db::DecodeDb>("decode_db")

@@ -1,7 +1,8 @@
 //! Helpers for tensors: shapes and costs while planning, views and copies of elements, several tensors as one, images and their parts,
-//! colours and filters, boxes and quads as rows of a tensor, regions of a map, parts of a message, elements as text and as other numbers,
+//! colours and filters, boxes and quads as rows of a tensor, pairs that cost the least, regions of a map, parts of a message, elements as text and as other numbers,
 //! formulas over elements.
 
+pub(crate) mod assignment;
 pub(crate) mod boxes;
 pub(crate) mod colour;
 pub(crate) mod cost;

@@ -10,7 +10,10 @@ use serde::Deserialize;
 
 /// The checksum behind a message: its name, or `{ of: crc16_modbus, endian: big }`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "expected the name of a checksum, such as crc32, or `{ of: crc32, endian: big }`")]
+#[serde(
+    untagged,
+    expecting = "expected crc8, crc16_ccitt, crc16_modbus, crc16_x25, crc16_xmodem, crc32, crc32c or `{ of: crc32, endian: big }`"
+)]
 pub enum Checksum {
     /// In the byte order that the algorithm is usually sent in.
     Plain(Algorithm),

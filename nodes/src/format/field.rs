@@ -32,9 +32,10 @@ pub struct Field {
     pub offset: Option<usize>,
     /// `struct`: the byte order; by default `endian` of the config.
     pub endian: Option<Endian>,
-    /// `json`, `cbor`: where the value is, such as `pose.position[0]`; `nmea`: the name of the value. By default the name of the field.
+    /// `json`, `cbor`: where the value is, such as `pose.position[0]` or `["a key"].x`; `nmea`: the name of the value. By default the name of the
+    /// field.
     pub path: Option<String>,
-    /// `csv`: the number of the column, from 0; by default the one behind the previous field.
+    /// `csv`: the number of the column, from 0; by default the one after the previous field.
     pub column: Option<usize>,
 }
 
@@ -58,11 +59,7 @@ impl Field {
             ("column", self.column.is_some()),
         ];
         for (key, _) in keys.into_iter().filter(|(key, is_given)| *is_given && !allowed.contains(key)) {
-            let help = match allowed {
-                [] => "remove it".to_string(),
-                allowed => format!("remove it, or write `{}`", allowed.join("`, `")),
-            };
-            errors.at(format!("fields[{i}].{key}"), format!("`format: {format}` has no `{key}`")).help(help);
+            errors.at(format!("fields[{i}].{key}"), format!("`format: {format}` has no `{key}`")).help("remove it");
         }
     }
 }
@@ -137,6 +134,20 @@ pub(crate) fn ports(fields: &[Field], errors: &mut PlanErrors) -> Vec<Port> {
             .help("remove fields that are not used, or let fields of one type share a port through `to`");
     }
     ports
+}
+
+/// Returns the ranges that lie in one another, of `(begin, end, field)`: the field of the one that begins first, that of the other, and what
+/// the first takes of it.
+pub(crate) fn overlaps(mut ranges: Vec<(usize, usize, usize)>) -> Vec<(usize, usize, (usize, usize))> {
+    ranges.sort_unstable();
+    let (mut found, mut furthest) = (Vec::new(), (0, 0));
+    for (begin, end, field) in ranges {
+        if begin < furthest.0 {
+            found.push((furthest.1, field, (begin, furthest.0)));
+        }
+        furthest = furthest.max((end, field));
+    }
+    found
 }
 
 /// Where the numbers of a field are.

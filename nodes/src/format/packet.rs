@@ -1,6 +1,6 @@
 //! Binary packets: numbers at fixed offsets, as in a C struct.
 
-use super::field::{Endian, Field, Port};
+use super::field::{Endian, Field, Port, overlaps};
 use super::record::Fault;
 use limen::node::PlanErrors;
 
@@ -70,18 +70,16 @@ impl Packet {
 
     /// Reports fields that lie in each other.
     pub(crate) fn forbid_overlaps(&self, fields: &[Field], errors: &mut PlanErrors) {
-        // In the order of the packet, with the field that each range belongs to.
-        let mut ranges: Vec<(usize, usize, usize)> = self
+        let ranges: Vec<(usize, usize, usize)> = self
             .ranges
             .iter()
             .enumerate()
             .map(|(at, range)| (range.offset, range.offset.saturating_add(range.bytes), at))
             .collect();
-        ranges.sort_unstable();
-        for pair in ranges.windows(2).filter(|pair| pair[1].0 < pair[0].1) {
-            let [one, other] = [pair[0].2, pair[1].2].map(|at| &fields[at].name);
-            let message = format!("`{other}` begins at byte {}, and `{one}` ends at {}", pair[1].0, pair[0].1);
-            errors.at(format!("fields[{}].name", pair[1].2), message).help("write another `offset`");
+        for (one, other, (begin, end)) in overlaps(ranges) {
+            let message =
+                format!("`{}` begins at byte {begin}, and `{}` ends at {end}", fields[other].name, fields[one].name);
+            errors.at(format!("fields[{other}].name"), message).help("write another `offset`");
         }
     }
 

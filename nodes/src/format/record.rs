@@ -68,7 +68,10 @@ impl Fault {
                 format!("{found} bytes, expected {}{expected}", if *least { "at least " } else { "" })
             }
             Fault::Checksum { found, expected } => {
-                format!("its checksum is {found:x}, that of its bytes {expected:x}")
+                // Of two bytes, and of four.
+                let is_turned = [found.swap_bytes() >> 16, found.swap_bytes()].contains(expected);
+                let hint = if is_turned { "; they match in the other byte order (`endian`)" } else { "" };
+                format!("its checksum is {found:x}, that of its bytes {expected:x}{hint}")
             }
             Fault::Syntax(text) => text.clone(),
             Fault::NotFound { field } => format!("{} is missing", name(field)),

@@ -1,6 +1,6 @@
 //! Numbers in rows of text, as CSV files have them.
 
-use super::field::Field;
+use super::field::{Field, overlaps};
 use super::record::{Fault, Record, Value};
 use csv_core::{ReadFieldResult, Reader, ReaderBuilder};
 use limen::node::PlanErrors;
@@ -36,7 +36,13 @@ pub(crate) fn columns(fields: &[Field]) -> Vec<usize> {
 pub(crate) fn delimiter(given: Option<char>, errors: &mut PlanErrors) -> u8 {
     let Some(given) = given else { return b',' };
     match u8::try_from(given) {
-        Ok(byte) if byte.is_ascii() && !matches!(byte, b'\r' | b'\n' | b'"' | b'.' | b'-' | b'+' | b'0'..=b'9') => byte,
+        Ok(byte)
+            if byte.is_ascii()
+                && !byte.is_ascii_alphanumeric()
+                && !matches!(byte, b'\r' | b'\n' | b'"' | b'.' | b'-' | b'+') =>
+        {
+            byte
+        }
         _ => {
             let message = format!("{given:?} cannot be between numbers");
             errors.at("delimiter", message).help("write a character of ASCII, such as `,`, `;` or `\"\\t\"`");
@@ -50,7 +56,7 @@ pub(crate) fn check(fields: &[Field], errors: &mut PlanErrors) {
     for (i, field) in fields.iter().enumerate() {
         field.allow(i, &["column"], "csv", errors);
     }
-    let mut ranges: Vec<(usize, usize, usize)> = columns(fields)
+    let ranges: Vec<(usize, usize, usize)> = columns(fields)
         .into_iter()
         .zip(fields)
         .enumerate()
@@ -60,11 +66,10 @@ pub(crate) fn check(fields: &[Field], errors: &mut PlanErrors) {
         let message = format!("`{}` ends behind column {MOST}", fields[*at].name);
         errors.at(format!("fields[{at}].name"), message).help("write a lower `column` or `repeat`");
     }
-    ranges.sort_unstable();
-    for pair in ranges.windows(2).filter(|pair| pair[1].0 < pair[0].1) {
-        let [one, other] = [pair[0].2, pair[1].2].map(|at| &fields[at].name);
-        let message = format!("`{other}` begins in column {}, which is one of `{one}`", pair[1].0);
-        errors.at(format!("fields[{}].name", pair[1].2), message).help("write another `column`; they count from 0");
+    for (one, other, (begin, _)) in overlaps(ranges) {
+        let message =
+            format!("`{}` begins in column {begin}, which is one of `{}`", fields[other].name, fields[one].name);
+        errors.at(format!("fields[{other}].name"), message).help("write another `column`; they count from 0");
     }
 }
 
@@ -93,6 +98,8 @@ impl Row {
             match result {
                 // The end of the message is the end of the row, which an empty input says.
                 ReadFieldResult::InputEmpty => {}
+                // Text that no field names may be of any length.
+                ReadFieldResult::OutputFull if wanted.peek().is_none_or(|(of, _)| *of != column) => written = 0,
                 ReadFieldResult::OutputFull => {
                     return Err(Fault::Syntax(format!("column {column} is longer than {LONGEST} bytes")));
                 }
@@ -108,6 +115,12 @@ impl Row {
                 }
                 ReadFieldResult::End => break,
             }
+        }
+        // An empty message is a row of one empty column.
+        if message.is_empty()
+            && let [(0, field)] = columns[..]
+        {
+            record.put(field, Value::Missing)?;
         }
         if rest.iter().any(|byte| !matches!(byte, b'\r' | b'\n')) {
             return Err(Fault::Syntax("another row follows".into()));

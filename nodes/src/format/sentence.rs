@@ -65,21 +65,48 @@ impl Sentence {
         values
     }
 
+    /// The end of the address of such a sentence; what is before it is the talker, such as `GP`.
+    fn address(self) -> &'static str {
+        match self {
+            Sentence::Gga => "GGA",
+            Sentence::Gll => "GLL",
+            Sentence::Hdt => "HDT",
+            Sentence::Rmc => "RMC",
+            Sentence::Vtg => "VTG",
+            Sentence::Zda => "ZDA",
+        }
+    }
+
     /// Reads a sentence; `false` if it is one of another type.
     pub(crate) fn read(self, values: &[usize], message: &[u8], record: &mut Record) -> Result<bool, Fault> {
         record.clear();
-        let text = str::from_utf8(message).map_err(|_| Fault::Syntax("it is not text".into()))?;
-        let found = match (self, nmea::parse_str(text.trim_end())) {
+        let text = str::from_utf8(message).map_err(|_| Fault::Syntax("it is not text".into()))?.trim_end();
+        let address = checked(text).map_err(|why| Fault::Syntax(why.into()))?;
+        // A maker's own begins with `P`, and has other letters behind it.
+        if address.starts_with('P') || !address.ends_with(self.address()) {
+            return Ok(false);
+        }
+        let found = match (self, nmea::parse_str(text)) {
             (Sentence::Gga, Ok(ParseResult::GGA(data))) => gga(&data),
             (Sentence::Gll, Ok(ParseResult::GLL(data))) => gll(&data),
             (Sentence::Hdt, Ok(ParseResult::HDT(data))) => hdt(&data),
             (Sentence::Rmc, Ok(ParseResult::RMC(data))) => rmc(&data),
             (Sentence::Vtg, Ok(ParseResult::VTG(data))) => vtg(&data),
             (Sentence::Zda, Ok(ParseResult::ZDA(data))) => zda(&data),
-            // One of another type, or of a maker's own.
-            (_, Ok(_) | Err(Error::DisabledSentence | Error::Unsupported(_) | Error::Unknown(_))) => return Ok(false),
-            (_, Err(error)) => return Err(Fault::Syntax(says(&error))),
+            (_, Err(Error::SentenceLength(length))) => {
+                return Err(Fault::Syntax(format!("it has {length} characters, more than a sentence may have")));
+            }
+            _ => return Err(Fault::Syntax(format!("its values are not those of a {}", self.address()))),
         };
+        let outside = |name: &str, most: f64| {
+            let value = self.names().iter().position(|other| *other == name).map(|at| found[at]);
+            matches!(value, Some(Value::Fraction(value)) if value.abs() > most)
+        };
+        if outside("latitude", 90.0) || outside("longitude", 180.0) {
+            return Err(Fault::Syntax(
+                "there is no such place: a latitude is at most 90 degrees, a longitude 180".into(),
+            ));
+        }
         for (field, value) in values.iter().enumerate() {
             record.put(field, found[*value])?;
         }
@@ -87,12 +114,14 @@ impl Sentence {
     }
 }
 
-fn says(error: &Error<'_>) -> String {
-    match error {
-        Error::ChecksumMismatch { calculated, found } => {
-            format!("its checksum is {found:02X}, that of its bytes {calculated:02X}")
-        }
-        error => error.to_string(),
+/// Returns the address of a sentence whose checksum is right, such as `GPGGA`.
+fn checked(text: &str) -> Result<&str, &'static str> {
+    let body = text.strip_prefix(['$', '!']).ok_or("it does not begin with `$`")?;
+    let (body, checksum) = body.rsplit_once('*').ok_or("it has no checksum (`*hh` at its end)")?;
+    let sum = body.bytes().fold(0, |sum, byte| sum ^ byte);
+    match u8::from_str_radix(checksum, 16) {
+        Ok(found) if found == sum && checksum.len() == 2 => Ok(body.split(',').next().unwrap_or(body)),
+        _ => Err("its checksum is not that of its characters"),
     }
 }
 
@@ -173,9 +202,7 @@ fn vtg(data: &VtgData) -> Values {
 }
 
 fn zda(data: &ZdaData) -> Values {
-    let minutes = i128::from(data.local_zone_hours.unwrap_or(0)) * 60;
-    // The minutes have the sign of the hours.
-    let more = i128::from(data.local_zone_minutes.unwrap_or(0)).abs();
-    let zone = if minutes < 0 { minutes - more } else { minutes + more };
+    // Both have the sign of the zone.
+    let zone = i128::from(data.local_zone_hours.unwrap_or(0)) * 60 + i128::from(data.local_zone_minutes.unwrap_or(0));
     values([time(data.utc_time), date(data.utc_date()), data.local_zone_hours.map(|_| Value::Whole(zone))])
 }

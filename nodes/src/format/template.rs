@@ -91,11 +91,9 @@ impl Template {
             }
             Tree::Array(entries) => {
                 self.open(entries.len(), false);
-                let mut sorted: Vec<&(usize, Tree)> = entries.iter().collect();
-                sorted.sort_unstable_by_key(|(index, _)| *index);
-                for (at, (index, tree)) in sorted.into_iter().enumerate() {
+                for (at, (index, tree)) in entries.iter().enumerate() {
                     if *index != at {
-                        let message = format!("an array has an element {index}, and none of {at}");
+                        let message = format!("an array has an element [{index}] but none at [{at}]");
                         errors
                             .at("fields", message)
                             .help("write a path for each element, from [0] on, or use `repeat`");

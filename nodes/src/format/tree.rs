@@ -47,11 +47,26 @@ impl Tree {
             };
             let leaf = Tree::Field { field: i, is_array: field.repeat.is_some() };
             if let Err(why) = insert(&mut tree, &steps, leaf) {
-                let message = format!("`{}` {why}", field.path());
-                errors.at(place, message).help("each field needs a place of its own");
+                let message = format!("`{}` reads `{}`, {why}", field.name, field.path());
+                let help = "each field needs a place of its own; `slice` takes elements of what one field reads";
+                errors.at(place, message).help(help);
             }
         }
-        tree.unwrap_or_else(|| Tree::Object(Vec::new()))
+        let mut tree = tree.unwrap_or_else(|| Tree::Object(Vec::new()));
+        tree.sort();
+        tree
+    }
+
+    /// Sorts the elements of arrays by their indexes.
+    fn sort(&mut self) {
+        match self {
+            Tree::Field { .. } => {}
+            Tree::Object(entries) => entries.iter_mut().for_each(|(_, tree)| tree.sort()),
+            Tree::Array(entries) => {
+                entries.sort_unstable_by_key(|(index, _)| *index);
+                entries.iter_mut().for_each(|(_, tree)| tree.sort());
+            }
+        }
     }
 
     /// Reads a message of JSON.
@@ -83,7 +98,7 @@ fn insert(tree: &mut Option<Tree>, path: &[Step], leaf: Tree) -> Result<(), Stri
     let Some((step, rest)) = path.split_first() else {
         return match tree.replace(leaf) {
             None => Ok(()),
-            Some(_) => Err("is the place of another field, or within it".into()),
+            Some(_) => Err("of which another field reads a part, or all".into()),
         };
     };
     let empty = || match step {
@@ -93,9 +108,11 @@ fn insert(tree: &mut Option<Tree>, path: &[Step], leaf: Tree) -> Result<(), Stri
     match (tree.get_or_insert_with(empty), step) {
         (Tree::Object(entries), Step::Key(key)) => inner(entries, key, rest, leaf),
         (Tree::Array(entries), Step::Index(index)) => inner(entries, index, rest, leaf),
-        (Tree::Field { .. }, _) => Err("goes on where another field has its value".into()),
-        (Tree::Object(_), Step::Index(index)) => Err(format!("has the index {index} where another path has a key")),
-        (Tree::Array(_), Step::Key(key)) => Err(format!("has the key `{key}` where another path has an index")),
+        (Tree::Field { .. }, _) => Err("a part of what another field reads".into()),
+        (Tree::Object(_), Step::Index(index)) => {
+            Err(format!("which has the index {index} where another path has a key"))
+        }
+        (Tree::Array(_), Step::Key(key)) => Err(format!("which has the key `{key}` where another path has an index")),
     }
 }
 
@@ -157,8 +174,11 @@ fn steps(path: &str) -> Result<Vec<Step>, String> {
             }
         }
     }
-    if steps.is_empty() || steps.len() > DEEPEST {
-        return Err(format!("it has {} parts, expected 1 to {DEEPEST}", steps.len()));
+    if steps.is_empty() {
+        return Err("it is empty".into());
+    }
+    if steps.len() > DEEPEST {
+        return Err(format!("it has {} parts, expected at most {DEEPEST}", steps.len()));
     }
     Ok(steps)
 }
@@ -233,6 +253,10 @@ impl<'de> Visitor<'de> for Seed<'_> {
         self.put(Value::Whole(value))
     }
 
+    fn visit_u128<E: Error>(self, value: u128) -> Result<(), E> {
+        self.put(i128::try_from(value).map_or(Value::Fraction(value as f64), Value::Whole))
+    }
+
     fn visit_f64<E: Error>(self, value: f64) -> Result<(), E> {
         self.put(Value::Fraction(value))
     }
@@ -283,9 +307,9 @@ impl<'de> Visitor<'de> for Seed<'_> {
                 Ok(())
             }
             Tree::Array(entries) => {
-                let mut index = 0;
+                let (mut index, mut rest) = (0, entries.iter().peekable());
                 loop {
-                    let found = match entries.iter().find(|(at, _)| *at == index) {
+                    let found = match rest.next_if(|(at, _)| *at == index) {
                         Some((_, tree)) => from.next_element_seed(Seed { tree, record: self.record })?,
                         None => from.next_element()?.map(|IgnoredAny| ()),
                     };
@@ -375,7 +399,7 @@ mod tests {
             ("[0][\"x.y\"]", Ok(vec![Step::Index(0), key("x.y")])),
             ("a[\"\"]", Ok(vec![key("a"), key("")])),
             (".", Ok(vec![])),
-            ("", Err("0 parts")),
+            ("", Err("it is empty")),
             ("a.", Err("a key is empty")),
             ("a..b", Err("a key is empty")),
             ("a.[0]", Err("a key is empty")),

@@ -1,7 +1,7 @@
 //! Where the samples of a channel are in messages.
 
-use limen::message::{DType, PortSpec};
-use limen::node::{Connected, PlanErrors};
+use limen::message::{Content, DType, PortSpec};
+use limen::node::{Connected, PlanErrors, Ports};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -9,7 +9,7 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Along {
-    /// The first dim: a message has many samples, as sound has.
+    /// The first dim: a message has many samples of each channel, as sound has.
     FirstDim,
     /// The messages: each has one sample of every channel, as a sensor sends them.
     Messages,
@@ -40,20 +40,20 @@ impl Samples {
             (Along::FirstDim, [time, channels @ ..]) => (std::slice::from_ref(time), channels),
             (Along::FirstDim, []) => {
                 let message = format!("the input, {spec}, has no first dim");
-                errors.at("along", message).help("write `along: messages`, or leave it out");
+                errors.at("along", message).help("leave it out: each message is a sample");
                 return alone;
             }
             (Along::Messages, channels) => (&[][..], channels),
         };
         let samples = Samples { along, channels: counted(channels).unwrap_or(0), most: counted(time).unwrap_or(0) };
         if !is_fixed(channels) || samples.channels == 0 || samples.channels > MOST {
-            let help = "connect a message with a fixed number of channels, of at most 1048576";
-            errors.input("in", format!("the number of channels of {spec} is not fixed")).help(help);
+            let help = format!("connect messages with a fixed number of channels, from 1 to {MOST}");
+            errors.input("in", format!("{spec} has no number of channels that can be filtered")).help(help);
             return alone;
         }
         if samples.most == 0 || samples.most > MOST {
-            let help = "connect messages of at most 1048576 samples";
-            errors.input("in", format!("{spec} may have too many samples")).help(help);
+            let help = format!("connect messages of 1 to {MOST} samples");
+            errors.input("in", format!("{spec} has no number of samples that can be filtered")).help(help);
             return alone;
         }
         samples
@@ -67,10 +67,23 @@ impl Samples {
     }
 }
 
+/// Adds a notice if the elements of short messages are taken for samples that follow each other, which they may not be.
+pub(crate) fn with_notice(ports: Ports, given: Option<&PortSpec>, along: Option<Along>) -> Ports {
+    match given.and_then(PortSpec::fixed_shape).as_deref() {
+        Some([count]) if along.is_none() && *count <= 16 => ports.notice(format!(
+            "takes the {count} elements of a message for samples that follow each other in time; if they are {count} channels, write `along: messages`"
+        )),
+        _ => ports,
+    }
+}
+
 /// Returns the spec of messages of `f32` with the connected shape, and reports another type.
 pub(crate) fn takes_f32(given: &Connected, errors: &mut PlanErrors) -> Option<PortSpec> {
     let spec = given.single()?;
-    if spec.dtype != DType::F32 {
+    if spec.content != Content::Numbers {
+        let help = "put a `decode` node before it, which reads the numbers in messages of bytes";
+        errors.input("in", format!("{spec} is no samples but the bytes of something else")).help(help);
+    } else if spec.dtype != DType::F32 {
         errors.input("in", format!("{spec} is not f32")).help("put a `cast` node with `dtype: f32` before it");
     }
     Some(spec.clone().with_dtype(DType::F32))

@@ -22,7 +22,7 @@ pub enum Window {
     Hann,
     /// The Hamming window (periodic).
     Hamming,
-    /// All alike.
+    /// No window: all weights are 1.
     None,
 }
 
@@ -70,6 +70,7 @@ pub(crate) struct Spectrum {
     fft: Arc<dyn RealToComplex<f32>>,
     /// Samples that are no part of all their frames yet.
     kept: Vec<f32>,
+    segment: u16,
     /// Samples to leave out before the next frame begins.
     skip: usize,
     frame: Vec<f32>,
@@ -98,7 +99,7 @@ impl Spectrum {
         let weights = (0..frames.length).map(|at| weight(at) as f32).collect();
         let kept = Vec::with_capacity(frames.length + most);
         let (frame, spectrum, scratch) = (fft.make_input_vec(), fft.make_output_vec(), fft.make_scratch_vec());
-        Spectrum { frames, weights, fft, kept, skip: 0, frame, spectrum, scratch }
+        Spectrum { frames, weights, fft, kept, segment: 0, skip: 0, frame, spectrum, scratch }
     }
 
     /// Forgets all samples.
@@ -107,9 +108,16 @@ impl Spectrum {
         self.skip = 0;
     }
 
+    /// Forgets all samples if a message is of another part of the stream than the last one.
+    pub(crate) fn begin(&mut self, segment: u16) {
+        if std::mem::replace(&mut self.segment, segment) != segment {
+            self.clear();
+        }
+    }
+
     /// Adds samples, and calls `each` with the spectrum of each frame that they complete.
     pub(crate) fn add(&mut self, samples: &[f32], mut each: impl FnMut(&[Complex<f32>])) {
-        let Spectrum { frames, weights, fft, kept, skip, frame, spectrum, scratch } = self;
+        let Spectrum { frames, weights, fft, kept, skip, frame, spectrum, scratch, .. } = self;
         let left_out = samples.len().min(*skip);
         *skip -= left_out;
         kept.extend_from_slice(&samples[left_out..]);
@@ -134,6 +142,11 @@ impl Spectrum {
 /// Returns the spec of the results of frames with so many numbers, and reports messages of several channels.
 pub(crate) fn planned(given: &Connected, frames: &Frames, item: &[usize], errors: &mut PlanErrors) -> Ports {
     let spec = takes_f32(given, errors);
+    if let Some(spec) = given.single().filter(|spec| spec.shape.is_empty()) {
+        let message = format!("{spec} is one sample, and a spectrum is of many");
+        errors.input("in", message).help("collect them with a `window` node before it");
+        return shape::gives(shape::takes(Some(spec.clone())), None);
+    }
     let samples = Samples::of(given.single(), Some(Along::FirstDim), errors);
     if samples.channels != 1 {
         let message = format!("it has {} channels, and a spectrum is of one", samples.channels);

@@ -22,16 +22,23 @@ const SHOWN: usize = 64;
 /// Reads numbers from messages `u8[≤n]`: each field is an output with its name, `type[]`, or `type[repeat]`. Fields with the same `to` form
 /// one output of that name, `type[k]`, in their order.
 ///
-/// - `format: struct`: numbers at fixed offsets, as in a C struct or in Python's `struct.pack`. Bytes outside all fields are ignored.
-/// - `format: json` and `format: cbor`: numbers in an object, by their `path` such as `pose.position[0]`; what no field names is ignored.
-/// - `format: csv`: numbers in a row of text, by their `column`.
-/// - `format: nmea`: values of one type of `sentence` of NMEA 0183. `latitude` and `longitude` are in degrees, `time` in seconds of the day
-///   (UTC), `date` is 20261125, `speed` in knots, `altitude` and `geoid_separation` in metres, `course`, `heading` and `magnetic_variation` in
-///   degrees, `zone` in minutes. Sentences of other types are counted (`other`).
+/// `format: struct`: numbers at fixed offsets, as in a C struct or in Python's `struct.pack`. Bytes outside all fields are ignored, and fields
+/// may overlap.
+///
+/// `format: json` and `format: cbor`: numbers in an object, by their `path`. With `repeat` the value is an array of exactly so many numbers.
+/// What no field names is ignored. A number of CBOR that a field names has no tag.
+///
+/// `format: csv`: numbers in a row of text, by their `column`.
+///
+/// `format: nmea`: values of one type of `sentence` of NMEA 0183, from any talker (`GP`, `GN`), whose checksum is right. `latitude` and `longitude`
+/// are in degrees, negative in the south and the west; `time` is in seconds of the day (UTC), `date` is YYYYMMDD, `valid` 1 or 0, `speed` in knots,
+/// `altitude` and `geoid_separation` in metres, `course`, `heading` and `magnetic_variation` (negative in the west) in degrees, `zone` in minutes.
+/// All but `time`, `latitude` and `longitude` have the precision of `f32`. Without a fix most values are missing. Sentences of other types are
+/// counted (`other`).
 ///
 /// A message that does not have all fields as numbers of their types is dropped and counted (`malformed`); the report shows the first one.
-/// `true` is 1, and a missing value (`null`, an empty column) is NaN, which only types of fractions have. Fractions are rounded to their type;
-/// a whole number must fit.
+/// `true` is 1. A missing value (`null`, an empty column) is NaN, which only floating-point types have. Numbers are rounded to a
+/// floating-point type; a whole type takes only whole numbers that fit.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// What a message is.
@@ -39,18 +46,20 @@ pub struct Config {
     /// The fields, in the order of the outputs. Each has a `name` and a `type` (`f32`, `u16`). Optional: `repeat`, the number of values in a
     /// row, which are an array in JSON and CBOR; `to`, the name of the output, by default that of the field. `struct`: `offset` in bytes from
     /// the start of the message, by default the end of the previous field; `endian`, by default that of the config. `json`, `cbor`, `nmea`:
-    /// `path`, by default the name. `csv`: `column`, from 0, by default the one behind the previous field.
+    /// `path`, by default the name. `csv`: `column`, from 0, by default the one after the previous field.
     pub fields: Vec<Field>,
     /// `struct`: byte order of fields without their own `endian`; `little` by default.
     pub endian: Option<Endian>,
     /// `struct`: exact length of every message in bytes. By default a message may be longer than its fields.
     pub size: Option<usize>,
-    /// `csv`: the character between columns, `,` by default; one of ASCII.
+    /// `csv`: the character between columns, one ASCII character; `,` by default.
     pub delimiter: Option<char>,
     /// `nmea`: the type of the sentences that are read.
     pub sentence: Option<Sentence>,
-    /// The checksum behind each message: `crc8`, `crc16_ccitt`, `crc16_modbus`, `crc16_x25`, `crc16_xmodem`, `crc32`, `crc32c`, or with another byte
-    /// order `{ of: crc32, endian: big }`. A message whose checksum is not that of its bytes is malformed. Fields and `size` do not count it.
+    /// The checksum at the end of each message: `crc8` (CRC-8/SMBUS), `crc16_ccitt` (IBM-3740, CCITT-FALSE), `crc16_modbus`, `crc16_x25`,
+    /// `crc16_xmodem`, `crc32` (zlib's), `crc32c`. `crc16_ccitt` and `crc16_xmodem` are big-endian, the others little-endian; `{ of: crc32,
+    /// endian: big }` is another order. A message whose checksum does not match is malformed. Offsets and
+    /// `size` do not count it. A sentence of NMEA 0183 has its own.
     pub crc: Option<Checksum>,
 }
 
@@ -106,6 +115,22 @@ fn planned(config: &Config, most: Option<usize>, errors: &mut PlanErrors) -> Vec
     for (key, _, of) in keys.into_iter().filter(|(_, is_given, of)| *is_given && of != format) {
         let message = format!("`format: {}` has no `{key}`", format.name());
         errors.at(key, message).help(format!("remove it; it is a key of `format: {}`", of.name()));
+    }
+    if crc.is_some() && *format == Format::Nmea {
+        errors.at("crc", "a sentence of NMEA 0183 has a checksum of its own").help("remove it");
+    }
+    // A number takes a byte at least.
+    let too_many = |field: &&Field| *format != Format::Struct && most.is_some_and(|most| field.count() > most);
+    if let Some((i, field)) = fields.iter().enumerate().find(|(_, field)| too_many(field)) {
+        let message = format!(
+            "`{}` has {} numbers, but an arriving message has at most {} bytes",
+            field.name,
+            field.count(),
+            most.unwrap_or(0)
+        );
+        errors
+            .at(format!("fields[{i}].repeat"), message)
+            .help("write a lower `repeat`, or a higher `max_bytes` at the source");
     }
     match format {
         Format::Struct => drop(Packet::new(fields, endian.unwrap_or_default(), *size, most, errors)),
@@ -222,7 +247,14 @@ impl Decode {
 
 /// The beginning of a message, as it came.
 fn shown(message: &[u8], is_text: bool) -> String {
-    let begin = &message[..message.len().min(SHOWN)];
+    let mut begin = &message[..message.len().min(SHOWN)];
+    // The end may be within a character.
+    if let Err(error) = str::from_utf8(begin)
+        && is_text
+        && error.error_len().is_none()
+    {
+        begin = &begin[..error.valid_up_to()];
+    }
     let mut text = String::new();
     match str::from_utf8(begin) {
         _ if begin.is_empty() => return text,
@@ -249,7 +281,7 @@ impl Node for Decode {
         let spec = given.single();
         let is_packet = |spec: &&PortSpec| spec.dtype == DType::U8 && spec.shape.len() == 1;
         if let Some(spec) = spec.filter(|spec| !is_packet(spec)) {
-            let help = "connect messages of `udp`, `tcp`, `serial` or `file`";
+            let help = "connect messages of `udp`, `tcp`, `serial`, `stdin` or `file`";
             errors.input("in", format!("{spec} is not a packet, expected u8[≤n]")).help(help);
         }
         let most = spec.filter(is_packet).and_then(PortSpec::max_bytes);
@@ -494,6 +526,7 @@ mod tests {
                 &[
                     (b"9;1.5;-2; 3e1 ;text\r\n", Ok(&[1.5, -2.0, 30.0, 9.0])),
                     (b"\"9\";;inf;NaN", Ok(&[nan, f64::INFINITY, nan, 9.0])),
+                    (&[&b"9;1;2;3;"[..], &[b'x'; 500]].concat(), Ok(&[1.0, 2.0, 3.0, 9.0])),
                     (b"9;1;2", Err("`v` has 1 numbers, expected 2: \"9;1;2\"")),
                     (b"9;1,5;2;3", Err("`x` is not a number")),
                     (b"9;1;2;3\n9;1;2;3", Err("another row follows")),
@@ -507,8 +540,14 @@ mod tests {
                 &[
                     (fix, Ok(&[53.361336666666666, 61.70000076293945, 8.0])),
                     (b"$GPGGA,,,,,,0,00,99.99,,,,,,*48\r\n", Ok(&[nan, nan, 0.0])),
+                    (b"$PUBX,00,081350.00*3E", Ok(&[])),
+                    (b"$GPXYZ,1*51", Ok(&[])),
+                    (b"$GPGGA,092750.000,9100.0000,S,00630.3372,W,1,8,1.03,61.7,M,55.2,M,,*6A", Err("there is no such place")),
+                    (b"$GPGGA,1*4B", Err("its values are not those of a GGA")),
+                    (b"GPGGA,1*4B", Err("it does not begin with `$`")),
+                    (b"$GPGGA,1", Err("it has no checksum")),
                     (b"$GPRMC,225446.33,A,4916.45,N,12311.12,W,000.5,054.7,191194,020.3,E,A*2B", Ok(&[])),
-                    (b"$GPGGA,092750.000,5321.6802,N,00630.3372,W,1,8,1.03,61.7,M,55.2,M,,*77", Err("its checksum is 77, that of its bytes 76")),
+                    (b"$GPGGA,092750.000,5321.6802,N,00630.3372,W,1,8,1.03,61.7,M,55.2,M,,*77", Err("its checksum is not that of its characters")),
                     (b"\xff", Err("it is not text: ff")),
                 ],
             ),
@@ -586,15 +625,18 @@ mod tests {
                 "cbor",
                 r#"{"name": "a", "type": "u8"}, {"name": "b", "type": "u8", "path": "a"}, {"name": "c", "type": "u8", "path": "a.b"}"#,
                 "",
-                &["`a` is the place of another field", "`a.b` goes on where another field has its value"],
+                &[
+                    "`b` reads `a`, of which another field reads a part, or all",
+                    "`c` reads `a.b`, a part of what another field reads",
+                ],
             ),
             (
                 "json",
                 r#"{"name": "a", "type": "u8", "path": "x[0]"}, {"name": "b", "type": "u8", "path": "x.y"}, {"name": "c", "type": "u8", "path": "x"}"#,
                 "",
                 &[
-                    "`x.y` has the key `y` where another path has an index",
-                    "`x` is the place of another field, or within it",
+                    "`b` reads `x.y`, which has the key `y` where another path has an index",
+                    "`c` reads `x`, of which another field reads a part, or all",
                 ],
             ),
             (

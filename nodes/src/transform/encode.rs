@@ -19,10 +19,13 @@ use serde::Deserialize;
 /// input may have any name. Fields with the same `to` are one input of that name, `type[k]`, in their order. A message has the header of the
 /// input that began first.
 ///
-/// - `format: struct`: numbers at fixed offsets, as in a C struct or in Python's `struct.pack`. Bytes outside all fields are 0.
-/// - `format: json` and `format: cbor`: an object with the numbers at their `path`s such as `pose.position[0]`. JSON has no infinities and no
-///   NaN; they are `null`. `f16` and `bf16` are written as `f32`.
-/// - `format: csv`: a row of text with the numbers in their `column`s, without a line's end, which `framing: lines` adds. NaN is an empty column.
+/// `format: struct`: numbers at fixed offsets, as in a C struct or in Python's `struct.pack`. Bytes outside all fields are 0.
+///
+/// `format: json` and `format: cbor`: an object with the numbers at their `path`s, such as `pose.position[0]`. JSON has no infinities and no NaN;
+/// they are `null`. `f16` and `bf16` are written as `f32`.
+///
+/// `format: csv`: a row of text with the numbers in their `column`s, without a line ending, which `framing: lines` adds. NaN is an empty
+/// column.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// What a message is.
@@ -30,16 +33,17 @@ pub struct Config {
     /// The fields. Each has a `name` and a `type` (`f32`, `u16`). Optional: `repeat`, the number of values in a row, which are an array in JSON
     /// and CBOR; `to`, the name of the input, by default that of the field. `struct`: `offset` in bytes from the start of the message, by
     /// default the end of the previous field; `endian`, by default that of the config. `json`, `cbor`: `path`, by default the name. `csv`:
-    /// `column`, from 0, by default the one behind the previous field.
+    /// `column`, from 0, by default the one after the previous field.
     pub fields: Vec<Field>,
     /// `struct`: byte order of fields without their own `endian`; `little` by default.
     pub endian: Option<Endian>,
     /// `struct`: the length of a message in bytes; by default it ends with the last field.
     pub size: Option<usize>,
-    /// `csv`: the character between columns, `,` by default; one of ASCII.
+    /// `csv`: the character between columns, one ASCII character; `,` by default.
     pub delimiter: Option<char>,
-    /// The checksum behind each message: `crc8`, `crc16_ccitt`, `crc16_modbus`, `crc16_x25`, `crc16_xmodem`, `crc32`, `crc32c`, or with another byte
-    /// order `{ of: crc32, endian: big }`. `size` does not count it.
+    /// The checksum at the end of each message: `crc8` (CRC-8/SMBUS), `crc16_ccitt` (IBM-3740, CCITT-FALSE), `crc16_modbus`, `crc16_x25`,
+    /// `crc16_xmodem`, `crc32` (zlib's), `crc32c`. `crc16_ccitt` and `crc16_xmodem` are big-endian, the others little-endian; `{ of: crc32,
+    /// endian: big }` is another order. Offsets and `size` do not count it.
     pub crc: Option<Checksum>,
 }
 

@@ -2,7 +2,7 @@
 
 use crate::signal::Along;
 use crate::signal::band::{self, Band};
-use crate::signal::samples::{Samples, takes_f32};
+use crate::signal::samples::{Samples, takes_f32, with_notice};
 use crate::tensor::{cost, shape};
 use limen::message::PortSpec;
 use limen::node::{Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, Reset, Transform};
@@ -11,25 +11,26 @@ use limen::{Tensor, TensorMut};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Filters the samples of each channel, in place: a sum of the last samples, weighted by `taps` of your own, or by those that pass what is below
-/// `lowpass` and above `highpass`, as SciPy's `firwin` computes them (the window method, with a Hamming window).
+/// Filters the samples of each channel, in place: a sum of the last samples, weighted by `taps` of your own, or by those of a low-pass
+/// (`lowpass`), a high-pass (`highpass`) or a band-pass between both, as SciPy's `firwin` computes them (the window method, with a Hamming window;
+/// half the amplitude, -6 dB, at a cutoff frequency).
 ///
 /// A message `f32[n]` or `f32[n, ...]` has `n` samples of every channel, as sound has; with `along: messages`, and for scalars, each message has
-/// one sample of every channel, as a sensor sends them. The last samples are kept from message to message, and forgotten at a gap; before
-/// the first sample there was silence. With limits, what passes is late by half of the taps: `(count - 1) / 2` samples.
+/// one sample of every channel, as a sensor sends them. The last samples are kept between messages, and forgotten where
+/// the stream begins anew and at a gap (`on_gap: reset`); before the first sample there was silence. The filters of frequencies delay their input by `(count - 1) / 2` samples.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// The weights: that of the newest sample first.
+    /// The weights, that of the newest sample first.
     pub taps: Option<Vec<f32>>,
-    /// Instead of taps: the frequency up to which samples pass, such as `4kHz`.
+    /// Instead of taps: the cutoff frequency of a low-pass, such as `4kHz`.
     pub lowpass: Option<Rate>,
-    /// The frequency from which samples pass.
+    /// The cutoff frequency of a high-pass; below that of the low-pass if both are given.
     pub highpass: Option<Rate>,
-    /// How many taps are computed for limits; odd with `highpass`; 63 by default.
+    /// How many taps are computed; odd with `highpass`; 63 by default.
     pub count: Option<usize>,
     /// The rate of the samples of a channel, such as `16kHz`.
     pub sample_rate: Option<Rate>,
-    /// What follows each other in time: `first_dim` (default; of scalars, messages) or `messages`.
+    /// Which samples follow each other in time: those along the `first_dim` of a message (default), or `messages` (default of scalars).
     pub along: Option<Along>,
 }
 
@@ -61,10 +62,13 @@ impl Config {
             return taps.into_iter().map(|tap| tap as f32).collect();
         };
         if has_limits || self.count.is_some() {
-            errors.at("taps", "limits and a count say what the taps are").help("write one of both");
+            let message = "`taps` and `lowpass`, `highpass` or `count` exclude each other";
+            errors.at("taps", message).help("remove one of both");
         }
         if taps.is_empty() || taps.len() > MOST {
-            errors.at("taps", format!("{} taps, expected 1 to {MOST}", taps.len())).help("write at least one");
+            errors
+                .at("taps", format!("{} taps, expected 1 to {MOST}", taps.len()))
+                .help("write one at least, or fewer");
         }
         for (at, tap) in taps.iter().enumerate().filter(|(_, tap)| !tap.is_finite()) {
             errors.at(format!("taps[{at}]"), format!("{tap} is no weight")).help("write a finite number");
@@ -83,6 +87,8 @@ pub struct Fir {
     past: Vec<f32>,
     /// Those of one channel and its new ones.
     line: Vec<f32>,
+    /// The part of the stream that the last message was of.
+    segment: u16,
 }
 
 impl Fir {
@@ -91,12 +97,12 @@ impl Fir {
         taps.reverse();
         let kept = taps.len().saturating_sub(1);
         let line = Vec::with_capacity(kept + samples.most);
-        Fir { past: vec![0.0; kept * samples.channels], taps, samples, line }
+        Fir { past: vec![0.0; kept * samples.channels], taps, samples, line, segment: 0 }
     }
 
     /// Filters samples that lie as in a message.
     fn filter(&mut self, values: &mut [f32]) {
-        let Fir { taps, samples, past, line } = self;
+        let Fir { taps, samples, past, line, .. } = self;
         let kept = taps.len().saturating_sub(1);
         for channel in 0..samples.channels {
             let past = &mut past[channel * kept..][..kept];
@@ -135,6 +141,7 @@ impl Node for Fir {
         let taps = config.planned(&mut errors).len();
         let elements = spec.as_ref().and_then(PortSpec::max_elements).unwrap_or(0);
         let ports = shape::takes(spec.clone()).output_forwarding("out", spec, "in");
+        let ports = with_notice(ports, given.single(), config.along);
         let kept = samples.channels.saturating_mul(taps).saturating_add(samples.most).saturating_mul(4);
         errors.into_result(ports.cost(cost::of(elements.saturating_mul(taps / 4 + 1))).memory(kept))
     }
@@ -153,6 +160,9 @@ impl Transform for Fir {
     type Out = Tensor;
 
     fn apply(&mut self, mut input: TensorMut, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        if std::mem::replace(&mut self.segment, input.header().segment) != input.header().segment {
+            self.past.fill(0.0);
+        }
         self.filter(input.as_mut_slice()?);
         out.send(input);
         Ok(())
@@ -211,7 +221,7 @@ mod tests {
             (r#"{"highpass": "20Hz", "sample_rate": "200Hz", "count": 4}"#, "4 is even"),
             (r#"{"lowpass": "20Hz", "sample_rate": "200Hz", "count": 0}"#, "0 taps"),
             (r#"{"taps": []}"#, "0 taps"),
-            (r#"{"taps": [1], "lowpass": "1Hz", "sample_rate": "9Hz"}"#, "write one of both"),
+            (r#"{"taps": [1], "lowpass": "1Hz", "sample_rate": "9Hz"}"#, "exclude each other"),
         ] {
             let config: Config = serde_json::from_str(text).unwrap();
             let mut errors = PlanErrors::default();

@@ -2,7 +2,7 @@
 
 use crate::signal::Along;
 use crate::signal::band::{self, Band, Section};
-use crate::signal::samples::{Samples, takes_f32};
+use crate::signal::samples::{Samples, takes_f32, with_notice};
 use crate::tensor::{cost, shape};
 use limen::message::PortSpec;
 use limen::node::{Building, Connected, Emit, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Reset, Transform};
@@ -11,25 +11,27 @@ use limen::{Tensor, TensorMut};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Filters the samples of each channel, in place: a Butterworth filter that passes what is below `lowpass` and above `highpass`, or
+/// Filters the samples of each channel, in place: with a Butterworth low-pass (`lowpass`), a high-pass (`highpass`) or one after the other, or with
 /// `sections` of your own, as SciPy's `butter(..., output='sos')` and `sosfilt` have them.
 ///
 /// A message `f32[n]` or `f32[n, ...]` has `n` samples of every channel, as sound has; with `along: messages`, and for scalars, each message has
-/// one sample of every channel, as a sensor sends them. What the filter remembers goes on from message to message, and is forgotten at a gap. A
-/// sample that is infinite or NaN comes out as NaN and counts as 0 in what follows (`not_finite` counts messages with one).
+/// one sample of every channel, as a sensor sends them. The filter's state is kept between
+/// messages, and reset where the stream begins anew and at a gap (`on_gap: reset`). A sample that is
+/// infinite or NaN comes out as NaN and counts as 0 in what follows (`not_finite` counts messages with one). A high-pass followed by a low-pass
+/// is not `butter(..., 'bandpass')`: for a narrow band write the `sections` of that.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// The frequency up to which samples pass, at half the power, such as `20Hz`.
+    /// The cutoff frequency of the low-pass (-3 dB), such as `20Hz`.
     pub lowpass: Option<Rate>,
-    /// The frequency from which samples pass, at half the power.
+    /// The cutoff frequency of the high-pass (-3 dB).
     pub highpass: Option<Rate>,
-    /// The order of the filter at each of both limits, from 1 to 12; 2 by default.
+    /// The order of each of both, from 1 to 12; 2 by default.
     pub order: Option<usize>,
     /// The rate of the samples of a channel, such as `16kHz`.
     pub sample_rate: Option<Rate>,
-    /// Instead of limits: sections of second order, one after the other, each `[b0, b1, b2, a0, a1, a2]`.
+    /// Instead of frequencies: sections of second order, one after the other, each `[b0, b1, b2, a0, a1, a2]`.
     pub sections: Option<Vec<Section>>,
-    /// What follows each other in time: `first_dim` (default; of scalars, messages) or `messages`.
+    /// Which samples follow each other in time: those along the `first_dim` of a message (default), or `messages` (default of scalars).
     pub along: Option<Along>,
     /// What the filter assumes before the first sample and after a gap; `zero` by default.
     #[serde(default)]
@@ -43,7 +45,7 @@ pub enum Start {
     /// Silence.
     #[default]
     Zero,
-    /// That every sample was as the first one: a sensor's first value is no jump.
+    /// That every sample before was as the first one, so that it causes no transient.
     First,
 }
 
@@ -70,18 +72,30 @@ impl Config {
             return band.map(|band| band::butterworth(band, order)).unwrap_or_default();
         };
         if has_limits || self.order.is_some() {
-            errors.at("sections", "limits and an order say what the sections are").help("write one of both");
+            let message = "`sections` and `lowpass`, `highpass` or `order` exclude each other";
+            errors.at("sections", message).help("remove one of both");
         }
         if sections.is_empty() || sections.len() > MOST_SECTIONS {
             let message = format!("{} sections, expected 1 to {MOST_SECTIONS}", sections.len());
-            errors.at("sections", message).help("divide them between several nodes");
+            errors.at("sections", message).help("write one at least, and divide many between several nodes");
         }
         for (at, _) in sections.iter().enumerate().filter(|(_, section)| !band::is_stable(section)) {
-            let help = "its a0, a1 and a2 need poles within the unit circle; design the filter with a lower order or another limit";
-            errors.at(format!("sections[{at}]"), "what it remembers would grow without bound").help(help);
+            let message = match sections[at][3] {
+                0.0 => "a0 is 0",
+                _ => "the filter is not stable: a pole is on or outside of the unit circle",
+            };
+            errors.at(format!("sections[{at}]"), message).help("write `[b0, b1, b2, a0, a1, a2]` of a stable filter");
         }
         let scaled = |[b0, b1, b2, a0, a1, a2]: &Section| [b0 / a0, b1 / a0, b2 / a0, 1.0, a1 / a0, a2 / a0];
-        sections.iter().map(scaled).collect()
+        let scaled: Vec<Section> = sections.iter().map(scaled).collect();
+        // Of an unstable one, that was reported.
+        let is_beyond = |(section, scaled): (&Section, &Section)| {
+            band::is_stable(section) && scaled.iter().any(|number| !number.is_finite())
+        };
+        if let Some(at) = sections.iter().zip(&scaled).position(is_beyond) {
+            errors.at(format!("sections[{at}]"), "divided by a0, its numbers are infinite").help("write a0 as 1");
+        }
+        scaled
     }
 }
 
@@ -94,6 +108,8 @@ pub struct Iir {
     /// Two numbers for each section of each channel.
     state: Vec<[f64; 2]>,
     is_fresh: bool,
+    /// The part of the stream that the last message was of.
+    segment: u16,
     not_finite: u64,
 }
 
@@ -101,7 +117,12 @@ impl Iir {
     fn new(config: &Config, samples: Samples) -> Iir {
         let sections = config.planned(&mut PlanErrors::default());
         let state = vec![[0.0; 2]; sections.len() * samples.channels];
-        Iir { sections, samples, start: config.start, state, is_fresh: true, not_finite: 0 }
+        Iir { sections, samples, start: config.start, state, is_fresh: true, segment: 0, not_finite: 0 }
+    }
+
+    fn forget(&mut self) {
+        self.state.fill([0.0; 2]);
+        self.is_fresh = true;
     }
 
     /// Lets the sections of each channel remember that all samples were as the first ones.
@@ -121,7 +142,7 @@ impl Iir {
     /// Filters samples that lie as in a message.
     fn filter(&mut self, values: &mut [f32]) {
         let channels = self.samples.channels;
-        if std::mem::take(&mut self.is_fresh) && self.start == Start::First && values.len() >= channels {
+        if values.len() >= channels && std::mem::take(&mut self.is_fresh) && self.start == Start::First {
             self.settle(&values[..channels]);
         }
         let (count, mut is_finite) = (self.sections.len().max(1), true);
@@ -156,6 +177,7 @@ impl Node for Iir {
         let sections = config.planned(&mut errors);
         let elements = spec.as_ref().and_then(PortSpec::max_elements).unwrap_or(0);
         let ports = shape::takes(spec.clone()).output_forwarding("out", spec, "in");
+        let ports = with_notice(ports, given.single(), config.along);
         let memory = samples.channels.saturating_mul(sections.len()).saturating_mul(16);
         errors.into_result(ports.cost(cost::of(elements.saturating_mul(4 * sections.len()))).memory(memory))
     }
@@ -165,8 +187,7 @@ impl Node for Iir {
     }
 
     fn reset(&mut self, _: Reset) {
-        self.state.fill([0.0; 2]);
-        self.is_fresh = true;
+        self.forget();
     }
 
     fn metrics(&self, to: &mut Metrics) {
@@ -179,6 +200,9 @@ impl Transform for Iir {
     type Out = Tensor;
 
     fn apply(&mut self, mut input: TensorMut, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        if std::mem::replace(&mut self.segment, input.header().segment) != input.header().segment {
+            self.forget();
+        }
         self.filter(input.as_mut_slice()?);
         out.send(input);
         Ok(())
@@ -245,12 +269,12 @@ mod tests {
         for (text, expected) in [
             ("{}", "it has no limit"),
             (r#"{"lowpass": "20Hz"}"#, "the limits need the rate"),
-            (r#"{"lowpass": "100Hz", "sample_rate": "200Hz"}"#, "100 Hz is not between 0 and 100 Hz"),
+            (r#"{"lowpass": "100Hz", "sample_rate": "200Hz"}"#, "100 Hz is not below 100 Hz"),
             (r#"{"lowpass": "10Hz", "highpass": "20Hz", "sample_rate": "200Hz"}"#, "nothing passes"),
             (r#"{"lowpass": "10Hz", "sample_rate": "200Hz", "order": 0}"#, "0 is no order"),
             (r#"{"sections": []}"#, "0 sections"),
-            (r#"{"sections": [[1, 0, 0, 1, -2, 1]]}"#, "grow without bound"),
-            (r#"{"sections": [[1, 0, 0, 1, 0, 0]], "order": 2}"#, "write one of both"),
+            (r#"{"sections": [[1, 0, 0, 1, -2, 1]]}"#, "the filter is not stable"),
+            (r#"{"sections": [[1, 0, 0, 1, 0, 0]], "order": 2}"#, "exclude each other"),
         ] {
             let config: Config = serde_json::from_str(text).unwrap();
             let mut errors = PlanErrors::default();

@@ -13,8 +13,8 @@ use serde::Deserialize;
 /// Computes the logarithm of the power of sound in bands on the mel scale: of one channel of samples `f32[≤n]` or `f32[≤n,1]`, for each frame
 /// `mels` numbers, `f32[≤frames,mels]`.
 ///
-/// Frames are those of `stft`; the bands are those of `librosa.filters.mel`, after Slaney, each with the same area. A message has the numbers
-/// of the frames that its samples complete, and none is sent if they complete none.
+/// Frames are those of `stft` with `numbers: power`; the bands are those of `librosa.filters.mel` with its defaults (`htk=False`, `norm='slaney'`). A
+/// message has the numbers of the frames that its samples complete, and none is sent if they complete none.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The rate of the samples, such as `16kHz`.
@@ -25,20 +25,20 @@ pub struct Config {
     /// Samples of a frame; 400 by default.
     #[serde(default = "length")]
     pub length: usize,
-    /// Samples from the beginning of a frame to that of the next; 160 by default.
+    /// The hop size: samples from the beginning of a frame to that of the next; 160 by default.
     #[serde(default = "hop")]
     pub hop: usize,
     /// How the samples of a frame are weighted: `hann` (default), `hamming` or `none`.
     #[serde(default)]
     pub window: Window,
-    /// The lowest frequency; 0 by default.
+    /// The lowest frequency of a band; 0 by default.
     pub from: Option<Rate>,
-    /// The highest frequency; half the rate of the samples by default.
+    /// The highest frequency of a band; half the rate of the samples by default.
     pub to: Option<Rate>,
-    /// The logarithm: `ln` (default), `log10`, or `decibel`, ten times that.
+    /// The logarithm of the power: `ln` (default), `log10`, or `decibel`, ten times `log10`.
     #[serde(default)]
     pub log: Log,
-    /// The least power, so that silence has a logarithm; 1e-10 by default.
+    /// The least power: of a lower one, this is taken; 1e-10 by default.
     #[serde(default = "floor")]
     pub floor: f32,
 }
@@ -63,12 +63,12 @@ fn floor() -> f32 {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Log {
-    /// The natural one.
+    /// The natural logarithm.
     #[default]
     Ln,
-    /// That to the base 10.
+    /// The logarithm to the base 10.
     Log10,
-    /// Ten times that to the base 10.
+    /// Ten times the one to the base 10.
     Decibel,
 }
 
@@ -93,16 +93,20 @@ impl Config {
         if to > half {
             let message = format!("{to} Hz is above {half} Hz, half the rate of the samples");
             errors.at("to", message).help("leave it out, or write the right `sample_rate`");
-        } else if from >= to {
+        }
+        if from >= to {
             errors.at("from", format!("{from} Hz is not below {to} Hz")).help("write a lower frequency");
-        } else if !(1..=MOST).contains(&self.mels) {
+        }
+        let has_bands = (1..=MOST).contains(&self.mels);
+        if !has_bands {
             errors.at("mels", format!("{} bands, expected 1 to {MOST}", self.mels)).help("write 40, 80 or 128");
-        } else if (2..=1 << 16).contains(&self.length) {
+        }
+        if has_bands && from < to && (2..=1 << 16).contains(&self.length) {
             let empty = self.triangles().iter().filter(|triangle| triangle.is_empty()).count();
             if empty > 0 {
                 let message =
                     format!("{empty} of {} bands lie between the numbers of a spectrum and would be empty", self.mels);
-                errors.at("mels", message).help("write fewer, or a longer `length`");
+                errors.at("mels", message).help("write a lower `mels`, or a longer `length`");
             }
         }
         if self.floor.is_nan() || self.floor <= 0.0 {
@@ -156,6 +160,7 @@ impl Transform for LogMel {
     fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
         let LogMel { spectrum, triangles, power, log, floor, results } = self;
         results.clear();
+        spectrum.begin(input.header().segment);
         spectrum.add(input.body.as_slice()?, |bins| {
             power.clear();
             power.extend(bins.iter().map(|bin| bin.norm_sqr()));

@@ -21,8 +21,9 @@ use std::collections::BTreeMap;
 /// `sqrt`, `cbrt`, `hypot`, `pow`, `exp`, `ln`, `log2`, `log10`, `sin`, `cos`, `tan`, `asin`, `acos`, `atan`, `atan2`, `sinh`, `cosh`,
 /// `tanh`, `deg`, `rad`, `is_nan`, `is_finite`, and the numbers `pi` and `e`.
 ///
-/// Everything is computed in `f64`. What does not fit the output's type becomes the nearest of it, and NaN becomes 0 where the type is
-/// whole; fractions are cut off. The metric `not_finite` counts messages in which a formula gave an infinity or NaN, as a division by zero
+/// `^` binds most, from the right, then signs, then `* / %`; `%` has the sign of its first number, and `round` goes away from zero. Everything is
+/// computed in `f64`. An output is `f32`, of a comparison `u8`, unless `dtype` says otherwise: time stamps need `dtype: f64`. What does not
+/// fit the output's type becomes the nearest number of it, of `f32` and `f64` an infinity; in whole types, fractions are truncated and NaN is 0. The metric `not_finite` counts messages in which a formula gave an infinity or NaN, as a division by zero
 /// does, `clipped` those in which a number did not fit. The result has the header of the message that began first.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
@@ -89,8 +90,7 @@ fn common(given: &Connected, errors: &mut PlanErrors) -> Option<PortSpec> {
     for (name, spec) in given.inputs() {
         let Some(spec) = spec else { continue };
         if matches!(spec.dtype, DType::I64 | DType::U64) {
-            let message =
-                format!("{spec}: formulas are computed in f64, which not every number of {} fits", spec.dtype);
+            let message = format!("{spec}: formulas are computed in f64, which cannot hold every {}", spec.dtype);
             errors.input(name, message).help("put a `cast` node with `dtype: f64` before it");
         }
         if spec.content == Content::Text {
@@ -138,6 +138,11 @@ impl Node for Map {
                 let message = format!("it has {count} {side}, and a node has at most {MAX_PORTS}");
                 errors.node(message).help("divide it between several nodes");
             }
+        }
+        if inputs.is_empty() {
+            errors
+                .node("it has no input, so it would never send anything")
+                .help("connect one, such as `from: imu/acc`");
         }
         if config.outputs.is_empty() {
             errors.at("outputs", "is empty; a formula gives an output").help("write `outputs: { y: 'x * 2' }`");

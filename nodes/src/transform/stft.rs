@@ -9,16 +9,16 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Computes the short-time Fourier transform of one channel of samples `f32[≤n]` or `f32[≤n,1]`: for each frame a spectrum, `f32[≤frames,bins]`
-/// with `length / 2 + 1` bins, or `f32[≤frames,bins,2]` with real and imaginary parts.
+/// with `length / 2 + 1` bins (rounded down), or `f32[≤frames,bins,2]` with real and imaginary parts.
 ///
 /// Frames begin every `hop` samples and go on from message to message; nothing is padded, as in `librosa.stft(..., center=False)`. A message
-/// has the spectra of the frames that its samples complete, and none is sent if they complete none. Samples are forgotten at a gap; those of
-/// an incomplete last frame have no spectrum.
+/// has the spectra of the frames that its samples complete, and none is sent if they complete none. Samples are forgotten where the stream
+/// begins anew and at a gap (`on_gap: reset`); those of an incomplete last frame have no spectrum.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// Samples of a frame.
     pub length: usize,
-    /// Samples from the beginning of a frame to that of the next.
+    /// The hop size: samples from the beginning of a frame to that of the next.
     pub hop: usize,
     /// How the samples of a frame are weighted: `hann` (default), `hamming` or `none`.
     #[serde(default)]
@@ -32,10 +32,10 @@ pub struct Config {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Numbers {
-    /// How strong each frequency is.
+    /// The absolute value of each bin, not scaled.
     #[default]
     Magnitude,
-    /// The squares of that.
+    /// The square of that.
     Power,
     /// The real and the imaginary part of each.
     Complex,
@@ -86,6 +86,7 @@ impl Transform for Stft {
     fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
         let Stft { spectrum, numbers, results, item } = self;
         results.clear();
+        spectrum.begin(input.header().segment);
         spectrum.add(input.body.as_slice()?, |bins| match numbers {
             Numbers::Magnitude => results.extend(bins.iter().map(|bin| bin.norm())),
             Numbers::Power => results.extend(bins.iter().map(|bin| bin.norm_sqr())),
