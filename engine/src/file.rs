@@ -2,4 +2,5 @@
 
 pub(crate) mod builder;
 pub(crate) mod layers;
+mod record;
 pub(crate) mod spec;

@@ -49,6 +49,8 @@ impl Outcome {
 pub struct Report {
     /// The graph's name.
     pub graph: String,
+    /// The id of the run, which recordings and histogram dumps repeat.
+    pub run_id: String,
     /// When it began, by the wall clock.
     pub started: SystemTime,
     /// How long it took.
@@ -277,6 +279,7 @@ impl Report {
     pub fn empty(graph: impl Into<String>, started: SystemTime) -> Self {
         Report {
             graph: graph.into(),
+            run_id: String::new(),
             started,
             wall: Duration::ZERO,
             outcome: Outcome::Finished,

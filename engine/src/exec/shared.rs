@@ -105,6 +105,15 @@ pub(crate) struct RunShared {
     /// The backends' status, by node.
     backends: Mutex<BTreeMap<usize, BackendStatus>>,
     begun: OnceLock<Begun>,
+    /// The run's id.
+    pub(crate) run_id: Arc<str>,
+}
+
+/// Returns a random id of a run: 16 hexadecimal digits.
+fn new_run_id() -> Arc<str> {
+    // The standard library's only source of random numbers.
+    let random = std::hash::BuildHasher::hash_one(&std::collections::hash_map::RandomState::new(), 0u8);
+    format!("{random:016x}").into()
 }
 
 /// State set when a run begins.
@@ -166,6 +175,7 @@ impl RunShared {
             mailboxes: (0..workers).map(|_| Arc::default()).collect(),
             backends: Mutex::default(),
             begun: OnceLock::new(),
+            run_id: new_run_id(),
         }
     }
 

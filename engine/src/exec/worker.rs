@@ -274,6 +274,10 @@ impl Cx {
         self.watch.clock()
     }
 
+    pub(crate) fn run_id(&self) -> &Arc<str> {
+        &self.shared.run_id
+    }
+
     /// The next setting changed from outside.
     #[inline]
     pub(crate) fn next_command(&self) -> Option<Command> {

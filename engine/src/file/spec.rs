@@ -11,6 +11,7 @@ use crate::base::policy::{
 };
 use crate::base::unit::{Bytes, Offset, Span};
 use crate::file::layers::{Expectation, Flat, Layers};
+use crate::file::record::recorders;
 use crate::host::folders::Folders;
 use serde::Deserialize;
 use std::borrow::Cow;
@@ -436,6 +437,7 @@ impl SpecReader<'_> {
         }
         let known =
             ["version", "graph", "nodes", "paths", "cores", "run", "include", "defaults", "subgraphs", "profiles"];
+        let mut record = None;
         for (key, value) in self.map(tree, "a graph", &known) {
             match key.name.as_str() {
                 "version" if value.as_int() != Some(1) => {
@@ -453,7 +455,8 @@ impl SpecReader<'_> {
                 "paths" => spec.paths = self.paths(value),
                 "cores" => spec.cores = self.cores(value),
                 "run" => {
-                    spec.run = value.read(self.problems).unwrap_or_default();
+                    record = value.get("record");
+                    spec.run = value.without("record").read(self.problems).unwrap_or_default();
                     let limit = value.entries().iter().find(|(key, _)| key.name == "max_memory");
                     spec.run.max_memory_place = limit.map(|(_, value)| value.place.clone()).unwrap_or_default();
                 }
@@ -471,6 +474,9 @@ impl SpecReader<'_> {
                 self.problem("E0113", &tree.place, "the graph has no nodes", "add `nodes:` with a source and a sink");
             }
             _ => {}
+        }
+        if let Some(record) = record {
+            spec.nodes.extend(recorders(record, &spec.nodes, self.problems));
         }
         spec
     }
@@ -761,7 +767,7 @@ impl SpecReader<'_> {
 }
 
 /// Returns whether a name is `[a-z][a-z0-9_-]*` of at most 64 characters, or several such names joined by dots (nodes of subgraphs).
-fn is_name(name: &str) -> bool {
+pub(super) fn is_name(name: &str) -> bool {
     let rest = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
     let part =
         |part: &str| part.len() <= 64 && part.starts_with(|c: char| c.is_ascii_lowercase()) && part.chars().all(rest);

@@ -82,6 +82,18 @@ impl Clock {
         }
     }
 
+    /// Returns the nanoseconds to add to a time of this clock for the wall clock's time since 1970, by the current difference between
+    /// both clocks; 0 if the clock is simulated. Takes about 80 ns.
+    pub fn wall_offset(&self) -> u64 {
+        match self {
+            Clock::Monotonic => {
+                let (now, shown) = both();
+                shown.saturating_sub(now.0)
+            }
+            Clock::Simulated(_) => 0,
+        }
+    }
+
     /// Sleeps, or advances the simulated clock.
     pub(crate) fn sleep(&self, ns: u64) {
         match self {

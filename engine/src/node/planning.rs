@@ -87,12 +87,18 @@ pub struct Building<'a> {
     pub(crate) clock: &'a Clock,
     pub(crate) ports: &'a PlannedPorts,
     pub(crate) descriptors: &'a Descriptors,
+    pub(crate) run_id: &'a str,
 }
 
 impl Building<'_> {
     /// The node's name.
     pub fn node(&self) -> &str {
         self.node
+    }
+
+    /// Returns the id of the run, 16 random hexadecimal digits, by which the files that a run leaves can be told to belong together.
+    pub fn run_id(&self) -> &str {
+        self.run_id
     }
 
     /// Where the graph may read and write.

@@ -92,6 +92,7 @@ pub struct Ports {
     pub(crate) waits: u64,
     pub(crate) spans: usize,
     pub(crate) memory: usize,
+    pub(crate) buffers: usize,
     pub(crate) takes: u64,
     pub(crate) measured: u64,
     pub(crate) claims: Vec<Claim>,
@@ -262,6 +263,14 @@ impl Ports {
     #[must_use]
     pub fn memory(mut self, bytes: usize) -> Self {
         self.memory = self.memory.saturating_add(bytes);
+        self
+    }
+
+    /// Declares how many bytes of messages each input holds if the graph sets no `capacity`, for a node that may stall for longer than
+    /// others, such as one that writes to a disk.
+    #[must_use]
+    pub fn buffers(mut self, bytes: usize) -> Self {
+        self.buffers = bytes;
         self
     }
 

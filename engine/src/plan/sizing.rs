@@ -15,6 +15,9 @@ use crate::message::tensor::{Dim, Memory, PortSpec};
 use crate::plan::registry::Role;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// The most messages that an input holds by default for a node that declares its own buffers.
+const DEEP: usize = 4096;
+
 impl Planner<'_> {
     /// Sets capacities, and which edges cross threads.
     pub(super) fn size_edges(&mut self, nodes: &mut [NodePlan], edges: &mut [EdgePlan], specs: &[&NodeSpec]) {
@@ -28,7 +31,12 @@ impl Planner<'_> {
             let written = inputs.iter().find(|c| c.port.as_deref().unwrap_or(port) == port);
             let bytes = edge.spec.as_ref().and_then(PortSpec::max_bytes).unwrap_or(64).max(1);
             // Room for several bursts between threads, and never more than a few MiB of default buffering.
-            let (most, budget) = if edge.crossing { (4 * BURST, 16 << 20) } else { (BURST, 4 << 20) };
+            let deep = nodes[edge.to].planned.as_ref().map_or(0, |p| p.ports().buffers);
+            let (most, budget) = match edge.crossing {
+                _ if deep > 0 => (DEEP, deep),
+                true => (4 * BURST, 16 << 20),
+                false => (BURST, 4 << 20),
+            };
             let default = (budget / bytes).clamp(4, most).max(emits).max(batch);
             let place = |key: &str| written.map_or(&specs[edge.to].place, |written| written.place_of(key));
             let need = emits.max(batch);

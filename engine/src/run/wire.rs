@@ -267,7 +267,7 @@ fn build(
             trace: trace.clone(),
         });
         let outputs = outputs.collect();
-        let clock = cx.clock().clone();
+        let (clock, run_id) = (cx.clock().clone(), cx.run_id().clone());
         let rule = JoinRule { clock: clock.clone(), ..stage.rule.clone() };
         let intake = IntakeParts { edges: take(&mut consumers, &in_edges), copies, blends, rule };
         let common = Common::new(node, &mut stage, links, cx);
@@ -280,9 +280,11 @@ fn build(
             clock: clock.clone(),
             ports: ports.clone(),
             config,
+            run_id: run_id.clone(),
         });
         let parts = StageParts { common, intake, outputs, sources: stage.sources, begin, blueprint };
-        let mut building = Building { node: &name, folders, clock: &clock, ports: &ports, descriptors: &descriptors };
+        let (clock, ports, descriptors) = (&clock, &ports, &descriptors);
+        let mut building = Building { node: &name, folders, clock, ports, descriptors, run_id: &run_id };
         cx.enter(node);
         match crate::exec::stage::guarded("build", || planned.make(parts, &mut building, cx)) {
             Ok(stage) => stages.push(stage),

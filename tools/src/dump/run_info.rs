@@ -40,6 +40,8 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 pub struct RunInfo {
     /// The graph's name.
     pub graph: String,
+    /// The id of the run.
+    pub run: String,
     /// Its file.
     pub file: String,
     /// FNV-1a 64 of the file's bytes, hexadecimal.
@@ -92,6 +94,7 @@ impl RunInfo {
     pub fn new(report: &Report, graph: &GraphFile, arguments: impl IntoIterator<Item = String>) -> Self {
         RunInfo {
             graph: report.graph.clone(),
+            run: report.run_id.clone(),
             file: graph.path.display().to_string(),
             graph_fnv1a64: graph.hash.map(|hash| format!("{hash:016x}")),
             arguments: arguments.into_iter().collect(),

@@ -14,6 +14,7 @@ use crate::node::Node;
 use crate::node::error::NodeError;
 use crate::node::planning::{Building, PlannedPorts};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// The restart state of one node.
 #[derive(Debug)]
@@ -60,6 +61,7 @@ pub(crate) struct Blueprint {
     pub(crate) ports: PlannedPorts,
     pub(crate) config: Tree,
     pub(crate) descriptors: Descriptors,
+    pub(crate) run_id: Arc<str>,
 }
 
 /// Rebuilds a node.
@@ -82,8 +84,8 @@ impl Blueprint {
             let mut problems = Problems::default();
             let config = self.config.read::<N::Config>(&mut problems);
             let config = config.ok_or_else(|| refused(&problems))?;
-            let Blueprint { name, folders, clock, ports, descriptors, .. } = &self;
-            build_node(config, &mut Building { node: name, folders, clock, ports, descriptors })
+            let Blueprint { name, folders, clock, ports, descriptors, run_id, .. } = &self;
+            build_node(config, &mut Building { node: name, folders, clock, ports, descriptors, run_id })
         })
     }
 }
