@@ -7,7 +7,7 @@
 //!
 //! Kinds never import each other. They share code through the folders below them, which do not import each other either:
 //! [`stream`] (byte streams: framing, TCP, serial devices), [`file`](mod@file) (input and output files), [`mod@format`] (numbers in
-//! messages of bytes), [`tensor`] (shapes,
+//! messages of bytes), [`recording`] (MCAP files and the messages in them), [`tensor`] (shapes,
 //! views, images, boxes, regions, elements as text), [`signal`] (samples, filters, spectra), `pattern` (generated images and noise), `pace` (the schedule of an open-loop
 //! source).
 //!
@@ -22,6 +22,7 @@ pub mod file;
 pub mod format;
 mod pace;
 mod pattern;
+pub mod recording;
 pub mod signal;
 pub mod sink;
 pub mod source;
@@ -40,6 +41,7 @@ pub fn register(registry: Registry) -> Registry {
         .source::<source::timer::Timer>("timer")
         .source::<source::file::File>("file")
         .source::<source::npy::Npy>("npy")
+        .source::<source::replay::Replay>("replay")
         .source::<source::wav::Wav>("wav")
         .source::<source::stdin::Stdin>("stdin")
         .source::<source::udp::Udp>("udp")
@@ -97,6 +99,7 @@ pub fn register(registry: Registry) -> Registry {
         .sink::<sink::console::Console>("console")
         .sink::<sink::file::File>("file")
         .sink::<sink::npy::Npy>("npy")
+        .sink::<sink::record::Record>("record")
         .sink::<sink::wav::Wav>("wav")
         .sink::<sink::stdout::Stdout>("stdout")
         .sink::<sink::udp::Udp>("udp")

@@ -6,6 +6,7 @@ pub mod file;
 pub mod jsonl;
 pub mod npy;
 pub mod null;
+pub mod record;
 pub mod score;
 pub mod serial;
 pub mod stdout;

@@ -8,6 +8,7 @@ pub mod csv;
 pub mod file;
 pub mod image_files;
 pub mod npy;
+pub mod replay;
 pub mod serial;
 pub mod stdin;
 pub mod synthetic;

@@ -12,6 +12,7 @@ mod graphs;
 mod hostile;
 mod memory;
 mod program;
+mod recordings;
 mod reference_pages;
 mod streams;
 mod terminal_escapes;

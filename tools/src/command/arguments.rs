@@ -130,6 +130,15 @@ pub enum Verb {
     Dot(Box<RunArguments>),
     /// Print the flat graph, each value with its origin; ${NAME} stays unexpanded unless --env lists it
     Expand(Box<RunArguments>),
+    /// Write the intact messages of a recording that was not finished into a new file, and read that back
+    Recover {
+        /// The recording, an MCAP file; it is not changed
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// The new file, which must not exist; by default FILE with `-recovered` in its name
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
     /// Print the JSON Schema of graph files, for editors
     Schema,
     /// Print shell completions: `limen-run completions bash > /etc/bash_completion.d/limen-run`

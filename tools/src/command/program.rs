@@ -8,10 +8,11 @@ use super::explain::explain;
 use super::inspect::{reason, show_inspection};
 use super::kinds::{kinds_json, show_kinds};
 use super::model_starter::InputKind;
+use super::recover::recover;
 use super::run::Run;
 use super::schema::schema;
 use super::starter::{begin, begin_with_models};
-use crate::report::exit_code::REFUSED;
+use crate::report::exit_code::{FAILED, REFUSED};
 use crate::terminal::log::print_error;
 use crate::terminal::stdout::Stdout;
 use crate::text::escape::{one_line, shell_word};
@@ -91,6 +92,13 @@ pub fn main(registry: Registry) -> ExitCode {
             clap_complete::generate(*shell, &mut Arguments::command(), "limen-run", &mut text);
             Stdout::default().print(&String::from_utf8_lossy(&text), 0)
         }
+        Some(Verb::Recover { file, out }) => match recover(file, out.as_deref()) {
+            Ok(text) => Stdout::default().print(&text, 0),
+            Err(error) => {
+                print_error(&format!("limen-run: {}: {error}", one_line(&file.to_string_lossy())));
+                FAILED
+            }
+        },
         Some(Verb::Schema) => Stdout::default().print(&format!("{:#}\n", schema(&registry)), 0),
         Some(Verb::New { folder, model, input, onnxruntime }) => {
             match begin_graph(folder, model, *input, onnxruntime.clone(), registry) {

@@ -293,6 +293,10 @@ fn parts() -> Vec<(&'static str, Value)> {
                     "max_memory": bytes("A plan that needs more is refused."),
                     "warmup": span("Histograms begin after this time."),
                     "telemetry": one_of(&["auto", "full", "sampled", "off"], "What is recorded; `auto` by default."),
+                    "record": {
+                        "description": "Record every connection to an MCAP file: its path, or the config of a node of kind `record`, with `only` or `except`, lists of nodes and ports.",
+                        "type": ["string", "object"],
+                    },
                     "isolation": one_of(&["none", "process"], "Whether `cuda` is used in a process of its own, which may end alone."),
                 }),
             ),

@@ -1,0 +1,293 @@
+"""Checks recordings by the readers and writers of others: mcap, mcap-protobuf-support, mcap-ros2-support, rosbags, and the schemas of
+foxglove-schemas-protobuf. Then kills recordings, and reads what is left.
+
+Usage: recordings.py LIMEN_RUN FOLDER
+"""
+
+import importlib
+import json
+import pathlib
+import random
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+import numpy as np
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from mcap.reader import make_reader
+from mcap.writer import CompressionType, Writer as McapWriter
+from mcap_protobuf.decoder import DecoderFactory as Protobuf
+from mcap_ros2.decoder import DecoderFactory as Ros2
+from rosbags.highlevel import AnyReader
+from rosbags.rosbag2 import StoragePlugin, Writer as BagWriter
+from rosbags.typesys import Stores, get_typestore
+
+LIMEN, FOLDER = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2])
+ROUNDS = 20
+
+
+def run(name, graph, *words, code=0):
+    """Runs a graph; returns what it printed as JSON."""
+    path = FOLDER / f"{name}.yaml"
+    path.write_text("version: 1\n" + graph)
+    ran = subprocess.run([LIMEN, str(path), "--json", *words], capture_output=True, text=True)
+    assert ran.returncode == code, f"{name}: exit code {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
+    return json.loads(ran.stdout)
+
+
+def rows(name):
+    """The lines of a file in JSON Lines."""
+    return [json.loads(line) for line in (FOLDER / name).read_text().splitlines()]
+
+
+def decoded(path):
+    """The messages of a recording by topic: schema, sequence, publish time, message."""
+    found = {}
+    with open(path, "rb") as file:
+        for schema, channel, message, content in make_reader(file, decoder_factories=[Protobuf(), Ros2()]).iter_decoded_messages():
+            found.setdefault(channel.topic, []).append((schema.name, message.sequence, message.publish_time, content))
+    return found
+
+
+SENSORS = """
+  cam: { kind: synthetic, config: { pattern: scenes, width: 64, height: 56, count: 20, rate: 100Hz } }
+  imu: { kind: synthetic, config: { pattern: noise, shape: [6], dtype: f32, count: 50, rate: 200Hz } }
+  pose: { kind: synthetic, config: { pattern: noise, shape: [7], dtype: f64, count: 20, seed: 2, rate: 100Hz } }
+  place: { kind: synthetic, config: { pattern: noise, shape: [3], dtype: f64, count: 20, seed: 3, rate: 100Hz } }
+  cloud: { kind: synthetic, config: { pattern: noise, shape: [9, 4], dtype: f32, count: 20, seed: 4, rate: 100Hz } }
+  count: { kind: synthetic, config: { pattern: counter, count: 20, rate: 100Hz } }
+"""
+EDGES = {"image": "cam/image", "boxes": "cam/boxes", "imu": "imu", "pose": "pose", "place": "place", "cloud": "cloud", "count": "count"}
+MEANINGS = "{ boxes: { as: boxes }, imu: { as: imu, frame: base }, pose: { as: pose }, place: { as: location }, cloud: { as: point_cloud } }"
+
+
+def written(edges, prefix):
+    """Nodes that write each edge as JSON Lines."""
+    lines = [f"  {prefix}-{name}: {{ kind: jsonl, inputs: {{ v: {edge} }}, config: {{ path: {prefix}-{name}.jsonl }} }}" for name, edge in edges.items()]
+    return "\n".join(lines) + "\n"
+
+
+def record(schemas):
+    inputs = ", ".join(f"{name}: {edge}" for name, edge in EDGES.items())
+    rec = f"  rec: {{ kind: record, inputs: {{ {inputs} }}, config: {{ path: {schemas}.mcap, schemas: {schemas}, topics: {MEANINGS} }} }}\n"
+    run(f"record-{schemas}", "nodes:" + SENSORS + rec + written(EDGES, schemas))
+    return decoded(FOLDER / f"{schemas}.mcap")
+
+
+def own_recordings():
+    """What is recorded is what others decode, in both schemas; and replay gives the same."""
+    foxglove, ros = record("foxglove"), record("ros2")
+    for found, schemas in ((foxglove, "foxglove"), (ros, "ros2")):
+        expected = {name: rows(f"{schemas}-{name}.jsonl") for name in EDGES}
+        for name in EDGES:
+            assert [row["seq"] for row in expected[name]] == [seq for _, seq, _, _ in found[f"/{name}"]], name
+        value = lambda name: zip(expected[name], found[f"/{name}"])
+        for row, (_, _, _, m) in value("image"):
+            assert (m.width, m.height, m.encoding, m.step) == (64, 56, "rgb8", 192)
+            assert bytes(m.data) == np.array(row["v"], np.uint8).tobytes()
+        for row, (_, _, _, m) in value("imu"):
+            got = [m.angular_velocity.x, m.angular_velocity.y, m.angular_velocity.z]
+            got += [m.linear_acceleration.x, m.linear_acceleration.y, m.linear_acceleration.z]
+            assert np.array_equal(np.float32(row["v"]), np.float32(got)) and m.header.frame_id == "base"
+        for row, (_, _, _, m) in value("pose"):
+            p, q = m.pose.position, m.pose.orientation
+            assert row["v"] == [p.x, p.y, p.z, q.x, q.y, q.z, q.w]
+        for row, (_, _, _, m) in value("place"):
+            assert row["v"] == [m.latitude, m.longitude, m.altitude]
+        for row, (_, _, _, m) in value("cloud"):
+            assert [field.name for field in m.fields] == ["x", "y", "z", "intensity"]
+            assert np.array_equal(np.frombuffer(bytes(m.data), "<f4").reshape(-1, 4), np.float32(row["v"]))
+        for row, (_, _, _, m) in value("count"):
+            assert row["v"] == (m.data if schemas == "ros2" else m.value)
+        # Each message is stamped with its origin.
+        for name in ("image", "pose", "cloud"):
+            for _, _, published, m in found[f"/{name}"]:
+                stamp = m.header.stamp if schemas == "ros2" else m.timestamp
+                ns = stamp.sec * 10**9 + stamp.nanosec if schemas == "ros2" else stamp.seconds * 10**9 + stamp.nanos
+                assert ns == published
+        replayed = {name: f"bag/{name}" for name in EDGES}
+        report = run("replay", f"nodes:\n  bag: {{ kind: replay, config: {{ path: {schemas}.mcap, pace: max }} }}\n" + written(replayed, "again"))
+        for name in EDGES:
+            assert (FOLDER / f"again-{name}.jsonl").read_bytes() == (FOLDER / f"{schemas}-{name}.jsonl").read_bytes(), (schemas, name)
+    for row, (_, _, _, m) in zip(rows("foxglove-boxes.jsonl"), foxglove["/boxes"]):
+        assert len(m.points) == len(m.texts) == len(row["v"])
+        for box, lines in zip(row["v"], m.points):
+            assert [(p.x, p.y) for p in lines.points] == [(box[0], box[1]), (box[2], box[1]), (box[2], box[3]), (box[0], box[3])]
+    with AnyReader([FOLDER / "ros2.mcap"], default_typestore=get_typestore(Stores.ROS2_HUMBLE)) as bag:
+        read = sum(1 for c, _, raw in bag.messages() if bag.deserialize(raw, c.msgtype) is not None)
+    assert read == 6 * 20 + 50, read
+    print(f"recordings: {read} messages of {len(EDGES)} topics are the same in mcap, rosbags and replay")
+
+
+def descriptors():
+    """The schemas are those of Foxglove: each field has the number and the type that Foxglove's own has."""
+    compared = 0
+    with open(FOLDER / "foxglove.mcap", "rb") as file:
+        schemas = make_reader(file).get_summary().schemas.values()
+    for schema in schemas:
+        if not schema.name.startswith("foxglove."):
+            continue
+        files = FileDescriptorSet.FromString(schema.data)
+        for message in (m for f in files.file if f.package == "foxglove" for m in f.message_type):
+            theirs = getattr(importlib.import_module(f"foxglove_schemas_protobuf.{message.name}_pb2"), message.name).DESCRIPTOR
+            for field in message.field:
+                if field.name.startswith("limen_"):
+                    assert field.number not in theirs.fields_by_number
+                    continue
+                other = theirs.fields_by_name[field.name]
+                assert (field.number, field.type, field.label == 3) == (other.number, other.type, other.is_repeated), field
+                kind = other.message_type or other.enum_type
+                assert field.type_name == (f".{kind.full_name}" if kind else ""), field
+                compared += 1
+    print(f"recordings: {compared} fields of schemas are Foxglove's")
+
+
+def bag(name, compression, chunks):
+    """Writes a bag of ROS 2 with rosbags, as MCAP, and returns the values by port."""
+    store = get_typestore(Stores.ROS2_HUMBLE)
+    t = store.types
+    values = {"image": [], "imu": [], "cloud": [], "scan": [], "fix": [], "odom": [], "text": [], "twist": []}
+    path = FOLDER / name
+    rng = np.random.default_rng(1)
+    with BagWriter(path, version=9, storage_plugin=StoragePlugin.MCAP) as writer:
+        if compression:
+            writer.set_compression(BagWriter.CompressionMode.STORAGE, BagWriter.CompressionFormat.ZSTD)
+        topics = {
+            "image": ("/camera/image", "sensor_msgs/msg/Image"),
+            "imu": ("/imu", "sensor_msgs/msg/Imu"),
+            "cloud": ("/cloud", "sensor_msgs/msg/PointCloud2"),
+            "scan": ("/scan", "sensor_msgs/msg/LaserScan"),
+            "fix": ("/fix", "sensor_msgs/msg/NavSatFix"),
+            "odom": ("/odom", "nav_msgs/msg/Odometry"),
+            "text": ("/text", "std_msgs/msg/String"),
+            "twist": ("/cmd_vel", "geometry_msgs/msg/Twist"),
+        }
+        connections = {port: writer.add_connection(topic, kind, typestore=store) for port, (topic, kind) in topics.items()}
+        for n in range(chunks):
+            stamp = 1_700_000_000_000_000_000 + n * 10_000_000
+
+            def put(port, message):
+                kind = topics[port][1]
+                writer.write(connections[port], stamp + 5_000, store.serialize_cdr(message, kind))
+
+            header = t["std_msgs/msg/Header"](stamp=t["builtin_interfaces/msg/Time"](sec=stamp // 10**9, nanosec=stamp % 10**9), frame_id="f")
+            pixels = rng.integers(0, 256, (6, 8, 3), np.uint8)
+            # BGR, with bytes behind each row.
+            rows = np.zeros((6, 32), np.uint8)
+            rows[:, :24] = pixels[:, :, ::-1].reshape(6, 24)
+            put("image", t["sensor_msgs/msg/Image"](header=header, height=6, width=8, encoding="bgr8", is_bigendian=0, step=32, data=rows.reshape(-1)))
+            values["image"].append(pixels.tolist())
+            numbers = rng.normal(size=13)
+            vector = lambda a: t["geometry_msgs/msg/Vector3"](x=a[0], y=a[1], z=a[2])
+            point = lambda a: t["geometry_msgs/msg/Point"](x=a[0], y=a[1], z=a[2])
+            turn = lambda a: t["geometry_msgs/msg/Quaternion"](x=a[0], y=a[1], z=a[2], w=a[3])
+            put("imu", t["sensor_msgs/msg/Imu"](header=header, orientation=turn(numbers[:4]), orientation_covariance=np.zeros(9), angular_velocity=vector(numbers[4:7]), angular_velocity_covariance=np.zeros(9), linear_acceleration=vector(numbers[7:10]), linear_acceleration_covariance=np.zeros(9)))
+            values["imu"].append(numbers[:10].tolist())
+            points = rng.normal(size=(3 + n, 3)).astype(np.float32)
+            rings = rng.integers(0, 64, 3 + n).astype(np.uint16)
+            data = b"".join(struct.pack("<fffxxHxx", *p, r) for p, r in zip(points, rings))
+            field = lambda name, offset, kind: t["sensor_msgs/msg/PointField"](name=name, offset=offset, datatype=kind, count=1)
+            fields = [field("x", 0, 7), field("y", 4, 7), field("z", 8, 7), field("ring", 14, 4)]
+            put("cloud", t["sensor_msgs/msg/PointCloud2"](header=header, height=1, width=3 + n, fields=fields, is_bigendian=False, point_step=18, row_step=18 * (3 + n), data=np.frombuffer(data, np.uint8), is_dense=True))
+            values["cloud"].append([[*map(float, p), float(r)] for p, r in zip(points, rings)])
+            ranges = rng.random(5 + n).astype(np.float32)
+            put("scan", t["sensor_msgs/msg/LaserScan"](header=header, angle_min=0.0, angle_max=1.0, angle_increment=0.1, time_increment=0.0, scan_time=0.1, range_min=0.0, range_max=9.0, ranges=ranges, intensities=np.zeros(0, np.float32)))
+            values["scan"].append([float(r) for r in ranges])
+            status = t["sensor_msgs/msg/NavSatStatus"](status=0, service=1)
+            put("fix", t["sensor_msgs/msg/NavSatFix"](header=header, status=status, latitude=numbers[0], longitude=numbers[1], altitude=numbers[2], position_covariance=np.zeros(9), position_covariance_type=0))
+            values["fix"].append(numbers[:3].tolist())
+            pose = t["geometry_msgs/msg/Pose"](position=point(numbers[:3]), orientation=turn(numbers[3:7]))
+            twist = t["geometry_msgs/msg/Twist"](linear=vector(numbers[7:10]), angular=vector(numbers[10:]))
+            with_covariance = lambda kind, **k: t[f"geometry_msgs/msg/{kind}WithCovariance"](covariance=np.zeros(36), **k)
+            put("odom", t["nav_msgs/msg/Odometry"](header=header, child_frame_id="c", pose=with_covariance("Pose", pose=pose), twist=with_covariance("Twist", twist=twist)))
+            values["odom"].append(numbers.tolist())
+            put("twist", twist)
+            values["twist"].append(numbers[7:].tolist())
+            put("text", t["std_msgs/msg/String"](data=f"message {n} ä"))
+            values["text"].append(f"message {n} ä")
+    return path / f"{name}.mcap", values
+
+
+def others_recordings():
+    """Bags that rosbags wrote, and files that mcap wrote with each compression, replay as they are."""
+    for compression in (False, True):
+        name = "zstd" if compression else "plain"
+        path, values = bag(name, False, 12)
+        if compression:
+            path = recompressed(path, CompressionType.ZSTD)
+        topics = "{ image: /camera/image, twist: /cmd_vel }"
+        ports = {port: f"bag/{port}" for port in values}
+        report = run("bag", f"nodes:\n  bag: {{ kind: replay, config: {{ path: {path.relative_to(FOLDER)}, pace: max, topics: {topics} }} }}\n" + written(ports, "bag"))
+        for port, expected in values.items():
+            got = [row["v"] for row in rows(f"bag-{port}.jsonl")]
+            assert len(got) == 12, (port, len(got))
+            assert got == expected or all(np.allclose(a, b, 0, 1e-6) for a, b in zip(got, expected)), (port, got[0], expected[0])
+        lz4 = recompressed(path, CompressionType.LZ4)
+        before = (FOLDER / "bag-odom.jsonl").read_bytes()
+        run("lz4", f"nodes:\n  bag: {{ kind: replay, config: {{ path: {lz4.relative_to(FOLDER)}, pace: max }} }}\n" + written({"odom": "bag/odom"}, "bag"))
+        assert (FOLDER / "bag-odom.jsonl").read_bytes() == before
+    print(f"recordings: {len(values)} types of ROS 2 replay from bags, plain, in zstd and in lz4")
+
+
+def recompressed(path, compression):
+    """Writes the messages of a recording again with mcap."""
+    to = path.with_name(f"{compression.name.lower()}-{path.name}")
+    with open(path, "rb") as old, open(to, "wb") as new:
+        writer = McapWriter(new, compression=compression, chunk_size=2000)
+        writer.start("ros2")
+        channels = {}
+        for schema, channel, message in make_reader(old).iter_messages():
+            if channel.id not in channels:
+                new_schema = writer.register_schema(schema.name, schema.encoding, schema.data)
+                channels[channel.id] = writer.register_channel(channel.topic, channel.message_encoding, new_schema, channel.metadata)
+            writer.add_message(channels[channel.id], message.log_time, message.data, message.publish_time, message.sequence)
+        writer.finish()
+    return to
+
+
+def killed():
+    """SIGKILL at 100 MB/s: what was taken a second before is in the file, and the file opens after `limen-run recover`."""
+    (FOLDER / "kill.yaml").write_text(
+        "version: 1\nnodes:\n  cam: { kind: synthetic, config: { pattern: noise, shape: [500000], rate: 200Hz } }\n"
+        "  rec: { kind: record, inputs: { frame: cam }, config: { path: killed.mcap } }\n"
+    )
+    # What a whole recording holds: the source is the same every time.
+    run("whole", "nodes:\n  cam: { kind: synthetic, config: { pattern: noise, shape: [500000], count: 300 } }\n  rec: { kind: record, inputs: { frame: cam }, config: { path: whole.mcap } }\n")
+    with open(FOLDER / "whole.mcap", "rb") as file:
+        whole = [bytes(content.value)[:64] for _, _, _, content in make_reader(file, decoder_factories=[Protobuf()]).iter_decoded_messages()]
+    worst, least = 0, 10**9
+    for n in range(ROUNDS):
+        for old in FOLDER.glob("killed*"):
+            old.unlink()
+        child = subprocess.Popen([LIMEN, str(FOLDER / "kill.yaml"), "-q"], cwd=FOLDER)
+        while not (FOLDER / "killed.mcap").exists():
+            time.sleep(0.005)
+        time.sleep(random.uniform(0.3, 1.2))
+        child.send_signal(signal.SIGKILL)
+        at = time.time_ns()
+        child.wait()
+        ran = subprocess.run([LIMEN, "recover", str(FOLDER / "killed.mcap")], capture_output=True, text=True)
+        assert ran.returncode == 0, ran.stderr
+        read = "killed-recovered.mcap" if (FOLDER / "killed-recovered.mcap").exists() else "killed.mcap"
+        seqs, last = [], 0
+        with open(FOLDER / read, "rb") as file:
+            for _, _, message, content in make_reader(file, decoder_factories=[Protobuf()]).iter_decoded_messages():
+                seqs.append(message.sequence)
+                assert bytes(content.value)[:64] == whole[message.sequence]
+                last = message.log_time
+        assert seqs == list(range(len(seqs))), "a message is missing"
+        lost = (at - last) / 1e9
+        worst, least = max(worst, lost), min(least, len(seqs))
+        # The promise is a second; a machine may stall the process before it dies.
+        assert lost < 1.0, f"the last {lost} s are lost"
+        # The next run takes another name.
+        assert (FOLDER / "killed.mcap").exists()
+    print(f"recordings: {ROUNDS} times killed at 100 MB/s, at most {worst * 1000:.0f} ms lost, at least {least} messages kept")
+
+
+own_recordings()
+descriptors()
+others_recordings()
+killed()

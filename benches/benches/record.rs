@@ -1,0 +1,135 @@
+//! How fast `record` writes, beside bare sequential writes of as many bytes:
+//! `cargo bench -p limen-benches --bench record [-- FOLDER]`. Files go to a new folder in FOLDER, by default the system's for temporary
+//! files, and are removed. Rows take turns, and the median of all rounds counts.
+
+#![allow(clippy::disallowed_methods, reason = "the files of a bench are its own")]
+
+use limen::message::{DType, PortSpec};
+use limen::node::{Building, Connected, Emit, Next, Node, NodeError, PlanErrors, Planning, Ports, Source};
+use limen::{Drain, Options, Plan, Registry, Spec, Tensor};
+use limen_benches::{host, median};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Bytes of a round.
+const ROUND: u64 = 256 << 20;
+const ROUNDS: usize = 5;
+/// Bytes of a bare write.
+const BLOCK: usize = 1 << 20;
+
+/// The length of each message.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+struct Config {
+    bytes: usize,
+    count: u64,
+}
+
+/// Sends messages without writing into them, so that only recording takes time.
+#[derive(Debug)]
+struct Blank {
+    left: u64,
+}
+
+impl Node for Blank {
+    type Config = Config;
+
+    fn ports(config: &Config, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        Ok(Ports::new().output("out", PortSpec::fixed(DType::U8, [config.bytes])))
+    }
+
+    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Blank { left: config.count })
+    }
+}
+
+impl Source for Blank {
+    type Out = Tensor;
+
+    fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {
+        let header = out.header(out.now());
+        let tensor = out.loan(&header)?;
+        out.send(tensor);
+        self.left -= 1;
+        Ok(if self.left == 0 { Next::Done } else { Next::More })
+    }
+}
+
+/// Records messages of a size, to the disk if `synced`; returns the bytes of the file and the seconds.
+fn record(folder: &Path, bytes: usize, synced: bool) -> (u64, f64) {
+    let count = ROUND / bytes.max(64) as u64;
+    let text = format!(
+        "version: 1\nnodes:\n  s: {{ kind: blank, config: {{ bytes: {bytes}, count: {count} }} }}\n  \
+         r: {{ kind: record, from: s, config: {{ path: r.mcap }} }}\n"
+    );
+    let registry = Registry::new().with(limen_nodes::register).source::<Blank>("blank");
+    let mut spec = Spec::from_text(&text, "record.yaml").expect("the graph is well-formed");
+    spec.folders.graph = folder.to_path_buf();
+    let plan = Plan::with_options(spec, &registry, &Options::default()).expect("the graph can be planned");
+    let mut running = plan.wire().expect("there is memory").start().expect("the nodes can be built");
+    let begun = Instant::now();
+    running.wait_for(Duration::from_secs(300));
+    let report = running.stop(Drain::within(Duration::from_secs(10)));
+    let file = folder.join("r.mcap");
+    if synced {
+        File::open(&file).and_then(|file| file.sync_all()).expect("the file can be synced");
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    let recorded = report.nodes.iter().flat_map(|node| node.metrics.iter()).find(|(name, _)| *name == "recorded");
+    assert_eq!(recorded.map(|(_, n)| n), Some(count as f64));
+    let size = fs::metadata(&file).expect("the file is there").len();
+    fs::remove_file(file).expect("the file can be removed");
+    (size, seconds)
+}
+
+/// Writes bytes as fast as possible, to the disk if `synced`; returns the seconds.
+fn bare(folder: &Path, bytes: u64, synced: bool) -> f64 {
+    let block = vec![7; BLOCK];
+    let path = folder.join("bare");
+    let begun = Instant::now();
+    let mut file = File::create(&path).expect("the folder can be written");
+    let mut left = bytes;
+    while left > 0 {
+        let now = left.min(BLOCK as u64);
+        file.write_all(&block[..now as usize]).expect("there is room");
+        left -= now;
+    }
+    if synced {
+        file.sync_all().expect("the file can be synced");
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    fs::remove_file(path).expect("the file can be removed");
+    seconds
+}
+
+fn main() {
+    let folder = std::env::args().skip(1).find(|word| !word.starts_with('-'));
+    let folder =
+        folder.map_or_else(std::env::temp_dir, Into::into).join(format!("limen-record-{}", std::process::id()));
+    fs::create_dir(&folder).expect("the folder can be made");
+    println!("{}", host());
+    println!("bytes of a message  synced  record MB/s  bare MB/s  ratio  spread  messages/s");
+    let sizes = [64, 1 << 10, 64 << 10, 1280 * 720 * 3];
+    let rows: Vec<(usize, bool)> =
+        [false, true].iter().flat_map(|synced| sizes.map(|bytes| (bytes, *synced))).collect();
+    let mut rates = vec![(Vec::new(), Vec::new(), Vec::new()); rows.len()];
+    for _ in 0..ROUNDS {
+        for ((bytes, synced), (recorded, written, messages)) in rows.iter().zip(&mut rates) {
+            let (size, seconds) = record(&folder, *bytes, *synced);
+            let without = bare(&folder, size, *synced);
+            recorded.push(size as f64 / seconds / 1e6);
+            written.push(size as f64 / without / 1e6);
+            messages.push((ROUND / *bytes as u64) as f64 / seconds);
+        }
+    }
+    for ((bytes, synced), (recorded, written, messages)) in rows.iter().zip(rates) {
+        let ratios: Vec<f64> = recorded.iter().zip(&written).map(|(a, b)| a / b).collect();
+        let (ratio, spread) = median(ratios);
+        let [recorded, written, messages] = [recorded, written, messages].map(|figures| median(figures).0);
+        println!("{bytes:18}  {synced:6}  {recorded:11.0}  {written:9.0}  {ratio:5.2}  {spread:6.2}  {messages:10.0}");
+    }
+    fs::remove_dir(&folder).expect("the folder is empty");
+}

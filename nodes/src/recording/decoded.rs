@@ -1,0 +1,192 @@
+//! A message of a recording as a tensor.
+
+use super::proto;
+use half::{bf16, f16};
+use limen::TensorMut;
+use limen::message::{DType, Dim, MAX_RANK, PortSpec};
+
+/// The elements of a message, where they lie in it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Elements<'a> {
+    /// In the order and form of the tensor.
+    Plain(&'a [u8]),
+    /// Rows of `row` bytes, each at a multiple of `step`; with `swap`, red and blue of each pixel of so many bytes are exchanged.
+    Rows { data: &'a [u8], step: usize, row: usize, swap: Option<usize> },
+    /// Points at multiples of `stride`, each with a value of a type at an offset for each column.
+    Points { data: &'a [u8], stride: usize, columns: [(usize, DType); MAX_COLUMNS] },
+    /// A few numbers.
+    Numbers([f64; 13]),
+    /// Packed varints of integers.
+    Varints(&'a [u8]),
+    /// One integer.
+    Integer(u64),
+    /// 32-bit floats of a tensor with shorter ones.
+    Shorter(&'a [u8]),
+}
+
+/// Most values of a point.
+pub(crate) const MAX_COLUMNS: usize = 16;
+
+/// A message.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Decoded<'a> {
+    /// When it was made, in ns since 1970, if it says so.
+    pub(crate) stamp: Option<u64>,
+    pub(crate) dtype: DType,
+    dims: [usize; MAX_RANK],
+    rank: usize,
+    /// Whether its first dim, the second or both may differ from message to message.
+    pub(crate) varies: bool,
+    pub(crate) elements: Elements<'a>,
+}
+
+impl<'a> Decoded<'a> {
+    pub(crate) fn new(stamp: Option<u64>, dtype: DType, shape: &[usize], elements: Elements<'a>) -> Self {
+        let mut dims = [0; MAX_RANK];
+        let rank = shape.len().min(MAX_RANK);
+        dims[..rank].copy_from_slice(&shape[..rank]);
+        Decoded { stamp, dtype, dims, rank, varies: false, elements }
+    }
+
+    /// A message whose first dim varies.
+    pub(crate) fn varying(self) -> Self {
+        Decoded { varies: true, ..self }
+    }
+
+    pub(crate) fn shape(&self) -> &[usize] {
+        &self.dims[..self.rank]
+    }
+
+    fn elements(&self) -> Option<usize> {
+        self.shape().iter().try_fold(1usize, |n, dim| n.checked_mul(*dim))
+    }
+
+    /// Checks that the elements are all there.
+    pub(crate) fn check(self) -> Result<Self, String> {
+        let expected =
+            self.elements().and_then(|n| n.checked_mul(self.dtype.size())).ok_or("its shape is too large")?;
+        let there = match self.elements {
+            Elements::Plain(bytes) => bytes.len(),
+            Elements::Rows { data, step, row, .. } => {
+                let rows = self.shape().first().copied().unwrap_or(0);
+                if row > step || rows.checked_mul(step).is_none_or(|all| all > data.len() + (step - row)) {
+                    return Err(format!(
+                        "{rows} rows of {step} bytes are announced, and {} bytes are there",
+                        data.len()
+                    ));
+                }
+                rows * row
+            }
+            Elements::Points { data, stride, .. } => {
+                let points = self.shape().first().copied().unwrap_or(0);
+                if points.checked_mul(stride).is_none_or(|all| all > data.len()) {
+                    return Err(format!(
+                        "{points} points of {stride} bytes are announced, and {} bytes are there",
+                        data.len()
+                    ));
+                }
+                return Ok(self);
+            }
+            Elements::Varints(data) => {
+                let values = proto::varints(data).try_fold(0usize, |n, value| value.map(|_| n + 1));
+                values.ok_or("a value is malformed")? * self.dtype.size()
+            }
+            Elements::Shorter(bytes) => bytes.len() / 2,
+            Elements::Numbers(_) | Elements::Integer(_) => return Ok(self),
+        };
+        if there == expected {
+            Ok(self)
+        } else {
+            Err(format!("{there} bytes of elements where the shape {:?} needs {expected}", self.shape()))
+        }
+    }
+
+    /// Whether the message fits a port.
+    pub(crate) fn fits(&self, spec: &PortSpec) -> bool {
+        let fits = |(length, dim): (&usize, &Dim)| match dim {
+            Dim::Fixed(n) => length == n,
+            dim => dim.max().is_some_and(|most| *length <= most),
+        };
+        self.dtype == spec.dtype && self.rank == spec.shape.len() && self.shape().iter().zip(&spec.shape).all(fits)
+    }
+
+    /// Writes the elements into a slot of a port that it fits.
+    pub(crate) fn write(&self, to: &mut TensorMut) -> Result<(), limen::node::NodeError> {
+        for (dim, length) in self.shape().iter().enumerate() {
+            to.set_len(dim, *length)?;
+        }
+        let out = to.bytes_mut();
+        match self.elements {
+            Elements::Plain(bytes) => copy(bytes, out),
+            Elements::Rows { data, step, row, swap } => {
+                for (to, from) in out.chunks_exact_mut(row.max(1)).zip(data.chunks(step.max(1))) {
+                    copy(from, to);
+                }
+                if let Some(pixel) = swap {
+                    out.chunks_exact_mut(pixel.max(3)).for_each(|pixel| pixel.swap(0, 2));
+                }
+            }
+            Elements::Points { data, stride, columns } => {
+                let width = self.shape().get(1).copied().unwrap_or(1).min(MAX_COLUMNS);
+                for (to, point) in out.chunks_exact_mut(width.max(1) * 4).zip(data.chunks(stride.max(1))) {
+                    for ((offset, dtype), to) in columns[..width].iter().zip(to.chunks_exact_mut(4)) {
+                        to.copy_from_slice(&value(point, *offset, *dtype).to_le_bytes());
+                    }
+                }
+            }
+            Elements::Numbers(values) => match self.dtype {
+                DType::F32 => each(out, values.iter().map(|v| (*v as f32).to_le_bytes())),
+                _ => each(out, values.iter().map(|v| v.to_le_bytes())),
+            },
+            Elements::Varints(data) => {
+                let values = proto::varints(data).flatten();
+                match self.dtype.size() {
+                    1 => each(out, values.map(|v| [v as u8])),
+                    2 => each(out, values.map(|v| (v as u16).to_le_bytes())),
+                    4 => each(out, values.map(|v| (v as u32).to_le_bytes())),
+                    _ => each(out, values.map(u64::to_le_bytes)),
+                }
+            }
+            Elements::Integer(value) => copy(&value.to_le_bytes(), out),
+            Elements::Shorter(bytes) => {
+                let values = bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+                match self.dtype {
+                    DType::BF16 => each(out, values.map(|v| bf16::from_f32(v).to_le_bytes())),
+                    _ => each(out, values.map(|v| f16::from_f32(v).to_le_bytes())),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Copies as much as fits; sizes were checked before.
+fn copy(from: &[u8], to: &mut [u8]) {
+    let n = from.len().min(to.len());
+    to[..n].copy_from_slice(&from[..n]);
+}
+
+fn each<const N: usize>(out: &mut [u8], values: impl Iterator<Item = [u8; N]>) {
+    out.as_chunks_mut().0.iter_mut().zip(values).for_each(|(to, value)| *to = value);
+}
+
+/// Reads a value of a point as a float; 0 if it is not there.
+fn value(point: &[u8], offset: usize, dtype: DType) -> f32 {
+    let from = point.get(offset..).unwrap_or(&[]);
+    macro_rules! read {
+        ($type:ty) => {
+            from.first_chunk().map(|bytes| <$type>::from_le_bytes(*bytes) as f32)
+        };
+    }
+    let value = match dtype {
+        DType::I8 => read!(i8),
+        DType::U8 => read!(u8),
+        DType::I16 => read!(i16),
+        DType::U16 => read!(u16),
+        DType::I32 => read!(i32),
+        DType::U32 => read!(u32),
+        DType::F64 => read!(f64),
+        _ => read!(f32),
+    };
+    value.unwrap_or(0.0)
+}

@@ -1,0 +1,398 @@
+//! ROS 2's messages as tensors, and tensors as ROS 2's messages.
+
+use super::cdr::{CdrReader, CdrWriter};
+use super::decoded::{Decoded, Elements, MAX_COLUMNS};
+use super::meaning::{Meaning, doubles, image_encoding, image_format, image_size, point_value};
+use crate::tensor::text::Values;
+use limen::Tensor;
+use limen::message::DType;
+use limen::node::NodeError;
+
+/// The name of a type of `std_msgs` that holds elements of a type.
+pub(crate) fn type_name(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F16 | DType::BF16 | DType::F32 => "Float32",
+        DType::F64 => "Float64",
+        DType::I8 => "Int8",
+        DType::U8 => "UInt8",
+        DType::I16 => "Int16",
+        DType::U16 => "UInt16",
+        DType::I32 => "Int32",
+        DType::U32 => "UInt32",
+        DType::I64 => "Int64",
+        DType::U64 => "UInt64",
+    }
+}
+
+fn element_type(name: &str) -> Option<DType> {
+    Some(match name {
+        "Float32" => DType::F32,
+        "Float64" => DType::F64,
+        "Int8" => DType::I8,
+        "UInt8" | "Bool" | "Byte" | "Char" => DType::U8,
+        "Int16" => DType::I16,
+        "UInt16" => DType::U16,
+        "Int32" => DType::I32,
+        "UInt32" => DType::U32,
+        "Int64" => DType::I64,
+        "UInt64" => DType::U64,
+        _ => return None,
+    })
+}
+
+/// Whether messages of a type are read as tensors.
+pub(crate) fn is_known(schema: &str) -> bool {
+    matches!(
+        schema,
+        "sensor_msgs/msg/Image"
+            | "sensor_msgs/msg/CompressedImage"
+            | "sensor_msgs/msg/Imu"
+            | "sensor_msgs/msg/PointCloud2"
+            | "sensor_msgs/msg/LaserScan"
+            | "sensor_msgs/msg/NavSatFix"
+            | "geometry_msgs/msg/Vector3"
+            | "geometry_msgs/msg/Vector3Stamped"
+            | "geometry_msgs/msg/Point"
+            | "geometry_msgs/msg/PointStamped"
+            | "geometry_msgs/msg/Quaternion"
+            | "geometry_msgs/msg/QuaternionStamped"
+            | "geometry_msgs/msg/Pose"
+            | "geometry_msgs/msg/PoseStamped"
+            | "geometry_msgs/msg/Transform"
+            | "geometry_msgs/msg/Twist"
+            | "geometry_msgs/msg/TwistStamped"
+            | "nav_msgs/msg/Odometry"
+            | "std_msgs/msg/String"
+    ) || schema
+        .strip_prefix("std_msgs/msg/")
+        .is_some_and(|name| element_type(name.strip_suffix("MultiArray").unwrap_or(name)).is_some())
+}
+
+/// Whether messages of a type are text.
+pub(crate) fn is_text(schema: &str) -> bool {
+    schema == "std_msgs/msg/String"
+}
+
+/// Reads a message of a type that [`is_known`]; `dtype` is the recorded type of the elements, if known.
+pub(crate) fn decode<'a>(schema: &str, message: &'a [u8], dtype: Option<DType>) -> Result<Decoded<'a>, String> {
+    let mut cdr = CdrReader::new(message)?;
+    let numbers = |stamp: Option<u64>, n: usize, values: &[f64]| {
+        let mut all = [0.0; 13];
+        all[..values.len()].copy_from_slice(values);
+        let dtype = dtype.filter(|dtype| *dtype == DType::F32).unwrap_or(DType::F64);
+        Decoded::new(stamp, dtype, &[n], Elements::Numbers(all))
+    };
+    match schema {
+        "sensor_msgs/msg/Image" => image(&mut cdr),
+        "sensor_msgs/msg/CompressedImage" => {
+            let stamp = cdr.header()?;
+            cdr.text()?;
+            let data = cdr.sequence(1)?;
+            Ok(Decoded::new(stamp, DType::U8, &[data.len()], Elements::Plain(data)).varying())
+        }
+        "sensor_msgs/msg/Imu" => {
+            let stamp = cdr.header()?;
+            let orientation = cdr.doubles::<4>()?;
+            // By the definition, a first covariance of -1 means that there is no orientation.
+            let has_orientation = cdr.doubles::<9>()?[0] != -1.0;
+            let angular = cdr.doubles::<3>()?;
+            cdr.doubles::<9>()?;
+            let linear = cdr.doubles::<3>()?;
+            let mut values = [0.0; 10];
+            values[..4].copy_from_slice(&orientation);
+            values[4..7].copy_from_slice(&angular);
+            values[7..].copy_from_slice(&linear);
+            Ok(if has_orientation { numbers(stamp, 10, &values) } else { numbers(stamp, 6, &values[4..]) })
+        }
+        "sensor_msgs/msg/PointCloud2" => points(&mut cdr),
+        "sensor_msgs/msg/LaserScan" => {
+            let stamp = cdr.header()?;
+            for _ in 0..7 {
+                cdr.f32()?;
+            }
+            floats(stamp, &mut cdr)
+        }
+        "sensor_msgs/msg/NavSatFix" => {
+            let stamp = cdr.header()?;
+            cdr.i8()?;
+            cdr.u16()?;
+            Ok(numbers(stamp, 3, &cdr.doubles::<3>()?))
+        }
+        "nav_msgs/msg/Odometry" => {
+            let stamp = cdr.header()?;
+            cdr.text()?;
+            let mut values = [0.0; 13];
+            values[..7].copy_from_slice(&cdr.doubles::<7>()?);
+            cdr.doubles::<36>()?;
+            values[7..].copy_from_slice(&cdr.doubles::<6>()?);
+            Ok(numbers(stamp, 13, &values))
+        }
+        "std_msgs/msg/String" => {
+            let text = cdr.text()?;
+            Ok(Decoded::new(None, DType::U8, &[text.len()], Elements::Plain(text)).varying())
+        }
+        _ => match schema.strip_prefix("std_msgs/msg/") {
+            Some(name) => standard(name, &mut cdr, dtype),
+            None => {
+                let stamp = if schema.ends_with("Stamped") { cdr.header()? } else { None };
+                let name = schema.trim_end_matches("Stamped");
+                Ok(match name.rsplit('/').next().unwrap_or_default() {
+                    "Quaternion" => numbers(stamp, 4, &cdr.doubles::<4>()?),
+                    "Pose" | "Transform" => numbers(stamp, 7, &cdr.doubles::<7>()?),
+                    "Twist" => numbers(stamp, 6, &cdr.doubles::<6>()?),
+                    _ => numbers(stamp, 3, &cdr.doubles::<3>()?),
+                })
+            }
+        },
+    }
+}
+
+/// A sequence of numbers.
+fn floats<'a>(stamp: Option<u64>, cdr: &mut CdrReader<'a>) -> Result<Decoded<'a>, String> {
+    little(cdr)?;
+    let data = cdr.sequence(4)?;
+    Ok(Decoded::new(stamp, DType::F32, &[data.len() / 4], Elements::Plain(data)).varying())
+}
+
+fn little(cdr: &CdrReader<'_>) -> Result<(), String> {
+    if cdr.is_big_endian() { Err("its numbers are in big-endian order".into()) } else { Ok(()) }
+}
+
+/// A number or an array of `std_msgs`.
+fn standard<'a>(name: &str, cdr: &mut CdrReader<'a>, recorded: Option<DType>) -> Result<Decoded<'a>, String> {
+    let (of, is_array) = name.strip_suffix("MultiArray").map_or((name, false), |of| (of, true));
+    let dtype = element_type(of).ok_or("its type is not known")?;
+    // Shorter floats are recorded as those of 32 bits.
+    let shorter = recorded.filter(|recorded| matches!(recorded, DType::F16 | DType::BF16) && dtype == DType::F32);
+    if is_array {
+        little(cdr)?;
+        let mut shape = [0usize; limen::message::MAX_RANK];
+        let rank = cdr.length(12)?;
+        for at in 0..rank {
+            cdr.text()?;
+            let size = cdr.u32()? as usize;
+            cdr.u32()?;
+            *shape.get_mut(at).ok_or("it has more than 6 dims")? = size;
+        }
+        cdr.u32()?;
+        let data = cdr.sequence(dtype.size())?;
+        let flat = [data.len() / dtype.size()];
+        let shape = if rank == 0 { &flat[..] } else { &shape[..rank] };
+        let elements = if shorter.is_some() { Elements::Shorter(data) } else { Elements::Plain(data) };
+        return Ok(Decoded::new(None, shorter.unwrap_or(dtype), shape, elements).varying());
+    }
+    let bits = match dtype.size() {
+        1 => u64::from(cdr.u8()?),
+        2 => u64::from(cdr.u16()?),
+        4 => u64::from(cdr.u32()?),
+        _ => cdr.u64()?,
+    };
+    Ok(match shorter {
+        Some(shorter) => {
+            let value = f32::from_bits(bits as u32);
+            let bits = if shorter == DType::F16 {
+                half::f16::from_f32(value).to_bits()
+            } else {
+                half::bf16::from_f32(value).to_bits()
+            };
+            Decoded::new(None, shorter, &[], Elements::Integer(bits.into()))
+        }
+        None => Decoded::new(None, dtype, &[], Elements::Integer(bits)),
+    })
+}
+
+/// The pixels of an encoding: type, channels, and bytes of a pixel whose red and blue are exchanged.
+pub(crate) fn pixels(encoding: &str) -> Option<(DType, usize, Option<usize>)> {
+    Some(match encoding {
+        "mono8" | "8UC1" => (DType::U8, 1, None),
+        "rgb8" | "8UC3" => (DType::U8, 3, None),
+        "rgba8" | "8UC4" => (DType::U8, 4, None),
+        "bgr8" => (DType::U8, 3, Some(3)),
+        "bgra8" => (DType::U8, 4, Some(4)),
+        "mono16" | "16UC1" => (DType::U16, 1, None),
+        "32FC1" => (DType::F32, 1, None),
+        _ => return None,
+    })
+}
+
+/// An image of an encoding; grey ones have no dim of channels.
+pub(crate) fn pixel_rows<'a>(
+    stamp: Option<u64>,
+    encoding: &str,
+    (height, width, step): (usize, usize, usize),
+    data: &'a [u8],
+) -> Result<Decoded<'a>, String> {
+    let (dtype, channels, swap) = pixels(encoding)
+        .ok_or_else(|| format!("its encoding is `{encoding}`; mono8, mono16, rgb8, rgba8, bgr8, bgra8, 8UC1, 8UC3, 8UC4, 16UC1 and 32FC1 are read"))?;
+    let row = width.checked_mul(channels * dtype.size()).ok_or("its width is too large")?;
+    let shape: &[usize] = if channels == 1 { &[height, width] } else { &[height, width, channels] };
+    Ok(Decoded::new(stamp, dtype, shape, Elements::Rows { data, step, row, swap }))
+}
+
+fn image<'a>(cdr: &mut CdrReader<'a>) -> Result<Decoded<'a>, String> {
+    let stamp = cdr.header()?;
+    let (height, width) = (cdr.u32()? as usize, cdr.u32()? as usize);
+    let encoding = cdr.text()?;
+    let is_big = cdr.u8()? != 0;
+    let step = cdr.u32()? as usize;
+    let data = cdr.sequence(1)?;
+    let decoded = pixel_rows(stamp, &String::from_utf8_lossy(encoding), (height, width, step), data)?;
+    if is_big && decoded.dtype.size() > 1 {
+        return Err("its pixels are in big-endian order".into());
+    }
+    Ok(decoded)
+}
+
+fn points<'a>(cdr: &mut CdrReader<'a>) -> Result<Decoded<'a>, String> {
+    let stamp = cdr.header()?;
+    let (height, width) = (cdr.u32()? as usize, cdr.u32()? as usize);
+    let mut columns = [(0usize, DType::F32); MAX_COLUMNS];
+    let mut used = 0;
+    for _ in 0..cdr.length(16)? {
+        cdr.text()?;
+        let (offset, kind, count) = (cdr.u32()? as usize, cdr.u8()?, cdr.u32()? as usize);
+        let dtype = match kind {
+            1 => DType::I8,
+            2 => DType::U8,
+            3 => DType::I16,
+            4 => DType::U16,
+            5 => DType::I32,
+            6 => DType::U32,
+            7 => DType::F32,
+            8 => DType::F64,
+            _ => return Err(format!("a field has the type {kind}")),
+        };
+        for at in 0..count.min(MAX_COLUMNS + 1) {
+            *columns.get_mut(used).ok_or("its points have more than 16 values")? =
+                (offset.saturating_add(at * dtype.size()), dtype);
+            used += 1;
+        }
+    }
+    if cdr.u8()? != 0 {
+        return Err("its points are in big-endian order".into());
+    }
+    let (stride, row) = (cdr.u32()? as usize, cdr.u32()? as usize);
+    let data = cdr.sequence(1)?;
+    if stride == 0 || used == 0 {
+        return Err("its points have no values".into());
+    }
+    if height > 1 && width.checked_mul(stride) != Some(row) {
+        return Err("its rows have bytes between them".into());
+    }
+    if columns[..used].iter().any(|(offset, dtype)| offset.saturating_add(dtype.size()) > stride) {
+        return Err("a field lies beyond its point".into());
+    }
+    let points = height.checked_mul(width).ok_or("its size is too large")?;
+    Ok(Decoded::new(stamp, DType::F32, &[points, used], Elements::Points { data, stride, columns }).varying())
+}
+
+/// Appends a tensor as a message.
+pub(crate) fn encode(
+    meaning: Meaning,
+    tensor: &Tensor,
+    is_text: bool,
+    stamp: u64,
+    frame: &str,
+    buffer: &mut Vec<u8>,
+) -> Result<(), NodeError> {
+    let mut cdr = CdrWriter::new(buffer);
+    let shape = tensor.shape();
+    match meaning {
+        Meaning::Image => {
+            let (height, width, channels) = image_size(&shape);
+            cdr.header(stamp, frame);
+            cdr.u32(height as u32);
+            cdr.u32(width as u32);
+            cdr.text(image_encoding(channels));
+            cdr.put([0]);
+            cdr.u32((width * channels) as u32);
+            cdr.sequence(tensor.bytes(), 1);
+        }
+        Meaning::CompressedImage => {
+            cdr.header(stamp, frame);
+            cdr.text(image_format(tensor.bytes()));
+            cdr.sequence(tensor.bytes(), 1);
+        }
+        Meaning::Imu => {
+            let (orientation, rest) = if shape[0] == 10 {
+                let values = doubles::<10>(tensor)?;
+                let mut rest = [0.0; 6];
+                rest.copy_from_slice(&values[4..]);
+                (Some([values[0], values[1], values[2], values[3]]), rest)
+            } else {
+                (None, doubles::<6>(tensor)?)
+            };
+            cdr.header(stamp, frame);
+            cdr.doubles(&orientation.unwrap_or([0.0, 0.0, 0.0, 1.0]));
+            let mut covariance = [0.0; 9];
+            covariance[0] = if orientation.is_some() { 0.0 } else { -1.0 };
+            cdr.doubles(&covariance);
+            cdr.doubles(&rest[..3]);
+            cdr.doubles(&[0.0; 9]);
+            cdr.doubles(&rest[3..]);
+            cdr.doubles(&[0.0; 9]);
+        }
+        Meaning::PointCloud => {
+            let (points, values) = (shape[0] as u32, shape[1]);
+            cdr.header(stamp, frame);
+            cdr.u32(1);
+            cdr.u32(points);
+            cdr.u32(values as u32);
+            for at in 0..values {
+                cdr.text(&point_value(at));
+                cdr.u32((at * 4) as u32);
+                cdr.put([7]);
+                cdr.u32(1);
+            }
+            cdr.put([0]);
+            cdr.u32((values * 4) as u32);
+            cdr.u32(points.saturating_mul((values * 4) as u32));
+            cdr.sequence(tensor.bytes(), 1);
+            cdr.put([u8::from(tensor.as_slice::<f32>()?.iter().all(|value| value.is_finite()))]);
+        }
+        Meaning::Pose => {
+            cdr.header(stamp, frame);
+            cdr.doubles(&doubles::<7>(tensor)?);
+        }
+        Meaning::Location => {
+            cdr.header(stamp, frame);
+            cdr.put([0]);
+            cdr.put(1u16.to_le_bytes());
+            cdr.doubles(&doubles::<3>(tensor)?);
+            cdr.doubles(&[0.0; 9]);
+            cdr.put([0]);
+        }
+        Meaning::Boxes | Meaning::Values if is_text => cdr.text(&String::from_utf8_lossy(tensor.bytes())),
+        Meaning::Boxes | Meaning::Values => put_values(&mut cdr, tensor)?,
+    }
+    Ok(())
+}
+
+fn put_values(cdr: &mut CdrWriter<'_>, tensor: &Tensor) -> Result<(), NodeError> {
+    let shape = tensor.shape();
+    let longer: Option<Vec<u8>> = match Values::of(tensor)? {
+        Values::F16(values) => Some(values.iter().flat_map(|v| v.to_f32().to_le_bytes()).collect()),
+        Values::BF16(values) => Some(values.iter().flat_map(|v| v.to_f32().to_le_bytes()).collect()),
+        _ => None,
+    };
+    let size = if longer.is_some() { 4 } else { tensor.dtype().size() };
+    let bytes = longer.as_deref().unwrap_or(tensor.bytes());
+    if shape.is_empty() {
+        match size {
+            1 => cdr.put([bytes[0]]),
+            2 => cdr.put([bytes[0], bytes[1]]),
+            4 => cdr.put(*bytes.first_chunk::<4>().unwrap_or(&[0; 4])),
+            _ => cdr.put(*bytes.first_chunk::<8>().unwrap_or(&[0; 8])),
+        }
+        return Ok(());
+    }
+    cdr.u32(shape.len() as u32);
+    for (at, length) in shape.iter().enumerate() {
+        cdr.text("");
+        cdr.u32(*length as u32);
+        cdr.u32(shape[at..].iter().product::<usize>() as u32);
+    }
+    cdr.u32(0);
+    cdr.sequence(bytes, size);
+    Ok(())
+}

@@ -1,0 +1,302 @@
+//! Schemas that are written into recordings, so that every reader can decode the messages: Protocol Buffers descriptors and ROS 2
+//! message definitions.
+
+use prost::Message;
+use prost_types::field_descriptor_proto::{Label, Type};
+use prost_types::{
+    DescriptorProto, EnumDescriptorProto, EnumValueDescriptorProto, FieldDescriptorProto, FileDescriptorProto,
+    FileDescriptorSet,
+};
+
+/// The file of `google.protobuf.Timestamp`.
+const TIMESTAMP_FILE: &str = "google/protobuf/timestamp.proto";
+
+/// A message: its name, and name, number and type of each field. A type with `*` is repeated; `Timestamp` is that of Google, another
+/// name with a capital is a message of the same file, and `enum NAME` one of [`ENUMS`].
+type Definition = (&'static str, &'static [(&'static str, i32, &'static str)]);
+
+/// Foxglove's messages, as <https://github.com/foxglove/foxglove-sdk/tree/main/schemas> defines them. `ImageAnnotations` has one more
+/// field, `limen_rows`: the boxes as they were, with a number that the schema will not use.
+const FOXGLOVE: &[Definition] = &[
+    (
+        "RawImage",
+        &[
+            ("timestamp", 1, "Timestamp"),
+            ("frame_id", 7, "string"),
+            ("width", 2, "fixed32"),
+            ("height", 3, "fixed32"),
+            ("encoding", 4, "string"),
+            ("step", 5, "fixed32"),
+            ("data", 6, "bytes"),
+        ],
+    ),
+    (
+        "CompressedImage",
+        &[("timestamp", 1, "Timestamp"), ("frame_id", 4, "string"), ("data", 2, "bytes"), ("format", 3, "string")],
+    ),
+    (
+        "PointCloud",
+        &[
+            ("timestamp", 1, "Timestamp"),
+            ("frame_id", 2, "string"),
+            ("pose", 3, "Pose"),
+            ("point_stride", 4, "fixed32"),
+            ("fields", 5, "*PackedElementField"),
+            ("data", 6, "bytes"),
+        ],
+    ),
+    ("PackedElementField", &[("name", 1, "string"), ("offset", 2, "fixed32"), ("type", 3, "enum NumericType")]),
+    ("Pose", &[("position", 1, "Vector3"), ("orientation", 2, "Quaternion")]),
+    ("Vector3", &[("x", 1, "double"), ("y", 2, "double"), ("z", 3, "double")]),
+    ("Quaternion", &[("x", 1, "double"), ("y", 2, "double"), ("z", 3, "double"), ("w", 4, "double")]),
+    ("PoseInFrame", &[("timestamp", 1, "Timestamp"), ("frame_id", 2, "string"), ("pose", 3, "Pose")]),
+    (
+        "LocationFix",
+        &[
+            ("timestamp", 6, "Timestamp"),
+            ("frame_id", 7, "string"),
+            ("latitude", 1, "double"),
+            ("longitude", 2, "double"),
+            ("altitude", 3, "double"),
+            ("position_covariance", 4, "*double"),
+            ("position_covariance_type", 5, "enum PositionCovarianceType"),
+        ],
+    ),
+    (
+        "ImageAnnotations",
+        &[
+            ("timestamp", 5, "Timestamp"),
+            ("points", 2, "*PointsAnnotation"),
+            ("texts", 3, "*TextAnnotation"),
+            ("limen_rows", 1000, "*float"),
+        ],
+    ),
+    (
+        "PointsAnnotation",
+        &[
+            ("timestamp", 1, "Timestamp"),
+            ("type", 2, "enum Type"),
+            ("points", 3, "*Point2"),
+            ("outline_color", 4, "Color"),
+            ("outline_colors", 5, "*Color"),
+            ("fill_color", 6, "Color"),
+            ("thickness", 7, "double"),
+        ],
+    ),
+    (
+        "TextAnnotation",
+        &[
+            ("timestamp", 1, "Timestamp"),
+            ("position", 2, "Point2"),
+            ("text", 3, "string"),
+            ("font_size", 4, "double"),
+            ("text_color", 5, "Color"),
+            ("background_color", 6, "Color"),
+        ],
+    ),
+    ("Point2", &[("x", 1, "double"), ("y", 2, "double")]),
+    ("Color", &[("r", 1, "double"), ("g", 2, "double"), ("b", 3, "double"), ("a", 4, "double")]),
+];
+
+/// Nested enumerations: the message, the name and the values from 0.
+const ENUMS: &[(&str, &str, &[&str])] = &[
+    (
+        "PackedElementField",
+        "NumericType",
+        &["UNKNOWN", "UINT8", "INT8", "UINT16", "INT16", "UINT32", "INT32", "FLOAT32", "FLOAT64"],
+    ),
+    ("LocationFix", "PositionCovarianceType", &["UNKNOWN", "APPROXIMATED", "DIAGONAL_KNOWN", "KNOWN"]),
+    ("PointsAnnotation", "Type", &["UNKNOWN", "POINTS", "LINE_LOOP", "LINE_STRIP", "LINE_LIST"]),
+];
+
+/// The types of a field with values in limen's own messages, which are named after them: `limen.Float`, `limen.FloatArray`.
+const VALUES: &[(&str, &str)] = &[
+    ("Float", "float"),
+    ("Double", "double"),
+    ("Int32", "int32"),
+    ("UInt32", "uint32"),
+    ("SFixed32", "sfixed32"),
+    ("Fixed32", "fixed32"),
+    ("SFixed64", "sfixed64"),
+    ("Fixed64", "fixed64"),
+];
+
+fn field(package: &str, message: &str, (name, number, written): (&str, i32, &str)) -> FieldDescriptorProto {
+    let of = written.trim_start_matches('*');
+    let (kind, type_name) = match of {
+        "double" => (Type::Double, None),
+        "float" => (Type::Float, None),
+        "fixed32" => (Type::Fixed32, None),
+        "fixed64" => (Type::Fixed64, None),
+        "sfixed32" => (Type::Sfixed32, None),
+        "sfixed64" => (Type::Sfixed64, None),
+        "int32" => (Type::Int32, None),
+        "uint32" => (Type::Uint32, None),
+        "string" => (Type::String, None),
+        "bytes" => (Type::Bytes, None),
+        "Timestamp" => (Type::Message, Some(".google.protobuf.Timestamp".to_string())),
+        _ => match of.strip_prefix("enum ") {
+            Some(name) => (Type::Enum, Some(format!(".{package}.{message}.{name}"))),
+            None => (Type::Message, Some(format!(".{package}.{of}"))),
+        },
+    };
+    let label = if written.starts_with('*') { Label::Repeated } else { Label::Optional };
+    FieldDescriptorProto {
+        name: Some(name.into()),
+        number: Some(number),
+        label: Some(label.into()),
+        r#type: Some(kind.into()),
+        type_name,
+        ..FieldDescriptorProto::default()
+    }
+}
+
+fn message(package: &str, name: &str, fields: &[(&str, i32, &str)]) -> DescriptorProto {
+    let nested = ENUMS.iter().filter(|(of, _, _)| *of == name && package == "foxglove");
+    let nested = nested.map(|(_, name, values)| EnumDescriptorProto {
+        name: Some((*name).into()),
+        value: { values.iter().zip(0..) }
+            .map(|(value, number)| EnumValueDescriptorProto {
+                name: Some((*value).into()),
+                number: Some(number),
+                options: None,
+            })
+            .collect(),
+        ..EnumDescriptorProto::default()
+    });
+    DescriptorProto {
+        name: Some(name.into()),
+        field: fields.iter().map(|one| field(package, name, *one)).collect(),
+        enum_type: nested.collect(),
+        ..DescriptorProto::default()
+    }
+}
+
+fn file(name: &str, package: &str, message_type: Vec<DescriptorProto>) -> FileDescriptorProto {
+    let depends = name != TIMESTAMP_FILE;
+    FileDescriptorProto {
+        name: Some(name.into()),
+        package: Some(package.into()),
+        dependency: depends.then(|| TIMESTAMP_FILE.to_string()).into_iter().collect(),
+        message_type,
+        syntax: Some("proto3".into()),
+        ..FileDescriptorProto::default()
+    }
+}
+
+/// Returns the descriptors of all messages of the package that a schema's name begins with: `foxglove.RawImage`, `limen.Float`.
+pub(crate) fn descriptors(schema: &str) -> Vec<u8> {
+    let timestamp = DescriptorProto {
+        name: Some("Timestamp".into()),
+        field: vec![
+            FieldDescriptorProto { r#type: Some(Type::Int64.into()), ..field("", "", ("seconds", 1, "int32")) },
+            field("", "", ("nanos", 2, "int32")),
+        ],
+        ..DescriptorProto::default()
+    };
+    let timestamp = file(TIMESTAMP_FILE, "google.protobuf", vec![timestamp]);
+    let own = if schema.starts_with("foxglove.") {
+        let messages = FOXGLOVE.iter().map(|(name, fields)| message("foxglove", name, fields));
+        file("foxglove.proto", "foxglove", messages.collect())
+    } else {
+        let mut messages = vec![
+            message("limen", "Text", &[("timestamp", 1, "Timestamp"), ("value", 2, "string")]),
+            message("limen", "Bytes", &[("timestamp", 1, "Timestamp"), ("value", 2, "bytes"), ("shape", 3, "*uint32")]),
+        ];
+        for (name, of) in VALUES {
+            let one = [("timestamp", 1, "Timestamp"), ("value", 2, *of)];
+            messages.push(message("limen", name, &one));
+            let repeated = format!("*{of}");
+            let array = [("timestamp", 1, "Timestamp"), ("values", 2, repeated.as_str()), ("shape", 3, "*uint32")];
+            messages.push(message("limen", &format!("{name}Array"), &array));
+        }
+        file("limen.proto", "limen", messages)
+    };
+    FileDescriptorSet { file: vec![timestamp, own] }.encode_to_vec()
+}
+
+/// The definitions of ROS 2 messages, by their types, as `ros2msg` schemas hold them: the message, and behind lines of `=` those it uses.
+pub(crate) fn ros_definition(name: &str) -> Option<String> {
+    let uses: &[&str] = match name {
+        "sensor_msgs/msg/Image" | "sensor_msgs/msg/CompressedImage" => &["std_msgs/Header", "builtin_interfaces/Time"],
+        "sensor_msgs/msg/Imu" => {
+            &["std_msgs/Header", "builtin_interfaces/Time", "geometry_msgs/Quaternion", "geometry_msgs/Vector3"]
+        }
+        "sensor_msgs/msg/PointCloud2" => &["std_msgs/Header", "builtin_interfaces/Time", "sensor_msgs/PointField"],
+        "sensor_msgs/msg/NavSatFix" => &["std_msgs/Header", "builtin_interfaces/Time", "sensor_msgs/NavSatStatus"],
+        "geometry_msgs/msg/PoseStamped" => &[
+            "std_msgs/Header",
+            "builtin_interfaces/Time",
+            "geometry_msgs/Pose",
+            "geometry_msgs/Point",
+            "geometry_msgs/Quaternion",
+        ],
+        _ if name.ends_with("MultiArray") => &["std_msgs/MultiArrayLayout", "std_msgs/MultiArrayDimension"],
+        _ => &[],
+    };
+    let mut text = ros_fields(&name.replacen("/msg/", "/", 1))?;
+    for used in uses {
+        text.push_str(&format!("\n{}\nMSG: {used}\n{}", "=".repeat(80), ros_fields(used)?));
+    }
+    Some(text)
+}
+
+/// The fields of a ROS 2 message.
+fn ros_fields(name: &str) -> Option<String> {
+    let fields = match name {
+        "builtin_interfaces/Time" => "int32 sec\nuint32 nanosec",
+        "std_msgs/Header" => "builtin_interfaces/Time stamp\nstring frame_id",
+        "std_msgs/String" => "string data",
+        "std_msgs/MultiArrayLayout" => "MultiArrayDimension[] dim\nuint32 data_offset",
+        "std_msgs/MultiArrayDimension" => "string label\nuint32 size\nuint32 stride",
+        "geometry_msgs/Vector3" | "geometry_msgs/Point" => "float64 x\nfloat64 y\nfloat64 z",
+        "geometry_msgs/Quaternion" => "float64 x\nfloat64 y\nfloat64 z\nfloat64 w",
+        "geometry_msgs/Pose" => "Point position\nQuaternion orientation",
+        "geometry_msgs/PoseStamped" => "std_msgs/Header header\nPose pose",
+        "sensor_msgs/Image" => {
+            "std_msgs/Header header\nuint32 height\nuint32 width\nstring encoding\nuint8 is_bigendian\nuint32 step\nuint8[] data"
+        }
+        "sensor_msgs/CompressedImage" => "std_msgs/Header header\nstring format\nuint8[] data",
+        "sensor_msgs/Imu" => {
+            "std_msgs/Header header\ngeometry_msgs/Quaternion orientation\nfloat64[9] orientation_covariance\n\
+             geometry_msgs/Vector3 angular_velocity\nfloat64[9] angular_velocity_covariance\n\
+             geometry_msgs/Vector3 linear_acceleration\nfloat64[9] linear_acceleration_covariance"
+        }
+        "sensor_msgs/PointField" => {
+            "uint8 INT8=1\nuint8 UINT8=2\nuint8 INT16=3\nuint8 UINT16=4\nuint8 INT32=5\nuint8 UINT32=6\nuint8 FLOAT32=7\n\
+             uint8 FLOAT64=8\nstring name\nuint32 offset\nuint8 datatype\nuint32 count"
+        }
+        "sensor_msgs/PointCloud2" => {
+            "std_msgs/Header header\nuint32 height\nuint32 width\nPointField[] fields\nbool is_bigendian\nuint32 point_step\n\
+             uint32 row_step\nuint8[] data\nbool is_dense"
+        }
+        "sensor_msgs/NavSatStatus" => {
+            "int8 STATUS_NO_FIX=-1\nint8 STATUS_FIX=0\nint8 STATUS_SBAS_FIX=1\nint8 STATUS_GBAS_FIX=2\nint8 status\n\
+             uint16 SERVICE_GPS=1\nuint16 SERVICE_GLONASS=2\nuint16 SERVICE_COMPASS=4\nuint16 SERVICE_GALILEO=8\nuint16 service"
+        }
+        "sensor_msgs/NavSatFix" => {
+            "std_msgs/Header header\nNavSatStatus status\nfloat64 latitude\nfloat64 longitude\nfloat64 altitude\n\
+             float64[9] position_covariance\nuint8 COVARIANCE_TYPE_UNKNOWN=0\nuint8 COVARIANCE_TYPE_APPROXIMATED=1\n\
+             uint8 COVARIANCE_TYPE_DIAGONAL_KNOWN=2\nuint8 COVARIANCE_TYPE_KNOWN=3\nuint8 position_covariance_type"
+        }
+        _ => {
+            let of = name.strip_prefix("std_msgs/")?;
+            let (of, is_array) = of.strip_suffix("MultiArray").map_or((of, false), |of| (of, true));
+            let of = match of {
+                "Float32" => "float32",
+                "Float64" => "float64",
+                "Int8" => "int8",
+                "UInt8" => "uint8",
+                "Int16" => "int16",
+                "UInt16" => "uint16",
+                "Int32" => "int32",
+                "UInt32" => "uint32",
+                "Int64" => "int64",
+                "UInt64" => "uint64",
+                _ => return None,
+            };
+            return Some(if is_array { format!("MultiArrayLayout layout\n{of}[] data") } else { format!("{of} data") });
+        }
+    };
+    Some(fields.into())
+}

@@ -1,0 +1,296 @@
+use super::meaning::{Channel, Meaning, Schemas};
+use super::reader::RecordingReader;
+use super::topic::Topic;
+use super::writer::{RecordingWriter, Rotation};
+use limen::message::{Content, DType, Dim, PortSpec};
+use limen::unit::Bytes;
+use limen::{Folders, Tensor, TensorMut};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+
+const STAMP: u64 = 1_700_000_000_123_456_789;
+
+/// A tensor of a spec with other bytes each time; the first dim with a bound has `length`. Floats are finite.
+fn tensor(spec: &PortSpec, length: usize, salt: u8) -> Tensor {
+    let mut tensor = TensorMut::alone(spec).unwrap();
+    for (at, dim) in spec.shape.iter().enumerate() {
+        if matches!(dim, Dim::AtMost(_)) {
+            tensor.set_len(at, length).unwrap();
+        }
+    }
+    let size = spec.dtype.size();
+    for (at, byte) in tensor.bytes_mut().iter_mut().enumerate() {
+        // The highest byte of a float decides whether it is finite; shorter bytes are letters.
+        *byte = if at % size == size - 1 { 0x40 } else { (at as u8).wrapping_mul(31).wrapping_add(salt) & 0x7f };
+    }
+    tensor.freeze()
+}
+
+fn channel(spec: &PortSpec, meaning: Option<Meaning>, schemas: Schemas) -> Channel {
+    let meaning = meaning.unwrap_or_else(|| Meaning::of(spec));
+    assert_eq!(meaning.check(spec), Ok(()), "{meaning:?} {spec}");
+    Channel::new("/topic".into(), meaning, schemas, "frame".into(), spec)
+}
+
+#[test]
+fn every_tensor_is_read_as_it_was_recorded() {
+    let all = [
+        DType::F32,
+        DType::F16,
+        DType::BF16,
+        DType::F64,
+        DType::I8,
+        DType::U8,
+        DType::I16,
+        DType::U16,
+        DType::I32,
+        DType::U32,
+        DType::I64,
+        DType::U64,
+    ];
+    let mut cases = Vec::new();
+    for dtype in all {
+        for shape in [vec![], vec![Dim::Fixed(3)], vec![Dim::AtMost(9), Dim::Fixed(2)], vec![Dim::AtMost(9)]] {
+            cases.push((PortSpec::new(dtype, shape), None));
+        }
+    }
+    let fixed = |dtype, shape: &[usize]| PortSpec::fixed(dtype, shape.iter().copied());
+    cases.extend([
+        (PortSpec::image(4, 6, 3), None),
+        (PortSpec::image(4, 6, 4), None),
+        (PortSpec::image(4, 6, 1), None),
+        (PortSpec::image(4, 6, 2), None),
+        (fixed(DType::U8, &[4, 6]), Some(Meaning::Image)),
+        (PortSpec::new(DType::U8, [Dim::AtMost(99)]).with_content(Content::Text), None),
+        (PortSpec::new(DType::U8, [Dim::AtMost(99)]).with_content(Content::Bytes), Some(Meaning::CompressedImage)),
+        (PortSpec::new(DType::F32, [Dim::AtMost(9), Dim::Fixed(6)]), Some(Meaning::Boxes)),
+        (PortSpec::new(DType::F32, [Dim::AtMost(9), Dim::Fixed(5)]), Some(Meaning::PointCloud)),
+    ]);
+    for dtype in [DType::F32, DType::F64] {
+        cases.push((fixed(dtype, &[6]), Some(Meaning::Imu)));
+        cases.push((fixed(dtype, &[10]), Some(Meaning::Imu)));
+        cases.push((fixed(dtype, &[7]), Some(Meaning::Pose)));
+        cases.push((fixed(dtype, &[3]), Some(Meaning::Location)));
+    }
+    let mut message = b"of the message before".to_vec();
+    for (spec, meaning) in cases {
+        for schemas in [Schemas::Foxglove, Schemas::Ros2] {
+            let channel = channel(&spec, meaning, schemas);
+            let topic = Topic::new("/topic", &channel.schema, channel.message_encoding(), &channel.metadata);
+            for length in [0, 1, 5, 9] {
+                let case = format!("{spec} as {meaning:?} in {schemas:?} with {length}");
+                let before = tensor(&spec, length, length as u8);
+                channel.encode(&before, STAMP, &mut message).unwrap();
+                let decoded = topic.decode(&message).unwrap_or_else(|why| panic!("{case}: {why}"));
+                let planned = topic.spec(&decoded, 9);
+                assert_eq!((planned.dtype, &planned.shape), (spec.dtype, &spec.shape), "{case}");
+                assert_eq!(
+                    (planned.layout, planned.content),
+                    (spec.layout.filter(|_| spec.shape.len() != 3 || planned.layout.is_some()), spec.content),
+                    "{case}"
+                );
+                assert!(decoded.fits(&spec), "{case}: {:?}", decoded.shape());
+                let is_stamped = !channel.schema.starts_with("std_msgs/");
+                assert_eq!(decoded.stamp, is_stamped.then_some(STAMP), "{case}");
+                let mut after = TensorMut::alone(&spec).unwrap();
+                decoded.write(&mut after).unwrap();
+                let after = after.freeze();
+                assert_eq!((after.shape(), after.bytes()), (before.shape(), before.bytes()), "{case}");
+            }
+            // Whatever is wrong with a message, it is refused or read.
+            for cut in 0..message.len() {
+                let _ = topic.decode(&message[..cut]);
+            }
+            let mut random = fastrand::Rng::with_seed(7);
+            for _ in 0..200 {
+                let mut damaged = message.clone();
+                for _ in 0..random.usize(1..4) {
+                    let at = random.usize(..damaged.len());
+                    damaged[at] = random.u8(..);
+                }
+                if let Ok(decoded) = topic.decode(&damaged)
+                    && decoded.fits(&spec)
+                {
+                    decoded.write(&mut TensorMut::alone(&spec).unwrap()).unwrap();
+                }
+            }
+        }
+    }
+}
+
+fn folders(graph: &Path) -> Folders {
+    Folders { graph: graph.into(), ..Folders::default() }
+}
+
+fn writer(folder: &Path, rotation: Rotation) -> RecordingWriter {
+    let spec = PortSpec::new(DType::U8, [Dim::AtMost(1 << 20)]);
+    let channels = vec![channel(&spec, None, Schemas::Foxglove)];
+    RecordingWriter::new(&folders(folder), "r.mcap", false, rotation, channels, BTreeMap::new(), 0).unwrap()
+}
+
+fn bytes(length: usize, salt: u8) -> Tensor {
+    tensor(&PortSpec::new(DType::U8, [Dim::AtMost(1 << 20)]), length, salt)
+}
+
+/// Reads the sequence numbers of a recording, and what cannot be read.
+fn sequences(file: &[u8]) -> (Vec<u32>, super::reader::Unreadable) {
+    let mut reader = RecordingReader::new(file, file.len() as u64).unwrap();
+    let mut found = Vec::new();
+    while let Some(message) = reader.next_message().unwrap() {
+        found.push(message.header.sequence);
+    }
+    (found, reader.unreadable().clone())
+}
+
+/// \[S7\] A file of 64 KiB cut at every byte: every message that is whole is read, and nothing else.
+#[test]
+fn a_cut_file_gives_every_message_that_is_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = writer(folder.path(), Rotation::default());
+    for seq in 0..16 {
+        writer.write(0, &bytes(3600, seq as u8), seq, STAMP, STAMP + seq, seq).unwrap();
+        if seq % 4 == 3 {
+            writer.flush_due(u64::MAX).unwrap();
+        }
+    }
+    writer.finish(0).unwrap();
+    let file = std::fs::read(folder.path().join("r.mcap")).unwrap();
+    assert!((60_000..70_000).contains(&file.len()), "{}", file.len());
+    assert_eq!(sequences(&file).0, (0..16).collect::<Vec<u32>>());
+    assert_eq!(sequences(&file).1, super::reader::Unreadable::default());
+    let mut before = 0;
+    for cut in mcap::MAGIC.len()..file.len() {
+        let (found, unreadable) = sequences(&file[..cut]);
+        assert!(found.iter().copied().eq(0..found.len() as u32), "cut at {cut}: {found:?}");
+        assert!(found.len() >= before, "cut at {cut}");
+        assert!(unreadable.is_cut && unreadable.bytes < 4000, "cut at {cut}: {unreadable:?}");
+        before = found.len();
+    }
+    assert_eq!(before, 16);
+    assert!(RecordingReader::new(&file[..7], 7).is_err());
+}
+
+/// A file with one chunk, compressed as told.
+fn compressed(compression: &str, records: &[u8], data: &[u8], size: u64) -> Vec<u8> {
+    let mut chunk = Vec::new();
+    chunk.extend_from_slice(&[0; 16]);
+    chunk.extend_from_slice(&size.to_le_bytes());
+    chunk.extend_from_slice(&crc32fast::hash(records).to_le_bytes());
+    chunk.extend_from_slice(&(compression.len() as u32).to_le_bytes());
+    chunk.extend_from_slice(compression.as_bytes());
+    chunk.extend_from_slice(&(data.len() as u64).to_le_bytes());
+    chunk.extend_from_slice(data);
+    let mut file = mcap::MAGIC.to_vec();
+    file.push(mcap::records::op::CHUNK);
+    file.extend_from_slice(&(chunk.len() as u64).to_le_bytes());
+    file.extend_from_slice(&chunk);
+    file
+}
+
+/// The records of a channel and a message.
+fn records() -> Vec<u8> {
+    let record = |opcode: u8, fields: &[&[u8]]| {
+        let fields = fields.concat();
+        [&[opcode][..], &(fields.len() as u64).to_le_bytes(), &fields].concat()
+    };
+    let channel: [&[u8]; 5] = [&[1, 0, 0, 0], &[2, 0, 0, 0], b"/a", &[4, 0, 0, 0], b"json\0\0\0\0"];
+    let message: [&[u8]; 4] = [&[1, 0], &[5, 0, 0, 0], &[0; 16], &[b'x'; 3000]];
+    [record(mcap::records::op::CHANNEL, &channel), record(mcap::records::op::MESSAGE, &message)].concat()
+}
+
+#[test]
+fn compressed_chunks_are_read_and_bombs_are_not() {
+    let records = records();
+    let size = records.len() as u64;
+    let mut encoder = lz4_flex::frame::FrameEncoder::new(Vec::new());
+    encoder.write_all(&records).unwrap();
+    let lz4 = encoder.finish().unwrap();
+    let level = ruzstd::encoding::CompressionLevel::Fastest;
+    let zstd = ruzstd::encoding::compress_to_vec(&records[..], level);
+    for (compression, data) in [("", &records), ("lz4", &lz4), ("zstd", &zstd)] {
+        let file = compressed(compression, &records, data, size);
+        assert_eq!(sequences(&file).0, [5], "{compression}");
+        for (wrong, why) in [
+            (compressed(compression, &records, data, size + 1), "has"),
+            (compressed(compression, &records, data, size - 1), "has"),
+            (compressed(compression, b"others", data, size), "checksum"),
+            (compressed(compression, &records, data, 1 << 63), "a chunk of 9223372036854775808 bytes"),
+            (compressed("gzip", &records, data, size), "`gzip`, which is not known"),
+        ] {
+            let (found, unreadable) = sequences(&wrong);
+            let (at, first) = unreadable.first.unwrap();
+            assert!(found.is_empty() && at == 8 && first.contains(why), "{compression}: {first}");
+        }
+        // Damage anywhere is found, or does not matter.
+        let mut random = fastrand::Rng::with_seed(3);
+        for _ in 0..3000 {
+            let mut damaged = file.clone();
+            let at = random.usize(8..damaged.len());
+            damaged[at] ^= 1 << random.u8(..8);
+            damaged.truncate(random.usize(8..=damaged.len()));
+            sequences(&damaged);
+        }
+    }
+    // 16 MiB of zeros in a few kilobytes, announced as 3000 bytes: no more than that is decompressed.
+    let mut encoder = lz4_flex::frame::FrameEncoder::new(Vec::new());
+    encoder.write_all(&vec![0; 16 << 20]).unwrap();
+    let bombs = [
+        ("lz4", encoder.finish().unwrap()),
+        ("zstd", ruzstd::encoding::compress_to_vec(&vec![0; 16 << 20][..], level)),
+    ];
+    for (compression, data) in bombs {
+        let (found, unreadable) = sequences(&compressed(compression, &[], &data, 3000));
+        let (_, why) = unreadable.first.unwrap();
+        assert!(found.is_empty() && why.contains("a chunk of 3000 bytes has 3001"), "{why}");
+    }
+}
+
+#[test]
+fn files_follow_each_other_and_none_is_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("r-0002.mcap"), "precious").unwrap();
+    for run in 0..2 {
+        let rotation = Rotation { size: Some(Bytes(1 << 20)), time: None };
+        let mut writer = writer(folder.path(), rotation);
+        for seq in 0..30 {
+            writer.write(0, &bytes(100_000, seq as u8), seq, STAMP, STAMP, seq).unwrap();
+        }
+        writer.finish(0).unwrap();
+        assert_eq!((writer.messages, writer.file_count, writer.lost), (30, 3, 0), "run {run}");
+    }
+    let mut names: Vec<String> =
+        std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    let expected = ["r-0002.mcap", "r-0003.mcap", "r-0004.mcap", "r-0005.mcap", "r-0006.mcap", "r-0007.mcap", "r.mcap"];
+    assert_eq!(names, expected);
+    assert_eq!(std::fs::read_to_string(folder.path().join("r-0002.mcap")).unwrap(), "precious");
+    let mut found = Vec::new();
+    for name in ["r.mcap", "r-0003.mcap", "r-0004.mcap"] {
+        let (sequences, unreadable) = sequences(&std::fs::read(folder.path().join(name)).unwrap());
+        assert_eq!(unreadable, super::reader::Unreadable::default());
+        found.extend(sequences);
+    }
+    assert_eq!(found, (0..30).collect::<Vec<u32>>());
+}
+
+/// \[P6\] What was taken half a second ago is in the file, though it was neither finished nor closed.
+#[test]
+fn a_message_waits_half_a_second_at_most() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = writer(folder.path(), Rotation::default());
+    let read = || sequences(&std::fs::read(folder.path().join("r.mcap")).unwrap()).0;
+    assert_eq!(writer.due(), u64::MAX);
+    writer.write(0, &bytes(10, 1), 0, STAMP, STAMP, 1_000).unwrap();
+    writer.write(0, &bytes(10, 2), 1, STAMP, STAMP, 400_000_000).unwrap();
+    assert_eq!(writer.due(), 500_001_000);
+    writer.flush_due(500_000_999).unwrap();
+    assert_eq!(read(), [0u32; 0]);
+    writer.flush_due(500_001_000).unwrap();
+    assert_eq!((read(), writer.due()), (vec![0, 1], u64::MAX));
+    // A MiB does not wait.
+    for seq in 2..13 {
+        writer.write(0, &bytes(100_000, 3), seq, STAMP, STAMP, 600_000_000).unwrap();
+    }
+    assert_eq!((read().len(), writer.due()), (13, u64::MAX));
+}

@@ -1,0 +1,392 @@
+//! Writing MCAP files that are readable up to the last flush, whatever ends the process.
+//!
+//! Messages are collected in a chunk in memory, and a chunk goes to the kernel whole: when it has [`CHUNK`] bytes, and [`FLUSH_NS`] after
+//! its first message at the latest. What the kernel has taken survives the end of the process.
+
+use super::meaning::{Channel, Schemas};
+use limen::files::Target;
+use limen::node::NodeError;
+use limen::unit::{Bytes, Span};
+use limen::{Folders, Tensor};
+use mcap::records::{MessageHeader, Metadata};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// Bytes of a chunk: few enough to stay in a core's cache on its way to the file.
+const CHUNK: usize = 1 << 20;
+/// How long a message may wait in memory, ns.
+const FLUSH_NS: u64 = 500_000_000;
+/// After so many chunks a new file begins: the file's index is kept in memory until it is written at the end.
+const MAX_CHUNKS: u32 = 1 << 16;
+/// Bytes of the index for each chunk, besides 16 for each channel in it.
+const INDEX: usize = 192;
+/// Small writes are collected up to this size.
+const BUFFER: usize = 64 << 10;
+/// How long to wait after a failed write before a new file is tried, ns.
+const RETRY_NS: u64 = 1_000_000_000;
+/// The most files of one name.
+const MAX_FILES: u32 = 9999;
+
+/// When a new file begins.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Rotation {
+    /// At so many bytes.
+    pub(crate) size: Option<Bytes>,
+    /// After so long.
+    pub(crate) time: Option<Span>,
+}
+
+/// The file, which only grows.
+#[derive(Debug)]
+struct Tail {
+    file: File,
+    buffer: Vec<u8>,
+    written: u64,
+}
+
+impl Tail {
+    fn flush_buffer(&mut self) -> io::Result<()> {
+        if !self.buffer.is_empty() {
+            self.file.write_all(&self.buffer)?;
+            self.written += self.buffer.len() as u64;
+            self.buffer.clear();
+        }
+        Ok(())
+    }
+}
+
+impl Write for Tail {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.buffer.len() + bytes.len() > BUFFER {
+            self.flush_buffer()?;
+        }
+        if bytes.len() >= BUFFER {
+            self.file.write_all(bytes)?;
+            self.written += bytes.len() as u64;
+        } else {
+            self.buffer.extend_from_slice(bytes);
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.flush_buffer()
+    }
+}
+
+/// Only for asking where the end is.
+impl Seek for Tail {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        match to {
+            SeekFrom::Current(0) => Ok(self.written + self.buffer.len() as u64),
+            _ => Err(ErrorKind::Unsupported.into()),
+        }
+    }
+}
+
+/// A file being written.
+struct Open {
+    writer: mcap::Writer<Tail>,
+    /// The numbers of the channels.
+    ids: Vec<u16>,
+    path: PathBuf,
+    /// For cutting off what a failed write has left.
+    file: File,
+    /// When it began.
+    since: u64,
+    chunks: u32,
+    /// Bytes that are complete.
+    complete: u64,
+}
+
+impl std::fmt::Debug for Open {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Open").field("path", &self.path).field("chunks", &self.chunks).finish_non_exhaustive()
+    }
+}
+
+/// Writes messages of several channels to a file, and to the next one when that is due.
+#[derive(Debug)]
+pub(crate) struct RecordingWriter {
+    folders: Folders,
+    path: String,
+    rotation: Rotation,
+    channels: Vec<Channel>,
+    metadata: BTreeMap<String, String>,
+    open: Option<Open>,
+    /// The number of the next file.
+    number: u32,
+    /// After a failed write: when to try again.
+    retry_at: u64,
+    message: Vec<u8>,
+    /// Messages and bytes in the chunk, and when it has to be written.
+    pending: u64,
+    pending_bytes: usize,
+    due: u64,
+    /// Figures of all files.
+    pub(crate) messages: u64,
+    pub(crate) bytes: u64,
+    pub(crate) lost: u64,
+    pub(crate) files: Vec<PathBuf>,
+    pub(crate) file_count: u64,
+}
+
+/// Returns the path of file `number`: `drive.mcap`, `drive-0002.mcap`.
+fn numbered(path: &str, number: u32) -> String {
+    if number <= 1 {
+        return path.to_string();
+    }
+    let extension = Path::new(path).extension().and_then(|extension| extension.to_str());
+    let stem = extension.map_or(path, |extension| &path[..path.len() - extension.len() - 1]);
+    format!("{stem}-{number:04}{}", extension.map_or(String::new(), |extension| format!(".{extension}")))
+}
+
+/// The most paths that are kept for the report.
+const MAX_NAMED: usize = 3;
+
+impl RecordingWriter {
+    /// Begins the first file. With `must_be_new`, it must not exist; otherwise the next number without a file is taken.
+    pub(crate) fn new(
+        folders: &Folders,
+        path: &str,
+        must_be_new: bool,
+        rotation: Rotation,
+        channels: Vec<Channel>,
+        metadata: BTreeMap<String, String>,
+        now: u64,
+    ) -> Result<Self, NodeError> {
+        let mut writer = RecordingWriter {
+            folders: folders.clone(),
+            path: path.to_string(),
+            rotation,
+            channels,
+            metadata,
+            open: None,
+            number: 1,
+            retry_at: 0,
+            message: Vec::new(),
+            pending: 0,
+            pending_bytes: 0,
+            due: u64::MAX,
+            messages: 0,
+            bytes: 0,
+            lost: 0,
+            files: Vec::new(),
+            file_count: 0,
+        };
+        writer.begin(must_be_new, now)?;
+        Ok(writer)
+    }
+
+    /// Returns the memory that it takes, for messages of at most `largest` bytes.
+    pub(crate) fn memory(largest: usize, channels: usize) -> usize {
+        let index = MAX_CHUNKS as usize * (INDEX + 16 * channels);
+        // The message and its chunk.
+        largest.saturating_mul(2).saturating_add(CHUNK + BUFFER + index)
+    }
+
+    /// Creates the next file that does not exist.
+    fn create(&mut self, must_be_new: bool) -> Result<(File, PathBuf), NodeError> {
+        loop {
+            let path = numbered(&self.path, self.number);
+            let target: Target = self.folders.target(&path)?;
+            match target.create_new() {
+                Ok(file) => {
+                    self.number += 1;
+                    return Ok((file, target.path().to_path_buf()));
+                }
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && !must_be_new && self.number < MAX_FILES => {
+                    self.number += 1;
+                }
+                Err(error) => return Err(NodeError::file(target.path(), error)),
+            }
+        }
+    }
+
+    fn begin(&mut self, must_be_new: bool, now: u64) -> Result<(), NodeError> {
+        let (file, path) = self.create(must_be_new)?;
+        let wrong = |error: mcap::McapError| NodeError::file(&path, io_error(error));
+        let again = file.try_clone().map_err(|error| NodeError::file(&path, error))?;
+        let is_ros = self.channels.iter().all(|channel| channel.encoding == Schemas::Ros2);
+        let options = mcap::WriteOptions::new()
+            .compression(None)
+            .chunk_size(None)
+            .disable_seeking(true)
+            .calculate_data_section_crc(false)
+            .profile(if is_ros { "ros2" } else { "" })
+            .library(concat!("limen ", env!("CARGO_PKG_VERSION")));
+        let tail = Tail { file, buffer: Vec::with_capacity(BUFFER), written: 0 };
+        let mut writer = options.create(tail).map_err(wrong)?;
+        let metadata = Metadata { name: "limen".into(), metadata: self.metadata.clone() };
+        writer.write_metadata(&metadata).map_err(wrong)?;
+        let mut ids = Vec::new();
+        for channel in &self.channels {
+            let (encoding, schema) = channel.definition();
+            let schema = writer.add_schema(&channel.schema, encoding, &schema).map_err(wrong)?;
+            let encoding = channel.message_encoding();
+            ids.push(writer.add_channel(schema, &channel.topic, encoding, &channel.metadata).map_err(wrong)?);
+        }
+        writer.flush().map_err(wrong)?;
+        let complete = again.metadata().map_or(0, |metadata| metadata.len());
+        if self.files.len() < MAX_NAMED {
+            self.files.push(path.clone());
+        }
+        self.file_count += 1;
+        self.open = Some(Open { writer, ids, path, file: again, since: now, chunks: 1, complete });
+        Ok(())
+    }
+
+    /// Records a tensor of a channel: made at `stamp`, taken at `log_time`, both in ns since 1970.
+    pub(crate) fn write(
+        &mut self,
+        channel: usize,
+        tensor: &Tensor,
+        seq: u64,
+        stamp: u64,
+        log_time: u64,
+        now: u64,
+    ) -> Result<(), NodeError> {
+        self.channels[channel].encode(tensor, stamp, &mut self.message)?;
+        self.make_ready(now)?;
+        let Some(open) = &mut self.open else { return Err(NodeError::input(&*self.path, "there is no file")) };
+        let header = MessageHeader {
+            channel_id: open.ids[channel],
+            // The format has 32 bits.
+            sequence: seq as u32,
+            log_time,
+            publish_time: stamp,
+        };
+        if self.pending == 0 {
+            self.due = now.saturating_add(FLUSH_NS);
+        }
+        self.pending += 1;
+        if let Err(error) = open.writer.write_to_known_channel(&header, &self.message) {
+            return Err(self.fail(io_error(error), true, now));
+        }
+        self.pending_bytes += self.message.len();
+        if self.pending_bytes >= CHUNK { self.flush_chunk(true, now) } else { Ok(()) }
+    }
+
+    /// Makes sure that a file is open, and begins the next one if it is due.
+    fn make_ready(&mut self, now: u64) -> Result<(), NodeError> {
+        let is_over = self.open.as_ref().is_some_and(|open| {
+            let size = open.complete + self.pending_bytes as u64;
+            open.chunks >= MAX_CHUNKS
+                || self.rotation.size.is_some_and(|most| size >= most.0)
+                || self.rotation.time.is_some_and(|most| now.saturating_sub(open.since) >= most.as_nanos())
+        });
+        if is_over {
+            self.finish(now)?;
+        }
+        if self.open.is_none() {
+            if now < self.retry_at {
+                return Err(NodeError::input(
+                    &*self.path,
+                    "the last write failed; another file is tried once a second",
+                ));
+            }
+            let begun = self.begin(false, now);
+            if begun.is_err() {
+                self.retry_at = now.saturating_add(RETRY_NS);
+            }
+            begun?;
+        }
+        Ok(())
+    }
+
+    /// When the chunk has to be written; the largest number if it is empty.
+    pub(crate) fn due(&self) -> u64 {
+        if self.pending > 0 { self.due } else { u64::MAX }
+    }
+
+    /// Writes the chunk if it is due.
+    pub(crate) fn flush_due(&mut self, now: u64) -> Result<(), NodeError> {
+        if now >= self.due() { self.flush_chunk(false, now) } else { Ok(()) }
+    }
+
+    fn flush_chunk(&mut self, in_call: bool, now: u64) -> Result<(), NodeError> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        if let Err(error) = open.writer.flush() {
+            return Err(self.fail(io_error(error), in_call, now));
+        }
+        open.chunks += 1;
+        let before = open.complete;
+        // Where the file ends is where the next flush begins.
+        open.complete = open.file.metadata().map_or(before, |metadata| metadata.len());
+        if limen::files::is_deleted(&open.file) {
+            let gone = io::Error::new(ErrorKind::NotFound, "it was deleted while it was written");
+            return Err(self.fail(gone, in_call, now));
+        }
+        self.messages += self.pending;
+        self.bytes += open.complete - before;
+        (self.pending, self.pending_bytes) = (0, 0);
+        Ok(())
+    }
+
+    /// Gives up the file; what is in it stays readable. Its message of the failing call is counted by the engine.
+    fn fail(&mut self, error: io::Error, in_call: bool, now: u64) -> NodeError {
+        let lost = self.pending.saturating_sub(u64::from(in_call));
+        self.lost += lost;
+        (self.pending, self.pending_bytes) = (0, 0);
+        self.retry_at = now.saturating_add(RETRY_NS);
+        let Some(open) = self.open.take() else { return NodeError::input(&*self.path, error) };
+        let Open { writer, path, file, complete, .. } = open;
+        // Its `finish` fails at once, because a write has failed, or writes into a deleted file.
+        drop(writer);
+        // If cutting fails as well, the reader finds a chunk that ends early.
+        let _ = file.set_len(complete);
+        let text = format!("{error}; {complete} bytes are complete, {lost} messages before this one are lost");
+        NodeError::file(path, io::Error::new(error.kind(), text))
+    }
+
+    /// Completes the file with its index.
+    pub(crate) fn finish(&mut self, now: u64) -> Result<(), NodeError> {
+        self.flush_chunk(false, now)?;
+        let Some(open) = &mut self.open else { return Ok(()) };
+        if let Err(error) = open.writer.finish() {
+            return Err(self.fail(io_error(error), false, now));
+        }
+        let Some(open) = self.open.take() else { return Ok(()) };
+        let (path, complete) = (open.path, open.complete);
+        let mut tail = open.writer.into_inner();
+        if let Err(error) = tail.flush() {
+            let _ = open.file.set_len(complete);
+            let text = format!("{error}; its messages are complete, its index is not: `limen-run recover` writes one");
+            return Err(NodeError::file(path, io::Error::new(error.kind(), text)));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for RecordingWriter {
+    fn drop(&mut self) {
+        // The run was interrupted, and an error can no longer be reported.
+        let _ = self.finish(0);
+    }
+}
+
+fn io_error(error: mcap::McapError) -> io::Error {
+    match error {
+        mcap::McapError::Io(error) => error,
+        other => io::Error::other(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_numbered_before_their_extension() {
+        for (path, number, expected) in [
+            ("out/drive.mcap", 1, "out/drive.mcap"),
+            ("out/drive.mcap", 2, "out/drive-0002.mcap"),
+            ("drive", 12, "drive-0012"),
+            ("a.b/drive", 3, "a.b/drive-0003"),
+        ] {
+            assert_eq!(numbered(path, number), expected);
+        }
+    }
+}

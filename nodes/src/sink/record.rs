@@ -1,0 +1,209 @@
+//! Recordings of edges as MCAP files.
+
+use crate::file::output_file::{self, Exists};
+use crate::recording::meaning::{Channel, Meaning, Schemas};
+use crate::recording::writer::{RecordingWriter, Rotation};
+use limen::message::PortSpec;
+use limen::node::{
+    Building, Connected, Cost, Metrics, Node, NodeError, OneOf, Picked, PlanErrors, Planning, Ports, Progress, Sink,
+};
+use limen::unit::{Bytes, Span};
+use limen::{Clock, Tensor, Time};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Records its inputs, which may have any names, to an MCAP file: each is a topic, `/image` for the input `image`, `/camera/image` for
+/// `camera.image`.
+///
+/// Images, texts and numbers have schemas that Foxglove and the libraries of MCAP read; `as` gives other tensors a meaning. A message
+/// is logged when this node takes it, and published at its origin. Whatever ends the process, every message is readable that was
+/// taken more than a second or 4 MiB before; `limen-run recover` then writes the index that is missing. No file is ever overwritten:
+/// if `drive.mcap` exists, `drive-0002.mcap` is next. If a write fails, the messages in memory (at most 1 MiB and one message) are lost
+/// and counted (`unwritten`), and with `on_error: skip` a new file is tried once a second. Without `capacity`, an input holds messages
+/// of up to 64 MiB, at most 4096.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// The file, such as `out/drive.mcap`, relative to the graph's folder or to that given with `--out`. The last folder of the path is
+    /// created.
+    pub path: String,
+    /// What to do with a file that already exists; `number` by default.
+    #[serde(default)]
+    pub exists: ExistsRecording,
+    /// Which schemas the messages have; `foxglove` by default.
+    #[serde(default)]
+    pub schemas: Schemas,
+    /// Topic, meaning and frame of inputs, by their names: `{ boxes: { as: boxes }, imu: { topic: /imu/data, as: imu, frame: base } }`.
+    #[serde(default)]
+    pub topics: BTreeMap<String, TopicConfig>,
+    /// Begins a new file when one has this size, such as `1GiB`; by default only after 65536 chunks, of half a second or 1 MiB each.
+    pub max_size: Option<Bytes>,
+    /// Begins a new file when one has been written for so long, such as `10min`.
+    pub max_time: Option<Span>,
+}
+
+/// What to do with a file that already exists.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ExistsRecording {
+    /// Write another file, with the next free number: `drive-0002.mcap`.
+    #[default]
+    Number,
+    /// Refuse the graph.
+    Fail,
+}
+
+/// How an input is recorded.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+pub struct TopicConfig {
+    /// The topic; by default `/` and the input's name, with `/` for dots.
+    pub topic: Option<String>,
+    /// What its tensors mean; by default `image` for those of cameras and image files, otherwise `values`.
+    #[serde(rename = "as")]
+    pub meaning: Option<Meaning>,
+    /// The frame of coordinates of images, points, poses and the like; empty by default.
+    #[serde(default)]
+    pub frame: String,
+}
+
+/// How many bytes of messages an input holds by default, so that a disk may stall.
+const BUFFERED: usize = 64 << 20;
+/// The smallest file that is followed by another.
+const SMALLEST_FILE: u64 = 1 << 20;
+
+/// The node.
+#[derive(Debug)]
+pub struct Record {
+    writer: RecordingWriter,
+    clock: Clock,
+    /// What to add to a time of the run for that of the wall clock: read once, so that distances of times are kept.
+    offset: u64,
+}
+
+impl Config {
+    fn topic(&self, input: &str) -> String {
+        let written = self.topics.get(input).and_then(|topic| topic.topic.clone());
+        written.unwrap_or_else(|| format!("/{}", input.replace('.', "/")))
+    }
+
+    fn channel(&self, input: &str, spec: &PortSpec) -> Channel {
+        let topic = self.topics.get(input).cloned().unwrap_or_default();
+        let meaning = topic.meaning.unwrap_or_else(|| Meaning::of(spec));
+        Channel::new(self.topic(input), meaning, self.schemas, topic.frame, spec)
+    }
+
+    fn check(&self, given: &Connected, errors: &mut PlanErrors) {
+        for name in self.topics.keys() {
+            if !given.inputs().any(|(input, _)| input == name) {
+                let inputs: Vec<&str> = given.inputs().map(|(input, _)| input).collect();
+                errors
+                    .at(format!("topics.{name}"), format!("there is no input `{name}`"))
+                    .help(format!("name an input: {}", inputs.join(", ")));
+            }
+        }
+        let mut topics = BTreeSet::new();
+        for (input, spec) in given.inputs() {
+            let topic = self.topic(input);
+            if topic.is_empty() {
+                errors
+                    .at(format!("topics.{input}.topic"), "a topic has a name")
+                    .help("write one such as `/camera/image`");
+            } else if !topics.insert(topic.clone()) {
+                errors
+                    .input(input, format!("its topic `{topic}` is that of another input"))
+                    .help(format!("write `topics: {{ {input}: {{ topic: /another }} }}`"));
+            }
+            if let (Some(meaning), Some(spec)) = (self.topics.get(input).and_then(|topic| topic.meaning), spec)
+                && let Err(expected) = meaning.check(spec)
+            {
+                let name = format!("{meaning:?}").to_lowercase();
+                errors
+                    .at(format!("topics.{input}.as"), format!("`{input}` is {spec}, and `{name}` is {expected}"))
+                    .help("choose another meaning, or leave out `as`");
+            }
+        }
+        if let Some(size) = self.max_size.filter(|size| size.0 < SMALLEST_FILE) {
+            errors.at("max_size", format!("a file of {} bytes has no room", size.0)).help("write 1MiB or more");
+        }
+        if self.max_time.is_some_and(|time| time.as_nanos() < 1_000_000_000) {
+            errors.at("max_time", "files would follow each other too fast").help("write 1s or more");
+        }
+    }
+}
+
+impl Node for Record {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        config.check(given, &mut errors);
+        let mut ports = Ports::new().cost(Cost::Medium).buffers(BUFFERED);
+        let (mut largest, mut inputs) = (0, 0);
+        for (name, spec) in given.inputs() {
+            ports = match spec {
+                Some(spec) => ports.input(name, spec.clone()),
+                None => ports.input_any(name),
+            };
+            largest = spec.and_then(PortSpec::max_bytes).unwrap_or(0).max(largest);
+            inputs += 1;
+        }
+        let exists = if config.exists == ExistsRecording::Fail { Exists::Fail } else { Exists::Append };
+        let ports = ports.memory(RecordingWriter::memory(largest, inputs));
+        let ports = output_file::plan(&config.path, exists, cx, ports, &mut errors);
+        errors.into_result(ports)
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let mut channels = Vec::new();
+        for (name, spec) in cx.inputs() {
+            let unknown = || NodeError::input(&**name, "its shape is not known while planning");
+            channels.push(config.channel(name, spec.as_ref().ok_or_else(unknown)?));
+        }
+        let metadata = BTreeMap::from([
+            ("run".to_string(), cx.run_id().to_string()),
+            ("node".to_string(), cx.node().to_string()),
+            ("version".to_string(), env!("CARGO_PKG_VERSION").to_string()),
+        ]);
+        let rotation = Rotation { size: config.max_size, time: config.max_time };
+        let must_be_new = config.exists == ExistsRecording::Fail;
+        let (folders, now) = (cx.folders(), cx.now().0);
+        let writer = RecordingWriter::new(folders, &config.path, must_be_new, rotation, channels, metadata, now)?;
+        let clock = cx.clock();
+        Ok(Record { writer, offset: clock.wall_offset(), clock })
+    }
+
+    fn metrics(&self, to: &mut Metrics) {
+        let writer = &self.writer;
+        to.set("recorded", writer.messages as f64);
+        to.set("bytes", writer.bytes as f64);
+        to.set("files", writer.file_count as f64);
+        to.lost("unwritten", writer.lost);
+        let mut paths: Vec<String> = writer.files.iter().map(|path| path.display().to_string()).collect();
+        if writer.file_count > paths.len() as u64 {
+            paths.push(format!("{} more", writer.file_count - paths.len() as u64));
+        }
+        to.note(format!("recorded {} messages to {}", writer.messages, paths.join(", ")));
+    }
+}
+
+impl Sink for Record {
+    type In = OneOf<Tensor>;
+    const WAITS: bool = true;
+
+    fn take(&mut self, input: Picked<Tensor>) -> Result<(), NodeError> {
+        let now = self.clock.now().0;
+        let header = input.message.header();
+        let (seq, stamp) = (header.seq, header.origin.0.saturating_add(self.offset));
+        let log_time = now.saturating_add(self.offset);
+        self.writer.write(input.input, &input.message.body, seq, stamp, log_time, now)
+    }
+
+    fn progress(&mut self) -> Result<Progress, NodeError> {
+        self.writer.flush_due(self.clock.now().0)?;
+        Ok(Progress::Takes(Time(self.writer.due())))
+    }
+
+    fn finish(&mut self) -> Result<(), NodeError> {
+        self.writer.finish(self.clock.now().0)
+    }
+}

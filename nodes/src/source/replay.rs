@@ -1,0 +1,486 @@
+//! Messages of recordings in MCAP files.
+
+use crate::recording::reader::Unreadable;
+use crate::recording::survey::{FileReader, OTHER_CLOCK, TopicPorts, begin, open, survey, topic_of};
+use crate::recording::topic::Topic;
+use limen::message::{MAX_PORTS, PortSpec};
+use limen::node::{
+    Building, Connected, Cost, Emit, Many, Metrics, Next, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Source,
+};
+use limen::unit::Span;
+use limen::{Folders, Tensor, Time};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Sends the messages of topics of an MCAP file, each topic on a port: `image` for `/image`, `camera.image` for `/camera/image`, or as
+/// `topics` says.
+///
+/// Recordings of `record` give the tensors that were recorded. Of other recordings, such as bags of ROS 2, these are read as tensors:
+/// `sensor_msgs` Image (`u8[h,w,3]` and so on), CompressedImage (bytes), Imu (`f64[10]`: orientation, angular velocity, acceleration;
+/// `f64[6]` without orientation), PointCloud2 (`f32[≤n,fields]`), LaserScan (the ranges, `f32[≤n]`), NavSatFix (`f64[3]`);
+/// `geometry_msgs` Vector3, Point, Quaternion, Pose (`f64[7]`), Twist (`f64[6]`), Transform, mostly also stamped; `nav_msgs` Odometry
+/// (`f64[13]`); `std_msgs` numbers, arrays and String; Foxglove's RawImage, CompressedImage, PointCloud, PoseInFrame and LocationFix.
+/// Messages of other schemas are bytes. Chunks may be compressed by zstd or lz4.
+///
+/// Shapes come from the first message of a topic, the longest from the first 256 MiB of the file. Messages that do not fit are counted
+/// (`oversized`), and those that cannot be read (`malformed`); parts of the file that cannot be read are counted, too (`unreadable`).
+/// Sequence numbers are those recorded, or count the messages of the topic. A message's origin is when it was made by its own stamp, or
+/// else when it was published.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// The file, relative to the graph's folder.
+    pub path: String,
+    /// The topics of ports whose names do not say it: `{ image: /camera/image_raw }`.
+    #[serde(default)]
+    pub topics: BTreeMap<String, String>,
+    /// How fast to send: `original` (the default), `max`, as fast as the graph takes them, or a factor such as `2.0`. With `max`, origins
+    /// keep their recorded distances from the start of the run, so that nodes that match or measure by origins behave as they did; a
+    /// latency then is meaningless.
+    #[serde(default)]
+    pub pace: ReplayPace,
+    /// What the origin of a message is: `header`, its own stamp (the default), or `log`, the time at which it was recorded. A stamp more
+    /// than a day away from that is ignored.
+    #[serde(default)]
+    pub stamps: Stamps,
+    /// A longer silence is shortened to this; `1min` by default.
+    #[serde(default = "max_gap")]
+    pub max_gap: Span,
+    /// How many times to read the file; 1 by default.
+    #[serde(default = "one")]
+    pub repeat: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn max_gap() -> Span {
+    Span(Duration::from_secs(60))
+}
+
+/// How fast messages are sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum ReplayPace {
+    /// A name.
+    Named(NamedPace),
+    /// So many times as fast as they were recorded.
+    Factor(f64),
+    /// As they were recorded.
+    #[serde(skip)]
+    #[default]
+    Default,
+}
+
+/// A pace with a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum NamedPace {
+    /// As they were recorded.
+    Original,
+    /// As fast as the graph takes them.
+    Max,
+}
+
+impl ReplayPace {
+    /// The factor; `None` for the greatest.
+    fn factor(self) -> Option<f64> {
+        match self {
+            ReplayPace::Factor(factor) => Some(factor),
+            ReplayPace::Named(NamedPace::Max) => None,
+            ReplayPace::Named(NamedPace::Original) | ReplayPace::Default => Some(1.0),
+        }
+    }
+}
+
+/// What the origin of a message is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Stamps {
+    /// The stamp in the message.
+    #[default]
+    Header,
+    /// The time at which it was recorded.
+    Log,
+}
+
+/// Reading a message of this size takes tens of microseconds, which makes the node heavy.
+const HEAVY_BYTES: usize = 64 << 10;
+
+/// A message that is read and not sent.
+#[derive(Debug, Clone, Copy)]
+struct Ahead {
+    port: usize,
+    channel: u16,
+    seq: u64,
+    /// When it is due, and its origin, in ns from the start.
+    due: u64,
+    origin: i128,
+}
+
+/// Counters of what was not sent.
+#[derive(Debug, Default)]
+struct Lost {
+    malformed: u64,
+    oversized: u64,
+    first: Option<String>,
+    other_clock: u64,
+    gaps: u64,
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Replay {
+    config: Config,
+    path: PathBuf,
+    folders: Folders,
+    reader: FileReader,
+    ports: Vec<(String, PortSpec)>,
+    topics: BTreeMap<u16, Option<(usize, Topic)>>,
+    factor: Option<f64>,
+    passes: u32,
+    start: Option<Time>,
+    /// The log time at which the current pass began, and the latest, in ns since 1970; what was taken out of gaps.
+    first: Option<u64>,
+    latest: u64,
+    skipped: u64,
+    /// When the current pass began and when the latest message was due, ns from the start.
+    pass_start: u64,
+    latest_due: u64,
+    /// By port: the last sequence number sent, and what to add to those of this pass.
+    seqs: Vec<(Option<u64>, u64)>,
+    ahead: Option<Ahead>,
+    lost: Lost,
+    unreadable: Unreadable,
+    is_done: bool,
+}
+
+impl Replay {
+    /// Reads up to the next message that can be sent. Returns whether there is one.
+    fn read_ahead(&mut self) -> Result<bool, NodeError> {
+        loop {
+            let failed = |error| NodeError::file(&self.path, error);
+            let Some(message) = self.reader.next_message().map_err(failed)? else { return Ok(false) };
+            let header = message.header;
+            let number = header.channel_id;
+            if !self.topics.contains_key(&number) {
+                let names = self.ports.iter().map(|(name, _)| name.as_str()).collect();
+                let ports = TopicPorts { names, topics: &self.config.topics };
+                let port = topic_of(&self.reader, number).and_then(|topic| Some((ports.find(&topic.name)?, topic)));
+                self.topics.insert(number, port);
+            }
+            let Some(Some((port, topic))) = self.topics.get(&number) else { continue };
+            let (port, spec) = (*port, &self.ports[*port].1);
+            let decoded = match topic.decode(self.reader.message()) {
+                Ok(decoded) if decoded.fits(spec) => decoded,
+                Ok(decoded) => {
+                    self.lost.oversized += 1;
+                    let why = || {
+                        format!(
+                            "a message of {} is {}{:?}, and the port is {spec}",
+                            topic.name,
+                            decoded.dtype,
+                            decoded.shape()
+                        )
+                    };
+                    self.lost.first.get_or_insert_with(why);
+                    continue;
+                }
+                Err(why) => {
+                    self.lost.malformed += 1;
+                    self.lost.first.get_or_insert_with(|| {
+                        format!("a message of {} ({}) is malformed: {why}", topic.name, topic.schema)
+                    });
+                    continue;
+                }
+            };
+            let own = match self.config.stamps {
+                Stamps::Header => decoded.stamp.or(Some(header.publish_time).filter(|time| *time > 0)),
+                Stamps::Log => None,
+            };
+            let stamp = own.filter(|stamp| stamp.abs_diff(header.log_time) <= OTHER_CLOCK);
+            self.lost.other_clock += u64::from(own.is_some() && stamp.is_none());
+            let counts = !topic.is_recorded();
+            self.ahead = Some(self.place(
+                port,
+                number,
+                header.sequence,
+                counts,
+                header.log_time,
+                stamp.unwrap_or(header.log_time),
+            ));
+            return Ok(true);
+        }
+    }
+
+    /// Places a message in time and in the sequence of its port.
+    fn place(&mut self, port: usize, channel: u16, sequence: u32, counts: bool, log: u64, stamp: u64) -> Ahead {
+        let first = *self.first.get_or_insert(log);
+        if self.latest == 0 {
+            self.latest = first;
+        }
+        let gap = log.saturating_sub(self.latest);
+        let most = self.config.max_gap.as_nanos();
+        if gap > most && self.factor.is_some() {
+            self.skipped += gap - most;
+            self.lost.gaps += 1;
+        }
+        self.latest = self.latest.max(log);
+        let scaled = |ns: i128| match self.factor {
+            Some(factor) if factor != 1.0 => (ns as f64 / factor) as i128,
+            _ => ns,
+        };
+        let since = |time: u64| i128::from(time) - i128::from(first) - i128::from(self.skipped);
+        let due = u64::try_from(scaled(since(log))).unwrap_or(0).saturating_add(self.pass_start);
+        let origin = scaled(since(stamp)) + i128::from(self.pass_start);
+        self.latest_due = self.latest_due.max(due);
+        let (last, base) = &mut self.seqs[port];
+        let seq = match *last {
+            _ if !counts && last.is_none_or(|last| last < *base) => *base + u64::from(sequence),
+            // The file has the last 32 bits.
+            Some(last) if !counts => {
+                let ahead = sequence.wrapping_sub((last - *base) as u32);
+                if ahead < 1 << 31 { last + u64::from(ahead) } else { *base + u64::from(sequence) }
+            }
+            last => last.map_or(0, |last| last + 1),
+        };
+        *last = Some(seq);
+        Ahead { port, channel, seq, due, origin }
+    }
+
+    /// Begins the next pass. Returns whether there is one.
+    fn rewind(&mut self) -> Result<bool, NodeError> {
+        let unreadable = self.reader.unreadable();
+        if self.unreadable.places == 0 && !self.unreadable.is_cut {
+            self.unreadable = unreadable.clone();
+        }
+        self.passes = self.passes.saturating_sub(1);
+        // A file without messages would be read again and again.
+        if self.passes == 0 || self.first.is_none() {
+            return Ok(false);
+        }
+        let again = self.folders.open(&self.config.path).map_err(std::io::Error::from);
+        self.reader = again.and_then(begin).map_err(|error| NodeError::file(&self.path, error))?;
+        self.topics.clear();
+        (self.first, self.latest, self.skipped, self.pass_start) = (None, 0, 0, self.latest_due);
+        for (last, base) in &mut self.seqs {
+            *base = last.map_or(*base, |last| last + 1);
+        }
+        Ok(true)
+    }
+
+    fn send(&mut self, ahead: Ahead, start: Time, out: &mut Emit<Many<Tensor>>) -> Result<(), NodeError> {
+        let origin = (i128::from(start.0) + ahead.origin).clamp(1, i128::from(Time::NEVER.0 - 1)) as u64;
+        let mut header = out.header(Time(origin));
+        header.seq = ahead.seq;
+        header.trace = header.trace >> 48 << 48 | ahead.seq & ((1 << 48) - 1);
+        let port = &mut out[ahead.port];
+        if !port.is_connected() {
+            return Ok(());
+        }
+        let mut tensor = port.loan(&header)?;
+        if let Some(Some((_, topic))) = self.topics.get(&ahead.channel)
+            && let Ok(decoded) = topic.decode(self.reader.message())
+        {
+            decoded.write(&mut tensor)?;
+            port.send(tensor);
+        }
+        Ok(())
+    }
+}
+
+impl Node for Replay {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        if config.repeat == 0 {
+            errors.at("repeat", "0 passes send nothing").help("write 1 or more");
+        }
+        if let Some(factor) = config.pace.factor().filter(|factor| !(1e-3..=1e6).contains(factor)) {
+            errors
+                .at("pace", format!("{factor} is not a pace"))
+                .help("write `original`, `max`, or a factor from 0.001 to 1000000");
+        }
+        let wanted = TopicPorts { names: given.outputs().collect(), topics: &config.topics };
+        let mut ports = Ports::new().cost(Cost::Medium).routes();
+        if config.pace.factor().is_some() {
+            ports = ports.live();
+        }
+        let opened = open(&config.path, cx.folders);
+        let surveyed = opened.and_then(|(path, mut reader)| {
+            let problem = |error| {
+                (format!("`{}`: {error}", path.display()), "write the path of a file that can be read".to_string())
+            };
+            survey(&mut reader, &wanted).map_err(problem)
+        });
+        let survey = match surveyed {
+            Ok(survey) => survey,
+            Err((message, help)) => {
+                errors.at("path", message).help(help);
+                return errors.into_result(ports);
+            }
+        };
+        for (port, topic) in &config.topics {
+            if !survey.topics.contains_key(topic) && survey.is_whole {
+                errors
+                    .at(format!("topics.{port}"), format!("there is no topic `{topic}` with messages"))
+                    .help(format!("the file has {}", survey.list()));
+            }
+        }
+        let (mut total, mut largest) = (0, 0);
+        for (port, seen) in wanted.names.iter().zip(&survey.ports).take(MAX_PORTS) {
+            match (&seen.spec, &seen.malformed) {
+                (Some(spec), _) => {
+                    ports = ports.out_port(OutPort {
+                        name: port.to_string(),
+                        spec: Some(spec.clone()),
+                        emits: 1,
+                        rows: 1,
+                        forwards: Vec::new(),
+                    });
+                    ports = ports.note(format!("`{port}`: {} ({}), {spec}", seen.topic, seen.schema));
+                    largest = largest.max(spec.max_bytes().unwrap_or(0));
+                    total += seen.messages;
+                    if seen.is_unknown {
+                        ports = ports
+                            .notice(format!("sends messages of {} as bytes: {} is not known", seen.topic, seen.schema));
+                    }
+                    if seen.has_other_clock && config.stamps == Stamps::Header {
+                        ports = ports.notice(format!(
+                            "ignores stamps of {} that are days away from when they were recorded; `stamps: log` ignores all",
+                            seen.topic
+                        ));
+                    }
+                }
+                (None, Some(why)) => {
+                    let message = format!("no message of {} ({}) can be read: {why}", seen.topic, seen.schema);
+                    errors.at("path", message).help("connect another topic");
+                }
+                (None, None) if config.topics.contains_key(*port) => {}
+                (None, None) => {
+                    errors
+                        .node(format!("the recording has no topic with messages for an output `{port}`"))
+                        .help(format!("it has {}; or write `topics: {{ {port}: /some/topic }}`", survey.list()));
+                }
+            }
+        }
+        if let Some((at, why)) = &survey.unreadable.first {
+            let bytes = survey.unreadable.bytes;
+            ports = ports.notice(format!(
+                "finds {bytes} bytes of `{}` that it cannot read, from byte {at} on: {why}",
+                config.path
+            ));
+        } else if survey.unreadable.is_cut {
+            ports = ports.notice(format!("reads `{}`, which ends without its index: it was not finished", config.path));
+        }
+        if survey.is_whole {
+            ports = ports.total(total.saturating_mul(u64::from(config.repeat)));
+        }
+        if largest >= HEAVY_BYTES {
+            ports = ports.cost(Cost::Heavy);
+        }
+        errors.into_result(ports)
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let (path, reader) =
+            open(&config.path, cx.folders()).map_err(|(message, _)| NodeError::input(&*config.path, message))?;
+        let mut ports = Vec::new();
+        for (name, spec) in cx.outputs() {
+            let unknown = || NodeError::input(&**name, "its shape is not known");
+            ports.push((name.clone(), spec.clone().ok_or_else(unknown)?));
+        }
+        Ok(Replay {
+            path,
+            folders: cx.folders().clone(),
+            reader,
+            seqs: vec![(None, 0); ports.len()],
+            ports,
+            topics: BTreeMap::new(),
+            factor: config.pace.factor(),
+            passes: config.repeat,
+            start: None,
+            first: None,
+            latest: 0,
+            skipped: 0,
+            pass_start: 0,
+            latest_due: 0,
+            ahead: None,
+            lost: Lost::default(),
+            unreadable: Unreadable::default(),
+            is_done: false,
+            config,
+        })
+    }
+
+    fn metrics(&self, to: &mut Metrics) {
+        let Lost { malformed, oversized, first, other_clock, gaps } = &self.lost;
+        let now = self.reader.unreadable();
+        let unreadable = if now.places > self.unreadable.places { now } else { &self.unreadable };
+        to.lost("malformed", *malformed);
+        to.lost("oversized", *oversized);
+        to.lost("unreadable", unreadable.places);
+        to.set("unreadable_bytes", unreadable.bytes as f64);
+        if let Some(first) = first {
+            to.note(format!("{} messages were not sent; the first: {first}", malformed + oversized));
+        }
+        if let Some((at, why)) = &unreadable.first {
+            to.note(format!("{} bytes of the file cannot be read, from byte {at} on: {why}", unreadable.bytes));
+        }
+        if *other_clock > 0 {
+            to.note(format!(
+                "{other_clock} stamps were more than a day away from when they were recorded, and ignored"
+            ));
+        }
+        if *gaps > 0 {
+            to.note(format!("{gaps} silences longer than {:?} were shortened", self.config.max_gap.0));
+        }
+    }
+}
+
+impl Source for Replay {
+    type Out = Many<Tensor>;
+
+    fn next(&mut self, out: &mut Emit<Many<Tensor>>) -> Result<Next, NodeError> {
+        if self.is_done {
+            return Ok(Next::Done);
+        }
+        let ahead = match self.ahead {
+            Some(ahead) => ahead,
+            None => loop {
+                let read = self.read_ahead();
+                if read.is_err() {
+                    self.is_done = true;
+                }
+                if read? {
+                    match self.ahead {
+                        Some(ahead) => break ahead,
+                        None => continue,
+                    }
+                }
+                let again = self.rewind();
+                if !matches!(again, Ok(true)) {
+                    self.is_done = true;
+                }
+                if !again? {
+                    return Ok(Next::Done);
+                }
+                out.begin_segment();
+            },
+        };
+        let start = *self.start.get_or_insert(out.now());
+        if self.factor.is_some() {
+            let due = start + ahead.due;
+            if due > out.now() && due > out.clock() {
+                return Ok(Next::At(due));
+            }
+        }
+        self.ahead = None;
+        self.send(ahead, start, out)?;
+        Ok(Next::More)
+    }
+}

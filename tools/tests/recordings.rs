@@ -1,0 +1,143 @@
+//! Recordings of graphs: what is recorded replays the same, a full disk loses what is counted, and mistakes are named.
+
+use crate::program::{Folder, Ran};
+use std::fs;
+use std::process::Command;
+
+/// A graph of two sources whose edges are written as JSON Lines.
+const GRAPH: &str = "
+version: 1
+run: { record: { path: run.mcap, except: [noise] } }
+nodes:
+  cam: { kind: synthetic, config: { pattern: scenes, width: 64, height: 56, count: 12 } }
+  noise: { kind: synthetic, config: { pattern: noise, shape: [3], dtype: f16, count: 20 } }
+  boxes: { kind: jsonl, inputs: { v: cam/boxes }, config: { path: boxes.jsonl } }
+  image: { kind: jsonl, inputs: { v: cam/image }, config: { path: image.jsonl } }
+  other: { kind: 'null', from: noise }
+";
+
+#[test]
+fn what_a_run_records_replays_the_same() {
+    let folder = Folder::with("record", GRAPH);
+    let read = |name: &str| fs::read(folder.0.join(name)).unwrap();
+    let ran = folder.run("graph.yaml --json");
+    let json = ran.expect(0, "", "").json();
+    assert_eq!(json["metrics"]["record.recorded"], 24.0, "{}", ran.out);
+    let replay = |pace: &str| {
+        format!(
+            "version: 1\nnodes:\n  bag: {{ kind: replay, config: {{ path: run.mcap, pace: {pace}, repeat: 2, topics: {{ p: /cam/image }} }} }}\n  \
+             boxes: {{ kind: jsonl, inputs: {{ v: bag/cam.boxes }}, config: {{ path: boxes2.jsonl }} }}\n  \
+             image: {{ kind: jsonl, inputs: {{ v: bag/p }}, config: {{ path: image2.jsonl }} }}\n"
+        )
+    };
+    for pace in ["max", "original", "50.0"] {
+        fs::write(folder.0.join("replay.yaml"), replay(pace)).unwrap();
+        let json = folder.run("replay.yaml --json").expect(0, "", "").json();
+        assert_eq!((&json["degraded"], &json["bugs"]), (&false.into(), &serde_json::json!([])));
+        for name in ["boxes", "image"] {
+            let (once, twice) = (read(&format!("{name}.jsonl")), read(&format!("{name}2.jsonl")));
+            assert!(twice.starts_with(&once), "{name} at {pace}");
+            let (lines, again) = (String::from_utf8(once).unwrap(), String::from_utf8(twice).unwrap());
+            let values = |text: &str| -> Vec<serde_json::Value> {
+                text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["v"].clone()).collect()
+            };
+            // The second pass continues the sequence numbers.
+            assert_eq!(values(&again), [values(&lines), values(&lines)].concat(), "{name} at {pace}");
+            assert!(again.lines().last().unwrap().starts_with("{\"seq\":23,"), "{name} at {pace}");
+        }
+    }
+    // A second run overwrites nothing.
+    let before = read("run.mcap");
+    folder.run("graph.yaml -q").expect(0, "", "");
+    assert_eq!(read("run.mcap"), before);
+    assert!(folder.0.join("run-0002.mcap").exists());
+    folder.run("recover run.mcap").expect(0, "run.mcap is complete: 24 messages of 2 topics", "");
+}
+
+/// \[S4\] On a full disk, every message is in the file, lost and counted, or failed.
+#[test]
+fn a_full_disk_loses_what_is_counted() {
+    let graph = |count: u32, rest: &str| {
+        format!(
+            "version: 1\nnodes:\n  noise: {{ kind: synthetic, config: {{ pattern: noise, shape: [100000], count: {count} }} }}\n  \
+             rec: {{ kind: record, from: noise, config: {{ path: r.mcap }}{rest} }}\n"
+        )
+    };
+    for (rest, code) in [("", 1), (", on_error: skip", 0)] {
+        let folder = Folder::with("full-recording", &graph(60, rest));
+        let program = folder.command("").get_program().to_str().unwrap().to_string();
+        // In units of 512 bytes or of 1024: between 2 and 5 MB.
+        let script = format!("ulimit -f 4500; exec {program} graph.yaml --json");
+        let ran = Ran::from(Command::new("sh").arg("-c").arg(script).current_dir(&folder.0).output().unwrap());
+        let json = ran.expect(code, "", "").json();
+        let number = |key: &str| json["metrics"][format!("rec.{key}")].as_f64().unwrap() as u64;
+        let node = json["nodes"].as_array().unwrap().iter().find(|node| node["name"] == "rec").unwrap();
+        let (done, failed) = (node["done"].as_u64().unwrap(), node["failed"].as_u64().unwrap());
+        assert!(failed > 0 && number("recorded") > 10, "{}", ran.out);
+        assert_eq!(number("recorded") + number("unwritten"), done, "{}", ran.out);
+        assert_eq!(json["bugs"], serde_json::json!([]));
+        let text = json["failures"][0]["message"]
+            .as_str()
+            .or(json["failures"][0]["text"].as_str())
+            .unwrap_or_default()
+            .to_string();
+        assert!(
+            text.contains("r.mcap: File too large") && text.contains("messages before this one are lost"),
+            "{text}"
+        );
+        // Nothing but whole chunks is left.
+        folder.run("recover r.mcap").expect(0, " read back", "");
+        let recovered = format!("{} messages of 1 topics", number("recorded"));
+        if rest.is_empty() {
+            folder.run("recover r-recovered.mcap").expect(0, &recovered, "");
+        }
+    }
+}
+
+#[test]
+fn mistakes_about_recordings_are_named() {
+    let folder = Folder::with("mistaken-recording", GRAPH);
+    folder.run("graph.yaml -q").expect(0, "", "");
+    fs::write(folder.0.join("text.mcap"), "no recording").unwrap();
+    let replay = |config: &str, port: &str| {
+        format!(
+            "nodes:\n  bag: {{ kind: replay, config: {{ {config} }} }}\n  out: {{ kind: 'null', inputs: {{ v: bag/{port} }} }}\n"
+        )
+    };
+    let record = |config: &str| {
+        format!(
+            "nodes:\n  a: {{ kind: synthetic, config: {{ pattern: noise, shape: [3], dtype: f32, count: 9 }} }}\n  out: {{ kind: record, inputs: {{ v: a, w: a }}, config: {{ path: x.mcap, {config} }} }}\n"
+        )
+    };
+    for (graph, expected) in [
+        (replay("path: text.mcap", "x"), "it does not begin as an MCAP file"),
+        (replay("path: none.mcap", "x"), "No such file"),
+        (replay("path: run.mcap", "cam.imag"), "no topic with messages for an output `cam.imag`"),
+        (replay("path: run.mcap", "x"), "`cam.boxes` for /cam/boxes (foxglove"),
+        (replay("path: run.mcap, topics: { x: /none }", "x"), "there is no topic `/none` with messages"),
+        (replay("path: run.mcap, pace: 0", "cam.boxes"), "0 is not a pace"),
+        (replay("path: run.mcap, repeat: 0", "cam.boxes"), "0 passes send nothing"),
+        (record("topics: { z: { as: imu } }"), "there is no input `z`"),
+        (record("topics: { v: { as: imu } }"), "`imu` is f32 or f64 with the shape [6] or [10]"),
+        (record("topics: { v: { topic: /w } }"), "its topic `/w` is that of another input"),
+        (record("max_size: 1KiB"), "has no room"),
+        (record("max_time: 1ms"), "write 1s or more"),
+    ] {
+        let expected = expected.replace("(foxglove", "(limen");
+        fs::write(folder.0.join("graph.yaml"), format!("version: 1\n{graph}")).unwrap();
+        let ran = folder.run("graph.yaml");
+        assert!(ran.code == Some(2) && ran.err.contains(&expected), "{graph}: {}", ran.err);
+    }
+    fs::write(folder.0.join("x.mcap"), "precious").unwrap();
+    fs::write(folder.0.join("graph.yaml"), format!("version: 1\n{}", record("exists: fail"))).unwrap();
+    folder.run("graph.yaml").expect(2, "", "`x.mcap` already exists");
+    for (words, expected) in [
+        ("recover none.mcap", "No such file"),
+        ("recover text.mcap", "it does not begin as an MCAP file"),
+        ("recover run.mcap --out /", "run.mcap is complete"),
+    ] {
+        let ran = folder.run(words);
+        assert!(format!("{}{}", ran.out, ran.err).contains(expected), "{words}: {}{}", ran.out, ran.err);
+    }
+    assert_eq!(fs::read_to_string(folder.0.join("x.mcap")).unwrap(), "precious");
+}
