@@ -1,7 +1,7 @@
 //! Recordings: MCAP files, written and read with the crate `mcap`, and the messages in them.
 //!
 //! Each recorded edge is a topic. Images, point clouds, boxes, poses and places are messages of Foxglove's schemas, everything else of
-//! `limen.*` schemas, which every reader decodes by the descriptors in the file. With ROS 2's schemas, messages are in CDR. [`topic`]
+//! `limen.*` schemas, which every reader decodes by the descriptors in the file. With ROS 2's schemas, messages are in CDR. `topic`
 //! reads all of these back as tensors, and those of bags that ROS 2 recorded.
 
 pub(crate) mod cdr;
