@@ -4,6 +4,7 @@
 //! and its origin is that due time. A source that falls behind sends at once and keeps the due time as origin, so that
 //! the delay shows in every latency measured from it.
 
+pub mod can;
 pub mod csv;
 pub mod file;
 pub mod image_files;
@@ -15,4 +16,5 @@ pub mod synthetic;
 pub mod tcp;
 pub mod timer;
 pub mod udp;
+pub mod v4l2;
 pub mod wav;

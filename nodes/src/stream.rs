@@ -5,6 +5,8 @@
 
 pub(crate) mod address;
 pub(crate) mod backoff;
+pub(crate) mod can_frame;
+pub(crate) mod datagram;
 pub(crate) mod framing;
 pub(crate) mod outgoing;
 pub(crate) mod ready;

@@ -20,6 +20,7 @@ pub(crate) mod regions;
 pub(crate) mod shape;
 pub(crate) mod text;
 pub(crate) mod view;
+pub(crate) mod yuv;
 
 pub use colour::Colour;
 pub use filter::Filter;

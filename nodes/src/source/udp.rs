@@ -1,5 +1,6 @@
 //! Messages from UDP datagrams.
 
+use crate::stream::datagram::{Datagram, Overrun, control, drain, receive, stamp_and_count};
 use crate::stream::{self, Address, Framing};
 use limen::node::{
     Building, Claim, Connected, Cost, Emit, Interest, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports,
@@ -7,15 +8,10 @@ use limen::node::{
 };
 use limen::unit::Bytes;
 use limen::{Clock, Tensor, Time};
-use nix::errno::Errno;
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, getsockopt, recvmsg, setsockopt, sockopt};
-use nix::sys::time::TimeSpec;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::net::UdpSocket;
-use std::os::fd::AsRawFd;
-use std::time::Duration;
 
 /// Receives UDP datagrams, one message each: `bytes` `u8[≤max_bytes]`.
 ///
@@ -51,74 +47,6 @@ pub struct Udp {
     received: u64,
     too_large: u64,
     overrun: Overrun,
-}
-
-/// Datagrams dropped by the kernel, which reports a wrapping 32-bit count of them with each datagram it delivers.
-#[derive(Debug, Default, Clone, Copy)]
-struct Overrun {
-    last: u32,
-    total: u64,
-}
-
-impl Overrun {
-    fn record(&mut self, so_far: u32) {
-        self.total += u64::from(so_far.wrapping_sub(self.last));
-        self.last = so_far;
-    }
-}
-
-/// A datagram that was read.
-struct Datagram {
-    bytes: usize,
-    is_truncated: bool,
-    /// When the kernel received it, on the wall clock.
-    stamp: Option<Duration>,
-}
-
-/// Returns a buffer for the control messages of a datagram: drop count and timestamp.
-fn control() -> Vec<u8> {
-    nix::cmsg_space!(u32, TimeSpec)
-}
-
-/// Reads the next datagram, if there is one, without blocking.
-fn receive(
-    socket: &UdpSocket,
-    buffer: &mut [u8],
-    control: &mut [u8],
-    overrun: &mut Overrun,
-) -> nix::Result<Option<Datagram>> {
-    let mut into = [IoSliceMut::new(buffer)];
-    let received = loop {
-        match recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut into, Some(control), MsgFlags::MSG_DONTWAIT) {
-            Ok(received) => break received,
-            Err(Errno::EINTR) => {}
-            // ECONNREFUSED reports an ICMP error for a datagram sent earlier; it does not concern receiving.
-            Err(Errno::EAGAIN | Errno::ECONNREFUSED) => return Ok(None),
-            Err(error) => return Err(error),
-        }
-    };
-    let mut stamp = None;
-    for control in received.cmsgs().into_iter().flatten() {
-        match control {
-            ControlMessageOwned::RxqOvfl(so_far) => overrun.record(so_far),
-            ControlMessageOwned::ScmTimestampns(at) => stamp = Some(Duration::from(at)),
-            _ => {}
-        }
-    }
-    let is_truncated = received.flags.contains(MsgFlags::MSG_TRUNC);
-    Ok(Some(Datagram { bytes: received.bytes, is_truncated, stamp }))
-}
-
-/// Least memory of a datagram in the kernel's queue, bytes.
-const LEAST_QUEUED: usize = 256;
-
-/// Reads and counts the datagrams in the kernel's queue, when the node is about to close the socket. Bounded, so that a peer
-/// that keeps sending cannot keep it busy.
-fn drain(socket: &UdpSocket, overrun: &mut Overrun) -> u64 {
-    let most = getsockopt(socket, sockopt::RcvBuf).unwrap_or(0) / LEAST_QUEUED;
-    let (mut byte, mut control) = ([0], control());
-    let waits = |_: &usize| matches!(receive(socket, &mut byte, &mut control, overrun), Ok(Some(_)));
-    (0..most).take_while(waits).count() as u64
 }
 
 /// Returns how many datagrams the kernel has dropped so far, from its table of sockets, because there is no next datagram to
@@ -159,8 +87,7 @@ impl Node for Udp {
         let opened = cx.now();
         let socket = UdpSocket::bind(config.listen.0).map_err(refused)?;
         socket.set_nonblocking(true).map_err(refused)?;
-        setsockopt(&socket, sockopt::RxqOvfl, &1).map_err(|error| refused(error.into()))?;
-        setsockopt(&socket, sockopt::ReceiveTimestampns, &true).map_err(|error| refused(error.into()))?;
+        stamp_and_count(&socket).map_err(refused)?;
         Ok(Udp {
             socket: cx.descriptors().watch(socket, Interest::Read).map_err(refused)?,
             clock: cx.clock(),
@@ -176,7 +103,7 @@ impl Node for Udp {
     fn metrics(&self, to: &mut Metrics) {
         // Called when the socket is about to be closed, which discards the datagrams in the kernel.
         let mut overrun = self.overrun;
-        let stopped = drain(&self.socket, &mut overrun);
+        let stopped = drain(&*self.socket, &mut overrun);
         if let Some(so_far) = dropped(&self.socket) {
             overrun.record(so_far);
         }
@@ -191,7 +118,7 @@ impl Source for Udp {
     type Out = Tensor;
 
     fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {
-        let received = receive(&self.socket, &mut self.buffer, &mut self.control, &mut self.overrun);
+        let received = receive(&*self.socket, &mut self.buffer, &mut self.control, &mut self.overrun);
         match received.map_err(|error| NodeError::file("udp socket", io::Error::from(error)))? {
             Some(Datagram { is_truncated: true, .. }) => self.too_large += 1,
             Some(Datagram { bytes, stamp, .. }) => {
@@ -208,15 +135,6 @@ impl Source for Udp {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_kernels_count_of_drops_wraps() {
-        let mut overrun = Overrun::default();
-        for so_far in [0, 3, 3, u32::MAX, 2] {
-            overrun.record(so_far);
-        }
-        assert_eq!(overrun.total, u64::from(u32::MAX) + 3);
-    }
 
     #[test]
     fn drops_are_read_from_the_kernels_table_of_sockets() {

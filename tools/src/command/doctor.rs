@@ -217,7 +217,29 @@ pub fn examine() -> Vec<Finding> {
     let mut findings = Host { root: "" }.findings();
     findings.extend(adapters());
     findings.extend(cuda_devices());
+    findings.extend(cameras());
     findings
+}
+
+/// The cameras for the kind `v4l2`, and their modes.
+fn cameras() -> Vec<Finding> {
+    let found = limen_nodes::source::v4l2::cameras().into_iter().map(|camera| {
+        let finding = |state, about: String, remedy| Finding {
+            what: "camera",
+            state,
+            found: format!("{}: {about}", camera.device),
+            remedy,
+        };
+        match camera.modes {
+            Ok(modes) => finding(Health::Good, modes, None),
+            Err(error) => finding(
+                Health::Unknown,
+                error.to_string(),
+                Some("reading needs the rights of the group `video`".into()),
+            ),
+        }
+    });
+    found.collect()
 }
 
 /// The devices that the backend `wgpu` may take.

@@ -1,0 +1,218 @@
+//! Frames from a CAN bus.
+
+use crate::stream::backoff::Backoff;
+use crate::stream::can_frame::{self, BUS_OFF, CLASSIC, ERROR, EXTENDED, FD, HEAD, LONGEST, STANDARD, check_interface};
+use crate::stream::datagram::{Datagram, Overrun, control, drain, receive, stamp_and_count};
+use crate::stream::{self, OnClose};
+use limen::message::{Content, DType, Dim, PortSpec};
+use limen::node::{
+    Building, Connected, Cost, Descriptors, Emit, Interest, Metrics, Next, Node, NodeError, PlanErrors, Planning,
+    Ports, Source, Watched,
+};
+use limen::unit::Bytes;
+use limen::{Clock, Tensor, Time};
+use nix::sys::socket::{setsockopt, sockopt};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use socketcan::{CanFdSocket, CanFilter, CanSocket, Socket, SocketOptions};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Receives frames from a CAN bus: `frame` `u8[≤16]`, or `u8[≤72]` with `fd`.
+///
+/// A message is the kernel's frame: four bytes of identifier (with bit 31 for those of 29 bits, bit 30 for requests), the length, the flags of
+/// CAN FD, two bytes without a meaning, and the data from byte 8 on, which `decode` with `format: struct` reads. Its origin is the time at
+/// which the kernel received it. Frames that the kernel dropped because its buffer was full are counted (`overrun`), so are those still in
+/// it when the graph was stopped (`stopped`), and errors that the controller reports (`bus_errors`, of which `bus_off` took it off the bus).
+/// An interface that goes down or away is waited for.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// The interface, such as `can0`.
+    pub interface: String,
+    /// Receive only these identifiers, such as `[0x123, 0x18FEF100]`; those above 0x7FF have 29 bits. All by default.
+    #[serde(default)]
+    pub ids: Vec<u32>,
+    /// Also receive frames of CAN FD, with up to 64 bytes of data.
+    #[serde(default)]
+    pub fd: bool,
+    /// The kernel's buffer, such as `1MiB`; `1MiB` by default, of which the system may allow less (`net.core.rmem_max`).
+    #[serde(default = "receive_buffer")]
+    pub receive_buffer: Bytes,
+    /// What to do when the interface is gone; `reconnect` by default.
+    #[serde(default)]
+    pub on_close: OnClose,
+}
+
+fn receive_buffer() -> Bytes {
+    Bytes(1 << 20)
+}
+
+/// The most identifiers; the kernel allows 512 filters.
+const MAX_IDS: usize = 512;
+
+/// The node.
+#[derive(Debug)]
+pub struct Can {
+    config: Config,
+    descriptors: Descriptors,
+    socket: Option<Watched<OwnedFd>>,
+    clock: Clock,
+    opened: Time,
+    backoff: Backoff,
+    due: Time,
+    control: Vec<u8>,
+    received: u64,
+    malformed: u64,
+    overrun: Overrun,
+    bus_errors: u64,
+    bus_off: u64,
+    disconnects: u64,
+}
+
+/// Sets up a socket that receives some identifiers, or all, and errors.
+fn set_up<S: Socket + SocketOptions + AsFd>(socket: &S, filters: &[CanFilter]) -> io::Result<OwnedFd> {
+    if !filters.is_empty() {
+        socket.set_filters(filters)?;
+    }
+    socket.set_error_filter_accept_all()?;
+    socket.set_nonblocking(true)?;
+    stamp_and_count(socket)?;
+    socket.as_fd().try_clone_to_owned()
+}
+
+impl Config {
+    fn open(&self) -> io::Result<OwnedFd> {
+        let filter = |id: &u32| {
+            let (id, mask) = if *id > STANDARD { (id | EXTENDED, LONGEST) } else { (*id, STANDARD) };
+            // The flag for 29 bits has to agree.
+            CanFilter::new(id, mask | EXTENDED)
+        };
+        let filters: Vec<CanFilter> = self.ids.iter().map(filter).collect();
+        let fd = if self.fd {
+            set_up(&CanFdSocket::open(&self.interface)?, &filters)?
+        } else {
+            set_up(&CanSocket::open(&self.interface)?, &filters)?
+        };
+        // The kernel takes what it allows.
+        let _ = setsockopt(&fd, sockopt::RcvBuf, &(self.receive_buffer.0 as usize));
+        Ok(fd)
+    }
+}
+
+impl Can {
+    fn close(&mut self, now: Time) {
+        self.socket = None;
+        self.overrun = self.overrun.renewed();
+        self.due = self.backoff.after(now);
+    }
+}
+
+impl Node for Can {
+    type Config = Config;
+
+    fn ports(config: &Config, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        check_interface(&config.interface, &mut errors);
+        if config.ids.len() > MAX_IDS {
+            errors
+                .at("ids", format!("{} identifiers, at most {MAX_IDS}", config.ids.len()))
+                .help("leave `ids` out, and choose behind this node");
+        }
+        if let Some(id) = config.ids.iter().find(|id| **id > LONGEST) {
+            errors.at("ids", format!("{id:#x} has more than 29 bits")).help("write an identifier without flags");
+        }
+        let bytes = if config.fd { FD } else { CLASSIC };
+        let spec = PortSpec::new(DType::U8, [Dim::AtMost(bytes)]).with_content(Content::Bytes);
+        errors.into_result(Ports::new().output("frame", spec).cost(Cost::Medium).live().endless())
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let refused = |error: io::Error| NodeError::input(format!("the interface `{}`", config.interface), error);
+        let opened = cx.now();
+        let descriptors = cx.descriptors();
+        let socket = config.open().and_then(|fd| descriptors.watch(fd, Interest::Read)).map_err(refused)?;
+        Ok(Can {
+            config,
+            descriptors,
+            socket: Some(socket),
+            clock: cx.clock(),
+            opened,
+            backoff: Backoff::new(cx.node(), opened),
+            due: Time::ZERO,
+            control: control(),
+            received: 0,
+            malformed: 0,
+            overrun: Overrun::default(),
+            bus_errors: 0,
+            bus_off: 0,
+            disconnects: 0,
+        })
+    }
+
+    fn metrics(&self, to: &mut Metrics) {
+        let mut overrun = self.overrun;
+        // Called when the socket is about to be closed, which discards the frames in the kernel.
+        let stopped = self.socket.as_ref().map_or(0, |socket| drain(&**socket, &mut overrun));
+        to.set("received", self.received as f64);
+        to.lost("overrun", overrun.total);
+        to.lost("malformed", self.malformed);
+        to.lost("stopped", stopped);
+        to.set("bus_errors", self.bus_errors as f64);
+        to.set("bus_off", self.bus_off as f64);
+        to.set("disconnects", self.disconnects as f64);
+    }
+}
+
+impl Source for Can {
+    type Out = Tensor;
+
+    fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {
+        let Some(socket) = &self.socket else {
+            let now = out.clock();
+            if self.config.on_close == OnClose::End {
+                return Ok(Next::Done);
+            }
+            if self.due > now {
+                return Ok(Next::At(self.due));
+            }
+            match self.config.open().and_then(|fd| self.descriptors.watch(fd, Interest::Read)) {
+                Ok(socket) => {
+                    self.socket = Some(socket);
+                    out.begin_segment();
+                    return Ok(Next::More);
+                }
+                Err(_) => {
+                    self.due = self.backoff.after(now);
+                    return Ok(Next::At(self.due));
+                }
+            }
+        };
+        let mut frame = [0; FD];
+        match receive(&**socket, &mut frame, &mut self.control, &mut self.overrun) {
+            Ok(Some(Datagram { bytes, stamp, .. })) => {
+                self.backoff.reset();
+                let frame = &frame[..bytes.min(FD)];
+                if frame.len() >= HEAD && can_frame::identifier(frame) & ERROR != 0 {
+                    self.bus_errors += 1;
+                    self.bus_off += u64::from(can_frame::identifier(frame) & BUS_OFF != 0);
+                    return Ok(Next::More);
+                }
+                let Some(message) = can_frame::message(frame) else {
+                    self.malformed += 1;
+                    return Ok(Next::More);
+                };
+                self.received += 1;
+                let origin = stamp.map_or_else(|| out.clock(), |stamp| self.clock.of_wall(stamp, self.opened));
+                stream::send(message, origin, out)?;
+                Ok(Next::More)
+            }
+            Ok(None) => Ok(Next::WhenReady(Time::NEVER)),
+            // The interface is down or gone.
+            Err(_) => {
+                self.disconnects += 1;
+                self.close(out.clock());
+                Ok(Next::More)
+            }
+        }
+    }
+}

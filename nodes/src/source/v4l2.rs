@@ -1,0 +1,481 @@
+//! Frames of cameras.
+
+use crate::file::image_file::Encoded;
+use crate::stream::OnClose;
+use crate::stream::backoff::Backoff;
+use crate::tensor::yuv::YuvToRgb;
+use limen::message::{DType, PortSpec};
+use limen::node::{
+    Building, Claim, Connected, Cost, Descriptors, Emit, Interest, Metrics, Next, Node, NodeError, PlanErrors,
+    Planning, Ports, Source, Watched,
+};
+use limen::unit::{Rate, Span};
+use limen::{Folders, Tensor, Time};
+use limen_v4l2::{Camera, Format, FourCc, Frame, Mode};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::fs::File;
+use std::io;
+use std::time::Duration;
+
+/// Receives frames from a camera of Linux (V4L2): `image` `u8[h,w,3]` in RGB, or `u8[h,w]` with `format: grey`.
+///
+/// The device is outside the graph's folder, so the command line has to allow it: `--allow-path /dev`. It must be there when the graph is
+/// planned; one that is unplugged later is opened again when it is back. The origin of a frame is the driver's stamp, if that is of the
+/// run's clock (`CLOCK_MONOTONIC`), and otherwise when it was read. Frames that the camera or the driver lost, by their numbers, are
+/// counted (`dropped`), so are those that it marks or that prove as damaged (`damaged`), and times without a frame (`stalls`). If the graph does
+/// not keep up, the driver has no free buffers and drops frames. YUV is converted by BT.601 or BT.709 and its range as the driver says.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// The device, such as `/dev/video0`.
+    pub device: String,
+    /// Pixels in a row; by default as the camera is set.
+    pub width: Option<usize>,
+    /// Rows; by default as the camera is set.
+    pub height: Option<usize>,
+    /// The format that the camera delivers; by default the first of `rgb`, `bgr`, `yuyv`, `nv12`, `mjpeg` and `grey` that it has in
+    /// that size.
+    pub format: Option<PixelFormat>,
+    /// Frames per second, such as `30Hz`; the camera takes the nearest rate that it has. By default as it is set.
+    pub rate: Option<Rate>,
+    /// Buffers that the driver fills in turn, from 2 to 32; 4 by default.
+    #[serde(default = "buffers")]
+    pub buffers: u32,
+    /// `true` sends only the newest of the frames that are ready, and counts the others (`superseded`); by default all are sent.
+    #[serde(default)]
+    pub latest: bool,
+    /// How long the camera may deliver nothing before it is closed and opened again; `2s` by default.
+    #[serde(default = "timeout")]
+    pub timeout: Span,
+    /// What to do when the camera is gone; `reconnect` by default.
+    #[serde(default)]
+    pub on_close: OnClose,
+}
+
+fn buffers() -> u32 {
+    4
+}
+
+fn timeout() -> Span {
+    Span(Duration::from_secs(2))
+}
+
+/// The format of a camera's pixels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PixelFormat {
+    /// Red, green and blue, a byte each.
+    Rgb,
+    /// Blue, green and red, a byte each.
+    Bgr,
+    /// Luma for each pixel, chroma for two in a row.
+    Yuyv,
+    /// A plane of luma, and one of chroma for four pixels each.
+    Nv12,
+    /// A JPEG image for each frame.
+    Mjpeg,
+    /// Brightness alone.
+    Grey,
+}
+
+impl PixelFormat {
+    const ALL: [PixelFormat; 6] = [
+        PixelFormat::Rgb,
+        PixelFormat::Bgr,
+        PixelFormat::Yuyv,
+        PixelFormat::Nv12,
+        PixelFormat::Mjpeg,
+        PixelFormat::Grey,
+    ];
+
+    fn code(self) -> FourCc {
+        match self {
+            PixelFormat::Rgb => FourCc::RGB24,
+            PixelFormat::Bgr => FourCc::BGR24,
+            PixelFormat::Yuyv => FourCc::YUYV,
+            PixelFormat::Nv12 => FourCc::NV12,
+            PixelFormat::Mjpeg => FourCc::MJPEG,
+            PixelFormat::Grey => FourCc::GREY,
+        }
+    }
+
+    fn of(code: FourCc) -> Option<PixelFormat> {
+        PixelFormat::ALL.into_iter().find(|format| format.code() == code)
+    }
+
+    fn spec(self, height: usize, width: usize) -> PortSpec {
+        match self {
+            PixelFormat::Grey => PortSpec::fixed(DType::U8, [height, width]),
+            _ => PortSpec::image(height, width, 3),
+        }
+    }
+
+    /// Converts a frame. Returns whether it was whole.
+    fn convert(self, frame: &[u8], format: &Format, into: &mut [u8]) -> bool {
+        let (width, height, stride) = (format.width, format.height, format.stride);
+        let yuv = || YuvToRgb::new(format.colour.is_709, format.colour.is_full_range);
+        let row = match self {
+            PixelFormat::Rgb | PixelFormat::Bgr => width * 3,
+            PixelFormat::Yuyv => width.next_multiple_of(2) * 2,
+            PixelFormat::Nv12 | PixelFormat::Grey => width,
+            PixelFormat::Mjpeg => return decode(frame, (height, width), into),
+        };
+        let rows = if self == PixelFormat::Nv12 { height + height.div_ceil(2) } else { height };
+        if stride < row || frame.len() < stride * (rows - 1) + row {
+            return false;
+        }
+        match self {
+            PixelFormat::Yuyv => yuv().yuyv(frame, stride, width, into),
+            PixelFormat::Nv12 => yuv().nv12(frame, stride, (height, width), into),
+            _ => {
+                for (into, from) in into.chunks_exact_mut(row).zip(frame.chunks(stride)) {
+                    into.copy_from_slice(&from[..row]);
+                }
+                if self == PixelFormat::Bgr {
+                    into.as_chunks_mut::<3>().0.iter_mut().for_each(|pixel| pixel.swap(0, 2));
+                }
+            }
+        }
+        true
+    }
+}
+
+/// Decodes a JPEG image of a known size.
+fn decode(frame: &[u8], (height, width): (usize, usize), into: &mut [u8]) -> bool {
+    let Ok(image) = Encoded::new(frame) else { return false };
+    let size = image.size();
+    (size.height, size.width, size.channels) == (height, width, 3) && image.decode(into).is_ok()
+}
+
+/// A stamp older than this is of another clock, ns.
+const STALE_NS: u64 = 10_000_000_000;
+/// The most modes that a message lists.
+const MAX_LISTED: usize = 12;
+
+/// The modes of a camera that the kind understands.
+fn list(modes: &[Mode]) -> String {
+    let known = modes.iter().filter_map(|mode| PixelFormat::of(mode.pixels).map(|format| (format, mode)));
+    let mut listed: Vec<String> = known
+        .map(|(format, Mode { size: (width, height), least, .. })| {
+            let least = least.map_or(String::new(), |(width, height)| format!("{width}x{height} to "));
+            format!("{} {least}{width}x{height}", format!("{format:?}").to_lowercase())
+        })
+        .collect();
+    let others = listed.len().saturating_sub(MAX_LISTED);
+    listed.truncate(MAX_LISTED);
+    if others > 0 {
+        listed.push(format!("{others} more"));
+    }
+    if listed.is_empty() { "none that this kind reads".into() } else { listed.join(", ") }
+}
+
+/// A camera of this machine.
+#[derive(Debug)]
+pub struct FoundCamera {
+    /// Its device, such as `/dev/video0`.
+    pub device: String,
+    /// What the driver calls it, and its modes; or why it cannot be opened.
+    pub modes: Result<String, io::Error>,
+}
+
+/// The greatest number of a device that is looked for.
+const MAX_DEVICE: usize = 64;
+
+/// Returns the cameras of this machine.
+pub fn cameras() -> Vec<FoundCamera> {
+    let folders = Folders { graph: "/dev".into(), ..Folders::default() };
+    let mut found = Vec::new();
+    for number in 0..MAX_DEVICE {
+        let device = format!("/dev/video{number}");
+        let opened = folders.open_device(&device).and_then(|file| Camera::new(file.into()));
+        let modes = match opened {
+            Ok(camera) => Ok(format!("{}: {}", camera.name(), list(&camera.modes()))),
+            // Not there, or a device of another purpose.
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput) => continue,
+            Err(error) => Err(error),
+        };
+        found.push(FoundCamera { device, modes });
+    }
+    found
+}
+
+impl Config {
+    fn open(&self, folders: &Folders) -> io::Result<(File, Camera)> {
+        let file = folders.open_device(&self.device)?;
+        let camera = Camera::new(file.try_clone()?.into())?;
+        Ok((file, camera))
+    }
+
+    /// Chooses the mode: what the graph says, and for the rest what the camera has.
+    fn choose(&self, camera: &Camera) -> Result<(PixelFormat, Format), (&'static str, String, String)> {
+        let modes = camera.modes();
+        let help = || format!("the camera has {}", list(&modes));
+        let failed = |error: io::Error| ("device", format!("`{}`: {error}", self.device), help());
+        let now = camera.format().map_err(failed)?;
+        let (width, height) = (self.width.unwrap_or(now.width), self.height.unwrap_or(now.height));
+        let written = self.format.map(|format| vec![format]);
+        let set = || PixelFormat::of(now.pixels).into_iter().chain(PixelFormat::ALL).collect();
+        let formats: Vec<PixelFormat> = written.unwrap_or_else(|| {
+            if (width, height) == (now.width, now.height) { set() } else { PixelFormat::ALL.to_vec() }
+        });
+        let mut nearest = None;
+        for format in formats {
+            let Ok(found) = camera.try_format(width, height, format.code()) else { continue };
+            if (found.width, found.height, found.pixels) == (width, height, format.code()) {
+                return Ok((format, found));
+            }
+            nearest.get_or_insert(found);
+        }
+        let (field, asked) = match self.format {
+            Some(format) => ("format", format!("{} ", format!("{format:?}").to_lowercase())),
+            None => ("device", String::new()),
+        };
+        let near = nearest
+            .map_or(String::new(), |near| format!("; the nearest is {}x{} {}", near.width, near.height, near.pixels));
+        Err((field, format!("the camera does not deliver {asked}{width}x{height}{near}"), help()))
+    }
+}
+
+/// An open camera.
+#[derive(Debug)]
+struct Running {
+    camera: Camera,
+    /// The same file, for waiting.
+    #[expect(dead_code, reason = "the worker waits for it as long as it lives")]
+    file: Watched<File>,
+    format: Format,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    frames: u64,
+    dropped: u64,
+    damaged: u64,
+    superseded: u64,
+    stalls: u64,
+    disconnects: u64,
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct V4l2 {
+    config: Config,
+    folders: Folders,
+    descriptors: Descriptors,
+    pixels: PixelFormat,
+    /// The mode that was planned.
+    planned: Format,
+    running: Option<Running>,
+    backoff: Backoff,
+    /// When to open the camera again.
+    due: Time,
+    last: Option<u32>,
+    /// When the last frame came, or the stream began.
+    since: Time,
+    counts: Counts,
+    /// Why the camera could not be opened again.
+    trouble: Option<String>,
+}
+
+impl V4l2 {
+    /// Opens the camera in the planned mode.
+    fn start(&self) -> io::Result<Running> {
+        let (file, mut camera) = self.config.open(&self.folders)?;
+        let interval = self.config.rate.map(|rate| Duration::from_nanos(rate.period_ns() as u64));
+        let (format, _) = camera.start(&self.planned, interval, self.config.buffers)?;
+        let file = self.descriptors.watch(file, Interest::Read)?;
+        Ok(Running { camera, file, format })
+    }
+
+    fn close(&mut self, now: Time) {
+        self.running = None;
+        self.last = None;
+        self.due = self.backoff.after(now);
+    }
+}
+
+/// Returns the newest frame that is ready and how many were passed over, or the oldest.
+fn take(camera: &mut Camera, latest: bool) -> io::Result<Option<(Frame<'_>, u32)>> {
+    if latest { camera.latest_frame() } else { camera.next_frame().map(|frame| frame.map(|frame| (frame, 0))) }
+}
+
+/// Copies what is needed of a frame: the next one takes its place.
+fn send(
+    frame: &Frame<'_>,
+    format: &Format,
+    pixels: PixelFormat,
+    origin: Time,
+    out: &mut Emit<Tensor>,
+) -> Result<bool, NodeError> {
+    if !out.is_connected() {
+        return Ok(true);
+    }
+    let header = out.header(origin);
+    let mut image = out.loan(&header)?;
+    let is_whole = pixels.convert(frame, format, image.bytes_mut());
+    if is_whole {
+        out.send(image);
+    }
+    Ok(is_whole)
+}
+
+impl Node for V4l2 {
+    type Config = Config;
+
+    fn ports(config: &Config, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        if !(2..=32).contains(&config.buffers) {
+            errors
+                .at("buffers", format!("{} buffers, expected 2 to 32", config.buffers))
+                .help("write a number such as 4");
+        }
+        if config.timeout.as_nanos() < 100_000_000 {
+            errors.at("timeout", "a camera may need longer for a frame").help("write 100ms or more");
+        }
+        let mut ports = Ports::new().cost(Cost::Heavy).live().endless().rate(config.rate);
+        match cx.folders.input(&config.device) {
+            Err(message) => {
+                let help = "allow the device's folder on the command line, such as `--allow-path /dev`";
+                errors.at("device", message).help(help);
+            }
+            Ok(path) => {
+                let real = path.canonicalize().unwrap_or(path);
+                ports = ports.claim(Claim::Device(real.display().to_string()));
+                match config.open(cx.folders) {
+                    Err(error) => {
+                        errors
+                            .at("device", format!("`{}`: {error}", config.device))
+                            .help("`limen-run doctor` lists the cameras of this machine");
+                    }
+                    Ok((_, camera)) => match config.choose(&camera) {
+                        Err((field, message, help)) => {
+                            errors.at(field, message).help(help);
+                        }
+                        Ok((pixels, format)) => {
+                            let Format { width, height, .. } = format;
+                            ports = ports.output("image", pixels.spec(height, width));
+                            let bytes = format.bytes.saturating_mul(config.buffers as usize);
+                            ports = ports.memory(bytes).note(format!(
+                                "{}: {width}x{height} {}",
+                                camera.name(),
+                                format.pixels
+                            ));
+                        }
+                    },
+                }
+            }
+        }
+        errors.into_result(ports)
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let failed = |error: io::Error| NodeError::file(config.device.clone(), error);
+        let (_, camera) = config.open(cx.folders()).map_err(failed)?;
+        let chosen = config.choose(&camera).map_err(|(_, message, _)| NodeError::input(&*config.device, message));
+        let (pixels, planned) = chosen?;
+        let spec = cx.outputs().first().and_then(|(_, spec)| spec.clone());
+        if spec.is_some_and(|spec| spec.shape != pixels.spec(planned.height, planned.width).shape) {
+            return Err(NodeError::input(
+                &*config.device,
+                "it delivers other sizes now than when the graph was planned",
+            ));
+        }
+        drop(camera);
+        let mut node = V4l2 {
+            folders: cx.folders().clone(),
+            descriptors: cx.descriptors(),
+            pixels,
+            planned,
+            running: None,
+            backoff: Backoff::new(cx.node(), cx.now()),
+            due: Time::ZERO,
+            last: None,
+            since: cx.now(),
+            counts: Counts::default(),
+            trouble: None,
+            config,
+        };
+        let started = node.start().map_err(|error| NodeError::file(node.config.device.clone(), error));
+        node.running = Some(started?);
+        Ok(node)
+    }
+
+    fn metrics(&self, to: &mut Metrics) {
+        let Counts { frames, dropped, damaged, superseded, stalls, disconnects } = self.counts;
+        to.set("frames", frames as f64);
+        to.lost("dropped", dropped);
+        to.lost("damaged", damaged);
+        to.thinned("superseded", superseded);
+        to.set("stalls", stalls as f64);
+        to.set("disconnects", disconnects as f64);
+        if let Some(trouble) = &self.trouble {
+            to.note(format!("could not be opened again: {trouble}"));
+        }
+    }
+}
+
+impl Source for V4l2 {
+    type Out = Tensor;
+
+    fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {
+        let now = out.clock();
+        let Some(running) = &mut self.running else {
+            if self.config.on_close == OnClose::End {
+                return Ok(Next::Done);
+            }
+            if self.due > now {
+                return Ok(Next::At(self.due));
+            }
+            match self.start() {
+                Ok(running) => {
+                    (self.running, self.since, self.trouble) = (Some(running), now, None);
+                    out.begin_segment();
+                    return Ok(Next::More);
+                }
+                Err(error) => {
+                    self.trouble = Some(error.to_string());
+                    self.due = self.backoff.after(now);
+                    return Ok(Next::At(self.due));
+                }
+            }
+        };
+        let Running { camera, format, .. } = running;
+        let is_gone = match take(camera, self.config.latest) {
+            Ok(Some((frame, passed))) => {
+                if let Some(last) = self.last {
+                    // A number that is not ahead is of a driver that counts anew.
+                    let missing = frame.sequence.wrapping_sub(last).wrapping_sub(1).wrapping_sub(passed);
+                    self.counts.dropped += u64::from(if missing < 1 << 16 { missing } else { 0 });
+                }
+                (self.last, self.since) = (Some(frame.sequence), now);
+                self.counts.superseded += u64::from(passed);
+                let stamp = frame.time.map(|time| Time(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)));
+                // A driver may stamp the end of a frame that it has yet to reach.
+                let origin = stamp.filter(|stamp| *stamp <= now && now.since(*stamp) < STALE_NS).unwrap_or(now);
+                let is_whole = !frame.is_damaged && send(&frame, format, self.pixels, origin, out)?;
+                self.backoff.reset();
+                if is_whole {
+                    self.counts.frames += 1
+                } else {
+                    self.counts.damaged += 1
+                }
+                return Ok(Next::More);
+            }
+            Ok(None) => {
+                let until = self.since + self.config.timeout.as_nanos();
+                if now < until {
+                    return Ok(Next::WhenReady(until));
+                }
+                false
+            }
+            Err(_) => true,
+        };
+        if is_gone {
+            self.counts.disconnects += 1
+        } else {
+            self.counts.stalls += 1
+        }
+        self.close(now);
+        Ok(Next::More)
+    }
+}
