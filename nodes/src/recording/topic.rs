@@ -72,7 +72,7 @@ fn dims(written: &str) -> Option<Vec<Dim>> {
             None => dim.parse().ok().map(Dim::Fixed),
         })
         .collect();
-    dims.filter(|dims| dims.len() <= MAX_RANK)
+    dims.filter(|dims| dims.len() <= MAX_RANK && dims.iter().all(|dim| dim.max() != Some(0)))
 }
 
 impl Topic {
@@ -167,6 +167,11 @@ impl Topic {
             },
             _ => decoded,
         };
+        // A port for such tensors would have no elements.
+        let fixed = if decoded.varies { decoded.shape().get(1..).unwrap_or_default() } else { decoded.shape() };
+        if self.recorded.is_none() && fixed.contains(&0) {
+            return Err(format!("its shape {:?} has no elements", decoded.shape()));
+        }
         decoded.check()
     }
 }
