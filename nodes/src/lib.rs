@@ -65,6 +65,8 @@ pub fn register(registry: Registry) -> Registry {
         .transform::<transform::concat::Concat>("concat")
         .transform::<transform::map::Map>("map")
         .transform::<transform::encode::Encode>("encode")
+        .transform::<transform::encode_image::EncodeImage>("encode_image")
+        .transform::<transform::decode_image::DecodeImage>("decode_image")
         .transform::<transform::fir::Fir>("fir")
         .transform::<transform::iir::Iir>("iir")
         .transform::<transform::stft::Stft>("stft")

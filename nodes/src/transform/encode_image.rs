@@ -1,0 +1,167 @@
+//! Images as the bytes of files.
+
+use crate::tensor::image::{input_spec, largest, pixels};
+use crate::tensor::shape;
+use jpeg_encoder::{ColorType, Encoder};
+use limen::message::{Content, DType, Dim, PortSpec};
+use limen::node::{Building, Connected, Cost, Emit, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Transform};
+use limen::{Message, Tensor};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Encodes images `u8[h,w,channels]` of 1 or 3 channels (with `png` also 4) as JPEG or PNG files, `u8[≤n]`.
+///
+/// A file that is larger than its pixels and 64 KiB, as of noise, is dropped and counted (`oversized`).
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// The format of the files; `jpeg` by default.
+    #[serde(default)]
+    pub format: ImageFormat,
+    /// The quality of JPEG, from 1 to 100; 85 by default.
+    pub quality: Option<u8>,
+}
+
+/// The format of image files.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ImageFormat {
+    /// With losses.
+    #[default]
+    Jpeg,
+    /// Without losses.
+    Png,
+}
+
+/// What a file may have beyond its pixels.
+const HEADERS: usize = 64 << 10;
+
+/// The node.
+#[derive(Debug)]
+pub struct EncodeImage {
+    format: ImageFormat,
+    quality: u8,
+    file: Vec<u8>,
+    most: usize,
+    oversized: u64,
+}
+
+impl EncodeImage {
+    fn encode(&mut self, [height, width, channels]: [usize; 3], pixels: &[u8]) -> Result<(), NodeError> {
+        self.file.clear();
+        match self.format {
+            ImageFormat::Jpeg => {
+                let colour = if channels == 1 { ColorType::Luma } else { ColorType::Rgb };
+                // Planning has checked that the sides fit.
+                let (width, height) = (width as u16, height as u16);
+                Encoder::new(&mut self.file, self.quality)
+                    .encode(pixels, width, height, colour)
+                    .map_err(NodeError::other)
+            }
+            ImageFormat::Png => {
+                let mut encoder = png::Encoder::new(&mut self.file, width as u32, height as u32);
+                encoder.set_color(match channels {
+                    1 => png::ColorType::Grayscale,
+                    3 => png::ColorType::Rgb,
+                    _ => png::ColorType::Rgba,
+                });
+                encoder.set_compression(png::Compression::Fast);
+                let written = encoder.write_header().and_then(|mut writer| writer.write_image_data(pixels));
+                written.map_err(NodeError::other)
+            }
+        }
+    }
+}
+
+impl Node for EncodeImage {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        if config.quality.is_some_and(|quality| !(1..=100).contains(&quality)) {
+            errors.at("quality", "it is a number from 1 to 100").help("write 85");
+        }
+        if config.quality.is_some() && config.format == ImageFormat::Png {
+            errors.at("quality", "PNG has no losses, and so no quality").help("leave it out");
+        }
+        let dims = shape::image_dims(given.single());
+        let most = if config.format == ImageFormat::Jpeg { 3 } else { 4 };
+        if let Some([.., Dim::Fixed(channels)]) = dims
+            && (*channels > most || !matches!(channels, 1 | 3 | 4))
+        {
+            let message = format!("the image has {channels} channels, and such a file has 1 or 3");
+            errors.input("in", message).help("convert it with `kind: colour`");
+        }
+        let size = dims.and_then(largest);
+        if let Some([height, width, _]) = size.filter(|[height, width, _]| *height > 65_500 || *width > 65_500) {
+            errors.input("in", format!("{width} × {height} pixels are more than a file has")).help("make it smaller");
+        }
+        let bytes = size.map_or(1 << 24, |[h, w, c]| h.saturating_mul(w).saturating_mul(c).saturating_add(HEADERS));
+        let spec = PortSpec::new(DType::U8, [Dim::AtMost(bytes)]).with_content(Content::Bytes);
+        let ports = Ports::new().input("in", input_spec(dims)).output("out", spec);
+        errors.into_result(ports.cost(Cost::Heavy).selective().memory(bytes))
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let planned = cx.outputs().first().and_then(|(_, spec)| spec.as_ref()?.max_bytes());
+        let (quality, most) = (config.quality.unwrap_or(85), planned.unwrap_or(0));
+        Ok(EncodeImage { format: config.format, quality, file: Vec::new(), most, oversized: 0 })
+    }
+
+    fn metrics(&self, to: &mut Metrics) {
+        to.lost("oversized", self.oversized);
+    }
+}
+
+impl Transform for EncodeImage {
+    type In = Tensor;
+    type Out = Tensor;
+
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        let (size, pixels) = pixels("in", &input.body)?;
+        self.encode(size, pixels)?;
+        if self.file.len() > self.most {
+            self.oversized += 1;
+            return Ok(());
+        }
+        let mut file = out.loan(input.header())?;
+        file.set_len(0, self.file.len())?;
+        file.bytes_mut().copy_from_slice(&self.file);
+        out.send(file);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::image_file::Encoded;
+
+    fn image(height: usize, width: usize, channels: usize) -> Vec<u8> {
+        let value = |at: usize| (at / channels % width * 255 / width.max(2)) as u8;
+        (0..height * width * channels).map(value).collect()
+    }
+
+    /// The decoders are those of other authors.
+    #[test]
+    fn files_are_decoded_to_what_they_were() {
+        for (format, channels, most) in [
+            (ImageFormat::Png, 1, 0),
+            (ImageFormat::Png, 3, 0),
+            (ImageFormat::Png, 4, 0),
+            (ImageFormat::Jpeg, 1, 6),
+            (ImageFormat::Jpeg, 3, 6),
+        ] {
+            for (height, width) in [(1, 1), (7, 9), (48, 64)] {
+                let mut node = EncodeImage { format, quality: 95, file: Vec::new(), most: 1 << 20, oversized: 0 };
+                let pixels = image(height, width, channels);
+                node.encode([height, width, channels], &pixels).unwrap();
+                let read = Encoded::new(&node.file).unwrap();
+                assert_eq!((read.size().height, read.size().width, read.size().channels), (height, width, channels));
+                let mut back = vec![0; pixels.len()];
+                read.decode(&mut back).unwrap();
+                let worst = pixels.iter().zip(&back).map(|(a, b)| a.abs_diff(*b)).max();
+                assert!(worst <= Some(most), "{format:?} {height}x{width}x{channels}: {worst:?}");
+            }
+        }
+    }
+}
