@@ -106,14 +106,14 @@ pub(crate) struct RunShared {
     backends: Mutex<BTreeMap<usize, BackendStatus>>,
     begun: OnceLock<Begun>,
     /// The run's id.
-    pub(crate) run_id: Arc<str>,
+    pub(crate) run_id: String,
 }
 
 /// Returns a random id of a run: 16 hexadecimal digits.
-fn new_run_id() -> Arc<str> {
+fn new_run_id() -> String {
     // The standard library's only source of random numbers.
     let random = std::hash::BuildHasher::hash_one(&std::collections::hash_map::RandomState::new(), 0u8);
-    format!("{random:016x}").into()
+    format!("{random:016x}")
 }
 
 /// State set when a run begins.

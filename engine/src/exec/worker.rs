@@ -274,7 +274,7 @@ impl Cx {
         self.watch.clock()
     }
 
-    pub(crate) fn run_id(&self) -> &Arc<str> {
+    pub(crate) fn run_id(&self) -> &str {
         &self.shared.run_id
     }
 

@@ -70,7 +70,7 @@ impl Running {
         let name = |i: usize| plan.nodes()[i].name.clone();
         let mut report = Report {
             graph: plan.graph().to_string(),
-            run_id: self.shared.run_id.to_string(),
+            run_id: self.shared.run_id.clone(),
             started: self.started_at,
             wall,
             outcome,

@@ -267,7 +267,7 @@ fn build(
             trace: trace.clone(),
         });
         let outputs = outputs.collect();
-        let (clock, run_id) = (cx.clock().clone(), cx.run_id().clone());
+        let (clock, run_id) = (cx.clock().clone(), cx.run_id().to_string());
         let rule = JoinRule { clock: clock.clone(), ..stage.rule.clone() };
         let intake = IntakeParts { edges: take(&mut consumers, &in_edges), copies, blends, rule };
         let common = Common::new(node, &mut stage, links, cx);

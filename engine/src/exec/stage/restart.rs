@@ -14,7 +14,6 @@ use crate::node::Node;
 use crate::node::error::NodeError;
 use crate::node::planning::{Building, PlannedPorts};
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 /// The restart state of one node.
 #[derive(Debug)]
@@ -61,7 +60,7 @@ pub(crate) struct Blueprint {
     pub(crate) ports: PlannedPorts,
     pub(crate) config: Tree,
     pub(crate) descriptors: Descriptors,
-    pub(crate) run_id: Arc<str>,
+    pub(crate) run_id: String,
 }
 
 /// Rebuilds a node.
