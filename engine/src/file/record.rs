@@ -1,6 +1,6 @@
 //! `run: { record: ... }`: nodes that record every connection of a graph, added to those that the file declares.
 
-use super::spec::{InputSpec, NodeSpec, Placed, Places, is_name};
+use super::spec::{InputSpec, NodeSpec, Placed, Places};
 use crate::base::document::{Key, Tree, Value};
 use crate::base::error::{Problem, Problems};
 use crate::base::policy::{EdgePolicy, NodePolicy};
@@ -13,12 +13,11 @@ const RECORD: &str = "record";
 /// Returns the path of the file of part `number`: `drive.mcap`, `drive.2.mcap`, `drive.3.mcap`.
 fn part(path: &str, number: usize) -> String {
     let extension = Path::new(path).extension().and_then(|extension| extension.to_str());
-    match (number, extension) {
-        (1, _) => path.to_string(),
-        (_, None) => format!("{path}.{number}"),
-        (_, Some(extension)) => {
-            format!("{}.{number}.{extension}", &path[..path.len() - extension.len() - 1])
-        }
+    let stem = extension.and_then(|extension| path.strip_suffix(extension)?.strip_suffix('.'));
+    match (number, stem, extension) {
+        (1, ..) => path.to_string(),
+        (_, Some(stem), Some(extension)) => format!("{stem}.{number}.{extension}"),
+        _ => format!("{path}.{number}"),
     }
 }
 
@@ -97,7 +96,12 @@ pub(super) fn recorders(record: &Tree, nodes: &[NodeSpec], problems: &mut Proble
         problems.push(Problem::new("E0105", place, message).help("write `record: out/run.mcap`"));
         return Vec::new();
     }
+    let before = problems.0.len();
     let outputs = chosen(&mut config, connected(nodes), problems);
+    if outputs.is_empty() && problems.0.len() == before {
+        let help = "leave out `only` and `except`, or connect the nodes";
+        problems.push(Problem::new("E0105", place.clone(), "`record` records no connection").help(help));
+    }
     let path = config.get("path").and_then(Tree::as_text).map(str::to_string);
     let mut recorders = Vec::new();
     for (at, outputs) in outputs.chunks(MAX_PORTS).enumerate() {
@@ -124,7 +128,7 @@ pub(super) fn recorders(record: &Tree, nodes: &[NodeSpec], problems: &mut Proble
             place: place.clone(),
             kind: Placed { value: RECORD.into(), place: place.clone() },
             config,
-            inputs: inputs.filter(|input| input.port.as_deref().is_some_and(is_name)).collect(),
+            inputs: inputs.collect(),
             constants: Vec::new(),
             core: None,
             cpu: None,
@@ -193,11 +197,21 @@ mod tests {
     }
 
     #[test]
+    fn the_number_of_a_part_comes_before_the_extension() {
+        for (path, expected) in
+            [("a/r.mcap", "a/r.2.mcap"), ("r", "r.2"), ("a.é//", "a.é//.2"), ("a.mcap/", "a.mcap/.2")]
+        {
+            assert_eq!(super::part(path, 2), expected);
+        }
+    }
+
+    #[test]
     fn mistakes_are_named_with_their_place() {
         for (run, expected) in [
             ("3", "g.yaml:2:16: error[E0105]: `record` is a path or a map, not the number 3"),
             ("{ path: r.mcap, only: [c] }", "g.yaml:2:39: error[E0114]: nothing is connected to an output `c`"),
             ("{ path: r.mcap, except: b }", "`except` is a list of nodes and ports"),
+            ("{ path: r.mcap, only: [] }", "g.yaml:2:16: error[E0105]: `record` records no connection"),
         ] {
             let text = format!(
                 "version: 1\nrun: {{ record: {run} }}\nnodes:\n  a: {{ kind: x }}\n  b: {{ kind: x, from: a }}\n"

@@ -767,7 +767,7 @@ impl SpecReader<'_> {
 }
 
 /// Returns whether a name is `[a-z][a-z0-9_-]*` of at most 64 characters, or several such names joined by dots (nodes of subgraphs).
-pub(super) fn is_name(name: &str) -> bool {
+fn is_name(name: &str) -> bool {
     let rest = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
     let part =
         |part: &str| part.len() <= 64 && part.starts_with(|c: char| c.is_ascii_lowercase()) && part.chars().all(rest);

@@ -137,6 +137,14 @@ impl Target {
         self.create(&self.name, OFlag::O_EXCL)
     }
 
+    /// Removes the file.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn remove(&self) -> io::Result<()> {
+        Ok(unlinkat(&self.folder, self.name.as_os_str(), UnlinkatFlags::NoRemoveDir)?)
+    }
+
     /// Opens the existing file for reading.
     ///
     /// # Errors
