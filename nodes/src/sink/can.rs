@@ -1,5 +1,6 @@
 //! Frames to a CAN bus.
 
+use crate::stream::backoff::Backoff;
 use crate::stream::can_frame::{self, check_interface};
 use crate::stream::{self, Framing};
 use limen::node::{Building, Connected, Cost, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Progress, Sink};
@@ -17,7 +18,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 ///
 /// The length is that of the data; data of CAN FD is filled up with zeros to one of its lengths. A frame waits up to 100 ms for room in the
 /// interface's queue; one that has waited in vain, or that a bus without power or an interface that is down does not take, is counted
-/// (`unsent`). A message that is no frame fails the call. Whether a frame arrives is not known.
+/// (`unsent`). An interface that goes away is opened again when it is back. A message that is no frame fails the call. Whether a frame arrives is not known.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The interface, such as `can0`.
@@ -34,8 +35,12 @@ const AGAIN: u64 = 1_000_000;
 /// The node.
 #[derive(Debug)]
 pub struct Can {
-    socket: OwnedFd,
-    fd: bool,
+    /// `None` while the interface is gone.
+    socket: Option<OwnedFd>,
+    config: Config,
+    backoff: Backoff,
+    /// When to open it again.
+    due: Time,
     clock: Clock,
     /// A frame for which there was no room, and until when it waits.
     pending: Option<([u8; can_frame::FD], usize, Time)>,
@@ -50,15 +55,38 @@ fn set_up<S: Socket + SocketOptions + AsFd>(socket: &S) -> io::Result<OwnedFd> {
     socket.as_fd().try_clone_to_owned()
 }
 
+impl Config {
+    fn open(&self) -> io::Result<OwnedFd> {
+        if self.fd { set_up(&CanFdSocket::open(&self.interface)?) } else { set_up(&CanSocket::open(&self.interface)?) }
+    }
+}
+
 impl Can {
     /// Sends a frame; returns whether it is done with.
     fn send(&mut self, frame: &[u8]) -> bool {
+        if self.socket.is_none() && self.clock.now() >= self.due {
+            self.socket = self.config.open().ok();
+            self.due = self.backoff.after(self.clock.now());
+        }
         loop {
-            match send(self.socket.as_raw_fd(), frame, MsgFlags::MSG_DONTWAIT) {
-                Ok(_) => self.sent += 1,
+            let Some(socket) = &self.socket else {
+                self.unsent += 1;
+                return true;
+            };
+            match send(socket.as_raw_fd(), frame, MsgFlags::MSG_DONTWAIT) {
+                Ok(_) => {
+                    self.backoff.reset();
+                    self.sent += 1;
+                }
                 Err(Errno::EINTR) => continue,
                 Err(Errno::EAGAIN | Errno::ENOBUFS) => return false,
-                Err(_) => self.unsent += 1,
+                Err(error) => {
+                    self.unsent += 1;
+                    if matches!(error, Errno::ENODEV | Errno::ENXIO) {
+                        self.socket = None;
+                        self.due = self.backoff.after(self.clock.now());
+                    }
+                }
             }
             return true;
         }
@@ -77,13 +105,9 @@ impl Node for Can {
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let refused = |error: io::Error| NodeError::input(format!("the interface `{}`", config.interface), error);
-        let socket = if config.fd {
-            CanFdSocket::open(&config.interface).and_then(|socket| set_up(&socket))
-        } else {
-            CanSocket::open(&config.interface).and_then(|socket| set_up(&socket))
-        };
-        let socket = socket.map_err(refused)?;
-        Ok(Can { socket, fd: config.fd, clock: cx.clock(), pending: None, sent: 0, unsent: 0 })
+        let socket = Some(config.open().map_err(refused)?);
+        let backoff = Backoff::new(cx.node(), cx.now());
+        Ok(Can { socket, config, backoff, due: Time::ZERO, clock: cx.clock(), pending: None, sent: 0, unsent: 0 })
     }
 
     fn metrics(&self, to: &mut Metrics) {
@@ -98,7 +122,7 @@ impl Sink for Can {
 
     fn take(&mut self, input: Message<Tensor>) -> Result<(), NodeError> {
         let (frame, size) =
-            can_frame::frame(input.body.bytes(), self.fd).map_err(|why| NodeError::input("a message", why))?;
+            can_frame::frame(input.body.bytes(), self.config.fd).map_err(|why| NodeError::input("a message", why))?;
         if !self.send(&frame[..size]) {
             self.pending = Some((frame, size, self.clock.now() + WAIT));
         }

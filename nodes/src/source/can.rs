@@ -11,6 +11,7 @@ use limen::node::{
 };
 use limen::unit::Bytes;
 use limen::{Clock, Tensor, Time};
+use nix::errno::Errno;
 use nix::sys::socket::{setsockopt, sockopt};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -23,7 +24,7 @@ use std::os::fd::{AsFd, OwnedFd};
 /// A message is the kernel's frame: four bytes of identifier (with bit 31 for those of 29 bits, bit 30 for requests), the length, the flags of
 /// CAN FD, two bytes without a meaning, and the data from byte 8 on, which `decode` with `format: struct` reads. Its origin is the time at
 /// which the kernel received it. Frames that the kernel dropped because its buffer was full are counted (`overrun`), so are those still in
-/// it when the graph was stopped (`stopped`), and errors that the controller reports (`bus_errors`, of which `bus_off` took it off the bus).
+/// it when the graph was stopped (`stopped`) or the interface went away (`undelivered`), and errors that the controller reports (`bus_errors`, of which `bus_off` took it off the bus).
 /// An interface that goes down or away is waited for.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
@@ -64,6 +65,8 @@ pub struct Can {
     received: u64,
     malformed: u64,
     overrun: Overrun,
+    /// Frames that were in the socket when the interface went away.
+    undelivered: u64,
     bus_errors: u64,
     bus_off: u64,
     disconnects: u64,
@@ -143,6 +146,7 @@ impl Node for Can {
             received: 0,
             malformed: 0,
             overrun: Overrun::default(),
+            undelivered: 0,
             bus_errors: 0,
             bus_off: 0,
             disconnects: 0,
@@ -157,6 +161,7 @@ impl Node for Can {
         to.lost("overrun", overrun.total);
         to.lost("malformed", self.malformed);
         to.lost("stopped", stopped);
+        to.lost("undelivered", self.undelivered);
         to.set("bus_errors", self.bus_errors as f64);
         to.set("bus_off", self.bus_off as f64);
         to.set("disconnects", self.disconnects as f64);
@@ -207,9 +212,15 @@ impl Source for Can {
                 Ok(Next::More)
             }
             Ok(None) => Ok(Next::WhenReady(Time::NEVER)),
-            // The interface is down or gone.
+            // The kernel says once that the interface is down. The socket stays, with the frames in it.
+            Err(Errno::ENETDOWN) => {
+                self.disconnects += 1;
+                Ok(Next::More)
+            }
+            // The interface is gone.
             Err(_) => {
                 self.disconnects += 1;
+                self.undelivered += drain(&**socket, &mut self.overrun);
                 self.close(out.clock());
                 Ok(Next::More)
             }

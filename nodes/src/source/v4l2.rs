@@ -44,7 +44,7 @@ pub struct Config {
     /// `true` sends only the newest of the frames that are ready, and counts the others (`superseded`); by default all are sent.
     #[serde(default)]
     pub latest: bool,
-    /// How long the camera may deliver nothing before it is closed and opened again; `2s` by default.
+    /// How long the camera may deliver nothing before it is closed as if it were gone; `2s` by default.
     #[serde(default = "timeout")]
     pub timeout: Span,
     /// What to do when the camera is gone; `reconnect` by default.
@@ -117,7 +117,9 @@ impl PixelFormat {
         let row = match self {
             PixelFormat::Rgb | PixelFormat::Bgr => width * 3,
             PixelFormat::Yuyv => width.next_multiple_of(2) * 2,
-            PixelFormat::Nv12 | PixelFormat::Grey => width,
+            // A row of chroma has both parts of each pair.
+            PixelFormat::Nv12 => width.next_multiple_of(2),
+            PixelFormat::Grey => width,
             PixelFormat::Mjpeg => return decode(frame, (height, width), into),
         };
         let rows = if self == PixelFormat::Nv12 { height + height.div_ceil(2) } else { height };

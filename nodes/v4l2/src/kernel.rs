@@ -12,7 +12,6 @@ pub(crate) const MEMORY_MMAP: u32 = 1;
 pub(crate) const CAP_CAPTURE: u32 = 0x0000_0001;
 pub(crate) const CAP_STREAMING: u32 = 0x0400_0000;
 pub(crate) const CAP_DEVICE_CAPS: u32 = 0x8000_0000;
-pub(crate) const CAP_TIMEPERFRAME: u32 = 0x1000;
 pub(crate) const FLAG_ERROR: u32 = 0x0040;
 pub(crate) const FLAG_TIMESTAMP_MASK: u32 = 0xe000;
 pub(crate) const FLAG_TIMESTAMP_MONOTONIC: u32 = 0x2000;

@@ -219,11 +219,6 @@ fn text(bytes: &[u8]) -> String {
     bytes[..end].iter().map(|letter| printable(*letter)).collect()
 }
 
-/// The errors of a camera that has been unplugged.
-pub fn is_gone(error: &io::Error) -> bool {
-    matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::ENODEV | Errno::ENXIO))
-}
-
 /// A structure of the kernel that is all zeros.
 macro_rules! zeroed {
     ($type:ty) => {
@@ -385,9 +380,8 @@ impl Camera {
             let numerator = u32::try_from(interval.as_nanos() / 100).unwrap_or(u32::MAX);
             parameters.time_per_frame = kernel::Fraction { numerator, denominator: 10_000_000 };
             // SAFETY: as above.
-            let set = retry(|| unsafe { kernel::set_parameters(fd, &mut parameters) });
             // A camera that has one rate need not know the call.
-            let _ = set.map(|()| parameters.capability & kernel::CAP_TIMEPERFRAME);
+            let _ = retry(|| unsafe { kernel::set_parameters(fd, &mut parameters) });
         }
         let zeroed = zeroed!(kernel::RequestBuffers);
         let mut request = kernel::RequestBuffers { count: buffers, kind: CAPTURE, memory: MEMORY_MMAP, ..zeroed };
@@ -443,7 +437,7 @@ impl Camera {
     /// Returns the oldest frame that is ready; `None` if none is. Waits for one if the file blocks.
     ///
     /// # Errors
-    /// The system's; [`is_gone`] tells that it was unplugged.
+    /// The system's: `ENODEV` if it was unplugged.
     pub fn next_frame(&mut self) -> io::Result<Option<Frame<'_>>> {
         match self.dequeue()? {
             Some(buffer) => self.frame(&buffer).map(Some),
