@@ -87,7 +87,7 @@ fn a_full_disk_loses_what_is_counted() {
         );
         // Nothing but whole chunks is left.
         folder.run("recover r.mcap").expect(0, " read back", "");
-        let recovered = format!("{} messages of 1 topics", number("recorded"));
+        let recovered = format!("{} messages of 1 topic", number("recorded"));
         if rest.is_empty() {
             folder.run("recover r-recovered.mcap").expect(0, &recovered, "");
         }

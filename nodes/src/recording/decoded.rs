@@ -48,6 +48,14 @@ impl<'a> Decoded<'a> {
         Decoded { stamp, dtype, dims, rank, varies: false, elements }
     }
 
+    /// A few numbers: `f64`, or `f32` if these were recorded.
+    pub(crate) fn numbers(stamp: Option<u64>, recorded: Option<DType>, values: &[f64]) -> Self {
+        let mut all = [0.0; 13];
+        all[..values.len()].copy_from_slice(values);
+        let dtype = recorded.filter(|dtype| *dtype == DType::F32).unwrap_or(DType::F64);
+        Decoded::new(stamp, dtype, &[values.len()], Elements::Numbers(all))
+    }
+
     /// A message whose first dim varies.
     pub(crate) fn varying(self) -> Self {
         Decoded { varies: true, ..self }
@@ -69,7 +77,7 @@ impl<'a> Decoded<'a> {
             Elements::Plain(bytes) => bytes.len(),
             Elements::Rows { data, step, row, .. } => {
                 let rows = self.shape().first().copied().unwrap_or(0);
-                if row > step || rows.checked_mul(step).is_none_or(|all| all > data.len() + (step - row)) {
+                if row > step || rows.checked_mul(step).is_none_or(|all| all.saturating_sub(step - row) > data.len()) {
                     return Err(format!(
                         "{rows} rows of {step} bytes are announced, and {} bytes are there",
                         data.len()

@@ -82,6 +82,36 @@ impl Meaning {
         if fits { Ok(()) } else { Err(self.expected()) }
     }
 
+    /// The word in YAML.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Meaning::Image => "image",
+            Meaning::CompressedImage => "compressed_image",
+            Meaning::Imu => "imu",
+            Meaning::PointCloud => "point_cloud",
+            Meaning::Boxes => "boxes",
+            Meaning::Pose => "pose",
+            Meaning::Location => "location",
+            Meaning::Values => "values",
+        }
+    }
+
+    /// The greatest length of the message of a tensor, in bytes, but for a kilobyte of other fields.
+    pub(crate) fn largest(self, spec: &PortSpec) -> Option<usize> {
+        /// A box with its lines, its text and its numbers.
+        const BOX: usize = 512;
+        match self {
+            Meaning::Boxes => spec.max_elements()?.checked_mul(BOX / ROW),
+            // Negative integers take ten bytes, and invalid text three for one.
+            _ => match spec.dtype {
+                DType::I8 | DType::I16 => spec.max_elements()?.checked_mul(10),
+                DType::F16 | DType::BF16 | DType::U16 => spec.max_elements()?.checked_mul(4),
+                _ if spec.is_text() => spec.max_bytes()?.checked_mul(3),
+                _ => spec.max_bytes(),
+            },
+        }
+    }
+
     fn expected(self) -> &'static str {
         match self {
             Meaning::Image => "u8[h,w] or u8[h,w,c] with 1, 3 or 4 channels",

@@ -12,6 +12,8 @@ use std::io::{self, Read, Write};
 pub const MAX_RECORD: usize = 256 << 20;
 /// Most channels, and most schemas: what their numbers allow would take gigabytes.
 const MAX_CHANNELS: usize = 4096;
+/// Most bytes of all schemas, channels and metadata.
+const MAX_DEFINITIONS: usize = 64 << 20;
 /// Opcode and length.
 const HEAD: usize = 9;
 
@@ -79,13 +81,18 @@ pub struct RecordingReader<R> {
     schemas: BTreeMap<u16, Schema>,
     channels: BTreeMap<u16, Channel>,
     metadata: Vec<(String, BTreeMap<String, String>)>,
+    /// Bytes of schemas, channels and metadata, and how many messages and attachments have been seen.
+    defined: usize,
+    messages: u64,
+    attachments: u64,
     profile: String,
     /// The record last read, and the records of the chunk that is being read.
     record: Vec<u8>,
     chunk: Vec<u8>,
-    /// Where the next record of the chunk begins, and where the chunk lies in the file.
+    /// Where the next record of the chunk begins, where the chunk lies in the file, and whether its bytes lie there as they are.
     next: usize,
     chunk_at: u64,
+    is_plain: bool,
     /// The message last read, in the chunk.
     message: std::ops::Range<usize>,
     unreadable: Unreadable,
@@ -139,11 +146,15 @@ impl<R: Read> RecordingReader<R> {
             schemas: BTreeMap::new(),
             channels: BTreeMap::new(),
             metadata: Vec::new(),
+            defined: 0,
+            messages: 0,
+            attachments: 0,
             profile: String::new(),
             record: Vec::new(),
             chunk: Vec::new(),
             next: 0,
             chunk_at: 0,
+            is_plain: false,
             message: 0..0,
             unreadable: Unreadable::default(),
             index: Index::default(),
@@ -158,9 +169,13 @@ impl<R: Read> RecordingReader<R> {
     pub fn next_message(&mut self) -> io::Result<Option<Recorded<'_>>> {
         loop {
             match self.step()? {
-                Step::End => return Ok(None),
+                Step::End => {
+                    self.message = 0..0;
+                    return Ok(None);
+                }
                 Step::Other => {}
                 Step::Message(header, range) => {
+                    self.messages += 1;
                     self.message = range;
                     return Ok(Some(Recorded { header, data: self.message() }));
                 }
@@ -203,6 +218,11 @@ impl<R: Read> RecordingReader<R> {
         &self.profile
     }
 
+    /// Returns how many attachments were passed over.
+    pub fn attachments(&self) -> u64 {
+        self.attachments
+    }
+
     /// Returns what could not be read so far.
     pub fn unreadable(&self) -> &Unreadable {
         &self.unreadable
@@ -242,6 +262,7 @@ impl<R: Read> RecordingReader<R> {
             return Ok(Step::End);
         }
         if !is_read(opcode) {
+            self.attachments += u64::from(opcode == op::ATTACHMENT);
             self.index.write_all(&head)?;
             let skipped = io::copy(&mut (&mut self.from).take(length), &mut self.index)?;
             self.at += skipped;
@@ -293,7 +314,7 @@ impl<R: Read> RecordingReader<R> {
         let Some(records) = records else { return Ok(self.cut(start, "it ends within a chunk")) };
         self.chunk.clear();
         self.chunk.extend_from_slice(records);
-        (self.next, self.chunk_at) = (0, start);
+        (self.next, self.chunk_at, self.is_plain) = (0, start + (HEAD + RECORDS) as u64, true);
         (self.is_done, self.unreadable.is_cut) = (true, true);
         Ok(Step::Other)
     }
@@ -326,7 +347,7 @@ impl<R: Read> RecordingReader<R> {
         match opcode {
             op::MESSAGE => {
                 // As a chunk of one record.
-                self.chunk_at = start;
+                (self.chunk_at, self.is_plain) = (start, true);
                 self.chunk.clear();
                 self.chunk.push(opcode);
                 self.chunk.extend_from_slice(&(record.len() as u64).to_le_bytes());
@@ -337,9 +358,22 @@ impl<R: Read> RecordingReader<R> {
             op::CHUNK => {
                 self.chunk.clear();
                 self.next = 0;
-                self.chunk_at = start;
+                (self.chunk_at, self.is_plain) = (start, false);
                 if let Err(why) = unpack(record, &mut self.chunk) {
+                    self.unreadable.add(start, bytes, why);
+                    self.define_again();
                     self.chunk.clear();
+                }
+                Step::Other
+            }
+            op::STATISTICS => {
+                // A damaged type of a record would hide it.
+                let counted = match mcap::parse_record(opcode, record) {
+                    Ok(Record::Statistics(statistics)) => statistics.message_count,
+                    _ => self.messages,
+                };
+                if counted != self.messages && self.unreadable.places == 0 {
+                    let why = format!("the index counts {counted} messages, and {} are there", self.messages);
                     self.unreadable.add(start, bytes, why);
                 }
                 Step::Other
@@ -353,8 +387,29 @@ impl<R: Read> RecordingReader<R> {
         }
     }
 
+    /// Keeps what a chunk defines that is damaged elsewhere: later chunks rely on it. A definition that is damaged itself shows as
+    /// messages that are malformed.
+    fn define_again(&mut self) {
+        let chunk = std::mem::take(&mut self.chunk);
+        let mut rest = &chunk[..];
+        while let Some(length) = rest.first_chunk::<HEAD>().and_then(|head| usize::try_from(length_of(head)).ok())
+            && let Some(record) = rest[HEAD..].get(..length)
+        {
+            if matches!(rest[0], op::SCHEMA | op::CHANNEL) {
+                // One that cannot be read is a part of the chunk that has been counted.
+                let _ = self.define(rest[0], record);
+            }
+            rest = &rest[HEAD + length..];
+        }
+        self.chunk = chunk;
+    }
+
     /// Keeps a schema, a channel or metadata.
     fn define(&mut self, opcode: u8, record: &[u8]) -> Result<(), String> {
+        self.defined = self.defined.saturating_add(record.len());
+        if self.defined > MAX_DEFINITIONS {
+            return Err(format!("its schemas, channels and metadata have more than {MAX_DEFINITIONS} bytes"));
+        }
         match mcap::parse_record(opcode, record).map_err(|e| e.to_string())? {
             Record::Header(header) => self.profile = header.profile,
             Record::Schema { header, data } if header.id > 0 => {
@@ -381,10 +436,11 @@ impl<R: Read> RecordingReader<R> {
 
     /// Reads the next record of the chunk.
     fn in_chunk(&mut self) -> Step {
+        let at = self.chunk_at + if self.is_plain { self.next as u64 } else { 0 };
         let rest = &self.chunk[self.next..];
         let length = rest.first_chunk::<HEAD>().map(length_of).and_then(|length| usize::try_from(length).ok());
         let Some(length) = length.filter(|length| *length <= rest.len().saturating_sub(HEAD)) else {
-            self.unreadable.add(self.chunk_at, rest.len() as u64, "a chunk ends within a record");
+            self.unreadable.add(at, rest.len() as u64, "a chunk ends within a record");
             self.next = self.chunk.len();
             return Step::Other;
         };
@@ -403,7 +459,7 @@ impl<R: Read> RecordingReader<R> {
                     } else {
                         "a message without times"
                     };
-                    self.unreadable.add(self.chunk_at, (length + HEAD) as u64, why);
+                    self.unreadable.add(at, (length + HEAD) as u64, why);
                     Step::Other
                 }
             };
@@ -411,7 +467,7 @@ impl<R: Read> RecordingReader<R> {
         if matches!(opcode, op::SCHEMA | op::CHANNEL) {
             let chunk = std::mem::take(&mut self.chunk);
             if let Err(why) = self.define(opcode, &chunk[start..self.next]) {
-                self.unreadable.add(self.chunk_at, (length + HEAD) as u64, why);
+                self.unreadable.add(at, (length + HEAD) as u64, why);
             }
             self.chunk = chunk;
         }
@@ -426,7 +482,7 @@ fn length_of(head: &[u8; HEAD]) -> u64 {
 
 /// Whether a record is read; attachments and indexes are passed over.
 fn is_read(opcode: u8) -> bool {
-    may_hold_messages(opcode) || opcode == op::DATA_END
+    may_hold_messages(opcode) || matches!(opcode, op::DATA_END | op::STATISTICS)
 }
 
 fn may_hold_messages(opcode: u8) -> bool {

@@ -5,8 +5,8 @@ use super::survey::{FileReader, begin};
 use limen::files::{InputFile, Target};
 use mcap::records::{MessageHeader, Metadata};
 use mcap::sans_io::summary_reader::{SummaryReadEvent, SummaryReader, SummaryReaderOptions};
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufWriter, ErrorKind, Read, Seek, Write};
 
 /// Bytes of a chunk of the new file.
@@ -20,6 +20,8 @@ pub struct Repair {
     pub messages: u64,
     /// Their topics.
     pub topics: usize,
+    /// Attachments, which are not in the new file.
+    pub attachments: u64,
     /// What the old file has besides.
     pub unreadable: Unreadable,
 }
@@ -53,6 +55,12 @@ fn read_all(
     Ok(Sum { messages, crc: crc.finalize() })
 }
 
+fn found(reader: &FileReader, sum: Sum) -> Repair {
+    let topics: BTreeSet<&str> = reader.channels().map(|(_, channel)| channel.topic.as_str()).collect();
+    let (attachments, unreadable) = (reader.attachments(), reader.unreadable().clone());
+    Repair { messages: sum.messages, topics: topics.len(), attachments, unreadable }
+}
+
 /// Returns what a recording holds, without writing anything.
 ///
 /// # Errors
@@ -60,8 +68,7 @@ fn read_all(
 pub fn inspect(file: InputFile) -> io::Result<Repair> {
     let mut reader = begin(file)?;
     let sum = read_all(&mut reader, |_, _, _| Ok(()))?;
-    let topics = reader.channels().count();
-    Ok(Repair { messages: sum.messages, topics, unreadable: reader.unreadable().clone() })
+    Ok(found(&reader, sum))
 }
 
 /// Writes the intact messages of a recording into a new file, which must not exist, and reads that back.
@@ -80,9 +87,8 @@ pub fn repair(file: InputFile, to: Target) -> io::Result<Repair> {
     let verified = copied.and_then(|sum| verify(again()?, again()?, sum).map(|()| sum));
     match verified {
         Ok(sum) => {
-            let topics = reader.channels().count();
             part.finish()?;
-            Ok(Repair { messages: sum.messages, topics, unreadable: reader.unreadable().clone() })
+            Ok(found(&reader, sum))
         }
         Err(error) => {
             part.discard();

@@ -76,12 +76,7 @@ pub(crate) fn is_text(schema: &str) -> bool {
 /// Reads a message of a type that [`is_known`]; `dtype` is the recorded type of the elements, if known.
 pub(crate) fn decode<'a>(schema: &str, message: &'a [u8], dtype: Option<DType>) -> Result<Decoded<'a>, String> {
     let mut cdr = CdrReader::new(message)?;
-    let numbers = |stamp: Option<u64>, n: usize, values: &[f64]| {
-        let mut all = [0.0; 13];
-        all[..values.len()].copy_from_slice(values);
-        let dtype = dtype.filter(|dtype| *dtype == DType::F32).unwrap_or(DType::F64);
-        Decoded::new(stamp, dtype, &[n], Elements::Numbers(all))
-    };
+    let numbers = |stamp, values: &[f64]| Decoded::numbers(stamp, dtype, values);
     match schema {
         "sensor_msgs/msg/Image" => image(&mut cdr),
         "sensor_msgs/msg/CompressedImage" => {
@@ -102,7 +97,7 @@ pub(crate) fn decode<'a>(schema: &str, message: &'a [u8], dtype: Option<DType>) 
             values[..4].copy_from_slice(&orientation);
             values[4..7].copy_from_slice(&angular);
             values[7..].copy_from_slice(&linear);
-            Ok(if has_orientation { numbers(stamp, 10, &values) } else { numbers(stamp, 6, &values[4..]) })
+            Ok(if has_orientation { numbers(stamp, &values) } else { numbers(stamp, &values[4..]) })
         }
         "sensor_msgs/msg/PointCloud2" => points(&mut cdr),
         "sensor_msgs/msg/LaserScan" => {
@@ -116,7 +111,7 @@ pub(crate) fn decode<'a>(schema: &str, message: &'a [u8], dtype: Option<DType>) 
             let stamp = cdr.header()?;
             cdr.i8()?;
             cdr.u16()?;
-            Ok(numbers(stamp, 3, &cdr.doubles::<3>()?))
+            Ok(numbers(stamp, &cdr.doubles::<3>()?))
         }
         "nav_msgs/msg/Odometry" => {
             let stamp = cdr.header()?;
@@ -125,7 +120,7 @@ pub(crate) fn decode<'a>(schema: &str, message: &'a [u8], dtype: Option<DType>) 
             values[..7].copy_from_slice(&cdr.doubles::<7>()?);
             cdr.doubles::<36>()?;
             values[7..].copy_from_slice(&cdr.doubles::<6>()?);
-            Ok(numbers(stamp, 13, &values))
+            Ok(numbers(stamp, &values))
         }
         "std_msgs/msg/String" => {
             let text = cdr.text()?;
@@ -137,10 +132,10 @@ pub(crate) fn decode<'a>(schema: &str, message: &'a [u8], dtype: Option<DType>) 
                 let stamp = if schema.ends_with("Stamped") { cdr.header()? } else { None };
                 let name = schema.trim_end_matches("Stamped");
                 Ok(match name.rsplit('/').next().unwrap_or_default() {
-                    "Quaternion" => numbers(stamp, 4, &cdr.doubles::<4>()?),
-                    "Pose" | "Transform" => numbers(stamp, 7, &cdr.doubles::<7>()?),
-                    "Twist" => numbers(stamp, 6, &cdr.doubles::<6>()?),
-                    _ => numbers(stamp, 3, &cdr.doubles::<3>()?),
+                    "Quaternion" => numbers(stamp, &cdr.doubles::<4>()?),
+                    "Pose" | "Transform" => numbers(stamp, &cdr.doubles::<7>()?),
+                    "Twist" => numbers(stamp, &cdr.doubles::<6>()?),
+                    _ => numbers(stamp, &cdr.doubles::<3>()?),
                 })
             }
         },
@@ -390,7 +385,7 @@ fn put_values(cdr: &mut CdrWriter<'_>, tensor: &Tensor) -> Result<(), NodeError>
     for (at, length) in shape.iter().enumerate() {
         cdr.text("");
         cdr.u32(*length as u32);
-        cdr.u32(shape[at..].iter().product::<usize>() as u32);
+        cdr.u32(shape[at..].iter().fold(1u32, |n, dim| n.saturating_mul(*dim as u32)));
     }
     cdr.u32(0);
     cdr.sequence(bytes, size);

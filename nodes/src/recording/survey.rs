@@ -74,6 +74,8 @@ pub(crate) struct Seen {
     pub(crate) longest: usize,
     pub(crate) messages: u64,
     pub(crate) is_unknown: bool,
+    /// A recording says what its tensors are.
+    is_recorded: bool,
     /// Why no message could be read so far.
     pub(crate) malformed: Option<String>,
     /// A stamp is further than a day from the log time.
@@ -128,14 +130,15 @@ pub(crate) fn survey(reader: &mut FileReader, ports: &TopicPorts<'_>) -> std::io
                 seen.has_other_clock |=
                     decoded.stamp.is_some_and(|stamp| stamp.abs_diff(header.log_time) > OTHER_CLOCK);
                 seen.longest = seen.longest.max(decoded.shape().first().copied().unwrap_or(0));
-                if seen.spec.is_none() || decoded.varies {
-                    let spec = topic.spec(&decoded, seen.longest);
-                    if seen
-                        .spec
-                        .as_ref()
-                        .is_none_or(|before| before.shape.len() == spec.shape.len() && before.dtype == spec.dtype)
-                    {
-                        seen.spec = Some(spec);
+                match &mut seen.spec {
+                    None => {
+                        (seen.spec, seen.is_recorded) = (Some(topic.spec(&decoded, seen.longest)), topic.is_recorded())
+                    }
+                    // The first message gives the shape; those that are longer are planned for.
+                    Some(spec) => {
+                        if let Some(Dim::AtMost(most)) = spec.shape.first_mut() {
+                            *most = seen.longest.max(1);
+                        }
                     }
                 }
             }
@@ -146,7 +149,7 @@ pub(crate) fn survey(reader: &mut FileReader, ports: &TopicPorts<'_>) -> std::io
     }
     if !is_whole {
         // Longer ones may follow.
-        for seen in &mut seen {
+        for seen in seen.iter_mut().filter(|seen| !seen.is_recorded) {
             if let Some(Dim::AtMost(most)) = seen.spec.as_mut().and_then(|spec| spec.shape.first_mut()) {
                 *most = most.saturating_mul(2);
             }

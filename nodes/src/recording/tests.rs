@@ -1,6 +1,6 @@
 use super::meaning::{Channel, Meaning, Schemas};
 use super::reader::RecordingReader;
-use super::topic::Topic;
+use super::topic::{ALL, Topic};
 use super::writer::{RecordingWriter, Rotation};
 use limen::message::{Content, DType, Dim, PortSpec};
 use limen::unit::Bytes;
@@ -35,22 +35,8 @@ fn channel(spec: &PortSpec, meaning: Option<Meaning>, schemas: Schemas) -> Chann
 
 #[test]
 fn every_tensor_is_read_as_it_was_recorded() {
-    let all = [
-        DType::F32,
-        DType::F16,
-        DType::BF16,
-        DType::F64,
-        DType::I8,
-        DType::U8,
-        DType::I16,
-        DType::U16,
-        DType::I32,
-        DType::U32,
-        DType::I64,
-        DType::U64,
-    ];
     let mut cases = Vec::new();
-    for dtype in all {
+    for dtype in ALL {
         for shape in [vec![], vec![Dim::Fixed(3)], vec![Dim::AtMost(9), Dim::Fixed(2)], vec![Dim::AtMost(9)]] {
             cases.push((PortSpec::new(dtype, shape), None));
         }
@@ -169,6 +155,46 @@ fn a_cut_file_gives_every_message_that_is_whole() {
     }
     assert_eq!(before, 16);
     assert!(RecordingReader::new(&file[..7], 7).is_err());
+}
+
+/// Whatever byte of a finished file is damaged: the messages are all there and right, or the reader says that something is not. Damage to
+/// one chunk costs no message of another, though only the first defines the channels.
+#[test]
+fn damage_is_found_or_does_not_matter() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = writer(folder.path(), Rotation::default());
+    for seq in 0..16 {
+        writer.write(0, &bytes(200, seq as u8), seq, STAMP, STAMP + seq, seq).unwrap();
+        if seq % 4 == 3 {
+            writer.flush_due(u64::MAX).unwrap();
+        }
+    }
+    writer.finish(0).unwrap();
+    let file = std::fs::read(folder.path().join("r.mcap")).unwrap();
+    let read = |file: &[u8]| {
+        let mut reader = RecordingReader::new(file, file.len() as u64).unwrap();
+        let mut found = Vec::new();
+        while let Some(message) = reader.next_message().unwrap() {
+            found.push((message.header.sequence, message.header.log_time, message.data.to_vec()));
+        }
+        (found, reader.unreadable().clone())
+    };
+    let (whole, intact) = read(&file);
+    assert_eq!((whole.len(), intact), (16, super::reader::Unreadable::default()));
+    let mut first_chunk = 0;
+    for at in mcap::MAGIC.len()..file.len() {
+        for bit in [0, 6] {
+            let mut damaged = file.clone();
+            damaged[at] ^= 1 << bit;
+            let (found, unreadable) = read(&damaged);
+            assert!(found == whole || unreadable.places > 0, "byte {at}, bit {bit}: {} messages", found.len());
+            if found == whole[4..] {
+                first_chunk += 1;
+            }
+        }
+    }
+    // Damage to the data of the first four messages loses these alone.
+    assert!(first_chunk > 4 * 200, "{first_chunk}");
 }
 
 /// A file with one chunk, compressed as told.

@@ -41,22 +41,24 @@ pub(crate) struct Topic {
     recorded: Option<PortSpec>,
 }
 
-/// The element types by name.
+/// All element types.
+pub(crate) const ALL: [DType; 12] = [
+    DType::F32,
+    DType::F16,
+    DType::BF16,
+    DType::F64,
+    DType::I8,
+    DType::U8,
+    DType::I16,
+    DType::U16,
+    DType::I32,
+    DType::U32,
+    DType::I64,
+    DType::U64,
+];
+
+/// Returns the element type of a name.
 fn dtype(name: &str) -> Option<DType> {
-    const ALL: [DType; 12] = [
-        DType::F32,
-        DType::F16,
-        DType::BF16,
-        DType::F64,
-        DType::I8,
-        DType::U8,
-        DType::I16,
-        DType::U16,
-        DType::I32,
-        DType::U32,
-        DType::I64,
-        DType::U64,
-    ];
     ALL.into_iter().find(|dtype| dtype.name() == name)
 }
 
@@ -176,14 +178,6 @@ impl Topic {
     }
 }
 
-/// Copies numbers into the place of a few.
-fn few(dtype: Option<DType>, stamp: Option<u64>, values: &[f64]) -> Decoded<'static> {
-    let mut all = [0.0; 13];
-    all[..values.len()].copy_from_slice(values);
-    let dtype = dtype.filter(|dtype| *dtype == DType::F32).unwrap_or(DType::F64);
-    Decoded::new(stamp, dtype, &[values.len()], Elements::Numbers(all))
-}
-
 fn foxglove<'a>(form: Foxglove, data: &'a [u8], recorded: Option<&PortSpec>) -> Result<Decoded<'a>, String> {
     let dtype = recorded.map(|spec| spec.dtype);
     let mut stamp = None;
@@ -241,8 +235,8 @@ fn foxglove<'a>(form: Foxglove, data: &'a [u8], recorded: Option<&PortSpec>) -> 
         Foxglove::ImageAnnotations => {
             Decoded::new(stamp, DType::F32, &[bytes.len() / 24, 6], Elements::Plain(bytes)).varying()
         }
-        Foxglove::PoseInFrame => few(dtype, stamp, &pose),
-        Foxglove::LocationFix => few(dtype, stamp, &doubles[1..4]),
+        Foxglove::PoseInFrame => Decoded::numbers(stamp, dtype, &pose),
+        Foxglove::LocationFix => Decoded::numbers(stamp, dtype, &doubles[1..4]),
     })
 }
 

@@ -139,8 +139,11 @@ fn numbered(path: &str, number: u32) -> String {
         return path.to_string();
     }
     let extension = Path::new(path).extension().and_then(|extension| extension.to_str());
-    let stem = extension.map_or(path, |extension| &path[..path.len() - extension.len() - 1]);
-    format!("{stem}-{number:04}{}", extension.map_or(String::new(), |extension| format!(".{extension}")))
+    let stem = extension.and_then(|extension| path.strip_suffix(extension)?.strip_suffix('.'));
+    match (stem, extension) {
+        (Some(stem), Some(extension)) => format!("{stem}-{number:04}.{extension}"),
+        _ => format!("{path}-{number:04}"),
+    }
 }
 
 /// The most paths that are kept for the report.
@@ -188,15 +191,12 @@ impl RecordingWriter {
     }
 
     /// Creates the next file that does not exist.
-    fn create(&mut self, must_be_new: bool) -> Result<(File, PathBuf), NodeError> {
+    fn create(&mut self, must_be_new: bool) -> Result<(File, Target), NodeError> {
         loop {
             let path = numbered(&self.path, self.number);
             let target: Target = self.folders.target(&path)?;
             match target.create_new() {
-                Ok(file) => {
-                    self.number += 1;
-                    return Ok((file, target.path().to_path_buf()));
-                }
+                Ok(file) => return Ok((file, target)),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists && !must_be_new && self.number < MAX_FILES => {
                     self.number += 1;
                 }
@@ -205,8 +205,30 @@ impl RecordingWriter {
         }
     }
 
+    /// Begins the next file. One for which the disk has no room is removed again.
     fn begin(&mut self, must_be_new: bool, now: u64) -> Result<(), NodeError> {
-        let (file, path) = self.create(must_be_new)?;
+        let (file, target) = self.create(must_be_new)?;
+        let begun = self.begin_file(file, target.path().to_path_buf(), now);
+        match begun {
+            Ok(open) => {
+                if self.files.len() < MAX_NAMED {
+                    self.files.push(open.path.clone());
+                }
+                self.file_count += 1;
+                self.number += 1;
+                self.open = Some(open);
+                Ok(())
+            }
+            Err(error) => {
+                // If that fails too, the next number is taken: a file is never overwritten.
+                let _ = target.remove();
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes what comes before the messages.
+    fn begin_file(&self, file: File, path: PathBuf, now: u64) -> Result<Open, NodeError> {
         let wrong = |error: mcap::McapError| NodeError::file(&path, io_error(error));
         let again = file.try_clone().map_err(|error| NodeError::file(&path, error))?;
         let is_ros = self.channels.iter().all(|channel| channel.encoding == Schemas::Ros2);
@@ -230,12 +252,7 @@ impl RecordingWriter {
         }
         writer.flush().map_err(wrong)?;
         let complete = again.metadata().map_or(0, |metadata| metadata.len());
-        if self.files.len() < MAX_NAMED {
-            self.files.push(path.clone());
-        }
-        self.file_count += 1;
-        self.open = Some(Open { writer, ids, path, file: again, since: now, chunks: 1, complete });
-        Ok(())
+        Ok(Open { writer, ids, path, file: again, since: now, chunks: 1, complete })
     }
 
     /// Records a tensor of a channel: made at `stamp`, taken at `log_time`, both in ns since 1970.
@@ -333,9 +350,8 @@ impl RecordingWriter {
         self.retry_at = now.saturating_add(RETRY_NS);
         let Some(open) = self.open.take() else { return NodeError::input(&*self.path, error) };
         let Open { writer, path, file, complete, .. } = open;
-        // Its `finish` fails at once, because a write has failed, or writes into a deleted file.
+        // Dropping it may write more, which is cut off with the rest. If cutting fails as well, a reader counts what it cannot read.
         drop(writer);
-        // If cutting fails as well, the reader finds a chunk that ends early.
         let _ = file.set_len(complete);
         let text = format!("{error}; {complete} bytes are complete, {lost} messages before this one are lost");
         NodeError::file(path, io::Error::new(error.kind(), text))

@@ -2,6 +2,7 @@
 
 use crate::file::output_file::{self, Exists};
 use crate::recording::meaning::{Channel, Meaning, Schemas};
+use crate::recording::reader::MAX_RECORD;
 use crate::recording::writer::{RecordingWriter, Rotation};
 use limen::message::PortSpec;
 use limen::node::{
@@ -34,6 +35,9 @@ pub struct Config {
     #[serde(default)]
     pub schemas: Schemas,
     /// Topic, meaning and frame of inputs, by their names: `{ boxes: { as: boxes }, imu: { topic: /imu/data, as: imu, frame: base } }`.
+    /// `as` is `image` (`u8[h,w]`, `u8[h,w,3]`), `compressed_image` (the bytes of a file), `imu` (`[6]`: angular velocity, then
+    /// acceleration; `[10]` with the orientation before them), `point_cloud` (`f32[n,3]` or more), `boxes` (`f32[n,6]`), `pose` (`[7]`:
+    /// position, then orientation), `location` (`[3]`: latitude, longitude, altitude) or `values`.
     #[serde(default)]
     pub topics: BTreeMap<String, TopicConfig>,
     /// Begins a new file when one has this size, such as `1GiB`; by default only after 65536 chunks, of half a second or 1 MiB each.
@@ -68,6 +72,8 @@ pub struct TopicConfig {
 
 /// How many bytes of messages an input holds by default, so that a disk may stall.
 const BUFFERED: usize = 64 << 20;
+/// The largest message: a reader takes chunks of [`MAX_RECORD`], and a chunk has up to 1 MiB beside it.
+const MAX_MESSAGE: usize = MAX_RECORD - (4 << 20);
 /// The smallest file that is followed by another.
 const SMALLEST_FILE: u64 = 1 << 20;
 
@@ -86,10 +92,13 @@ impl Config {
         written.unwrap_or_else(|| format!("/{}", input.replace('.', "/")))
     }
 
+    fn meaning(&self, input: &str, spec: &PortSpec) -> Meaning {
+        self.topics.get(input).and_then(|topic| topic.meaning).unwrap_or_else(|| Meaning::of(spec))
+    }
+
     fn channel(&self, input: &str, spec: &PortSpec) -> Channel {
-        let topic = self.topics.get(input).cloned().unwrap_or_default();
-        let meaning = topic.meaning.unwrap_or_else(|| Meaning::of(spec));
-        Channel::new(self.topic(input), meaning, self.schemas, topic.frame, spec)
+        let frame = self.topics.get(input).map(|topic| topic.frame.clone()).unwrap_or_default();
+        Channel::new(self.topic(input), self.meaning(input, spec), self.schemas, frame, spec)
     }
 
     fn check(&self, given: &Connected, errors: &mut PlanErrors) {
@@ -116,7 +125,7 @@ impl Config {
             if let (Some(meaning), Some(spec)) = (self.topics.get(input).and_then(|topic| topic.meaning), spec)
                 && let Err(expected) = meaning.check(spec)
             {
-                let name = format!("{meaning:?}").to_lowercase();
+                let name = meaning.name();
                 errors
                     .at(format!("topics.{input}.as"), format!("`{input}` is {spec}, and `{name}` is {expected}"))
                     .help("choose another meaning, or leave out `as`");
@@ -144,12 +153,26 @@ impl Node for Record {
                 Some(spec) => ports.input(name, spec.clone()),
                 None => ports.input_any(name),
             };
-            largest = spec.and_then(PortSpec::max_bytes).unwrap_or(0).max(largest);
+            if let Some(spec) = spec {
+                let bytes = config.meaning(name, spec).largest(spec).unwrap_or(usize::MAX);
+                if bytes > MAX_MESSAGE {
+                    let message = format!(
+                        "the message of {spec} may have {bytes} bytes, and a recording holds {MAX_MESSAGE} at most"
+                    );
+                    errors.input(name, message).help("make it smaller before this node, or leave it out");
+                }
+                largest = bytes.max(largest);
+            }
             inputs += 1;
         }
-        let exists = if config.exists == ExistsRecording::Fail { Exists::Fail } else { Exists::Append };
+        if config.exists == ExistsRecording::Fail
+            && cx.folders.output(&config.path).is_ok_and(|path| path.symlink_metadata().is_ok())
+        {
+            let message = format!("`{}` already exists, and `exists` is `fail`", config.path);
+            errors.at("path", message).help("remove it, or write `exists: number`");
+        }
         let ports = ports.memory(RecordingWriter::memory(largest, inputs));
-        let ports = output_file::plan(&config.path, exists, cx, ports, &mut errors);
+        let ports = output_file::plan(&config.path, Exists::Append, cx, ports, &mut errors);
         errors.into_result(ports)
     }
 

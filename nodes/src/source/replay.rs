@@ -45,7 +45,8 @@ pub struct Config {
     /// than a day away from that is ignored.
     #[serde(default)]
     pub stamps: Stamps,
-    /// A longer silence is shortened to this; `1min` by default.
+    /// A longer silence is shortened to this, but not with `pace: max`; `1min` by default. Where the recorded time goes back by more, the
+    /// next message follows at once.
     #[serde(default = "max_gap")]
     pub max_gap: Span,
     /// How many times to read the file; 1 by default.
@@ -61,37 +62,39 @@ fn max_gap() -> Span {
     Span(Duration::from_secs(60))
 }
 
-/// How fast messages are sent.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, JsonSchema)]
+/// How fast messages are sent: a factor, or `None` for as fast as the graph takes them.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
+#[serde(try_from = "WrittenPace")]
+pub struct ReplayPace(Option<f64>);
+
+/// A pace as it is written: a name or a factor.
+#[derive(Deserialize, JsonSchema)]
 #[serde(untagged)]
-pub enum ReplayPace {
-    /// A name.
-    Named(NamedPace),
-    /// So many times as fast as they were recorded.
+enum WrittenPace {
     Factor(f64),
-    /// As they were recorded.
-    #[serde(skip)]
-    #[default]
-    Default,
+    Name(String),
 }
 
-/// A pace with a name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum NamedPace {
-    /// As they were recorded.
-    Original,
-    /// As fast as the graph takes them.
-    Max,
+impl Default for ReplayPace {
+    fn default() -> Self {
+        ReplayPace(Some(1.0))
+    }
 }
 
-impl ReplayPace {
-    /// The factor; `None` for the greatest.
-    fn factor(self) -> Option<f64> {
-        match self {
-            ReplayPace::Factor(factor) => Some(factor),
-            ReplayPace::Named(NamedPace::Max) => None,
-            ReplayPace::Named(NamedPace::Original) | ReplayPace::Default => Some(1.0),
+impl TryFrom<WrittenPace> for ReplayPace {
+    type Error = String;
+
+    fn try_from(written: WrittenPace) -> Result<Self, String> {
+        match written {
+            WrittenPace::Factor(factor) if (1e-3..=1e6).contains(&factor) => Ok(ReplayPace(Some(factor))),
+            WrittenPace::Name(name) if name == "original" => Ok(ReplayPace::default()),
+            WrittenPace::Name(name) if name == "max" => Ok(ReplayPace(None)),
+            WrittenPace::Factor(factor) => {
+                Err(format!("{factor} is not a pace: `original`, `max`, or a factor from 0.001 to 1000000"))
+            }
+            WrittenPace::Name(name) => {
+                Err(format!("`{name}` is not a pace: `original`, `max`, or a factor such as `2.0`"))
+            }
         }
     }
 }
@@ -109,6 +112,19 @@ pub enum Stamps {
 
 /// Reading a message of this size takes tens of microseconds, which makes the node heavy.
 const HEAVY_BYTES: usize = 64 << 10;
+
+/// How much of the file one call reads without sending anything.
+const READ_AT_ONCE: u64 = 16 << 20;
+
+/// What reading came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Read {
+    /// A message is ready.
+    Message,
+    /// There may be more.
+    NotYet,
+    End,
+}
 
 /// A message that is read and not sent.
 #[derive(Debug, Clone, Copy)]
@@ -129,6 +145,7 @@ struct Lost {
     first: Option<String>,
     other_clock: u64,
     gaps: u64,
+    jumps: u64,
 }
 
 /// The node.
@@ -146,7 +163,7 @@ pub struct Replay {
     /// The log time at which the current pass began, and the latest, in ns since 1970; what was taken out of gaps.
     first: Option<u64>,
     latest: u64,
-    skipped: u64,
+    skipped: i128,
     /// When the current pass began and when the latest message was due, ns from the start.
     pass_start: u64,
     latest_due: u64,
@@ -159,11 +176,15 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Reads up to the next message that can be sent. Returns whether there is one.
-    fn read_ahead(&mut self) -> Result<bool, NodeError> {
+    /// Reads up to the next message that can be sent, at most so far that other nodes of the worker need not wait for long.
+    fn read_ahead(&mut self) -> Result<Read, NodeError> {
+        let begun = self.reader.position();
         loop {
+            if self.reader.position() - begun > READ_AT_ONCE {
+                return Ok(Read::NotYet);
+            }
             let failed = |error| NodeError::file(&self.path, error);
-            let Some(message) = self.reader.next_message().map_err(failed)? else { return Ok(false) };
+            let Some(message) = self.reader.next_message().map_err(failed)? else { return Ok(Read::End) };
             let header = message.header;
             let number = header.channel_id;
             if !self.topics.contains_key(&number) {
@@ -212,7 +233,7 @@ impl Replay {
                 header.log_time,
                 stamp.unwrap_or(header.log_time),
             ));
-            return Ok(true);
+            return Ok(Read::Message);
         }
     }
 
@@ -222,19 +243,25 @@ impl Replay {
         if self.latest == 0 {
             self.latest = first;
         }
-        let gap = log.saturating_sub(self.latest);
         let most = self.config.max_gap.as_nanos();
-        if gap > most && self.factor.is_some() {
-            self.skipped += gap - most;
-            self.lost.gaps += 1;
+        if self.factor.is_some() {
+            if log.saturating_sub(self.latest) > most {
+                self.skipped += i128::from(log - self.latest - most);
+                self.lost.gaps += 1;
+            } else if self.latest.saturating_sub(log) > most {
+                // The clock was set back: what follows goes on from here.
+                self.skipped -= i128::from(self.latest - log);
+                self.lost.jumps += 1;
+                self.latest = log;
+            }
         }
         self.latest = self.latest.max(log);
         let scaled = |ns: i128| match self.factor {
             Some(factor) if factor != 1.0 => (ns as f64 / factor) as i128,
             _ => ns,
         };
-        let since = |time: u64| i128::from(time) - i128::from(first) - i128::from(self.skipped);
-        let due = u64::try_from(scaled(since(log))).unwrap_or(0).saturating_add(self.pass_start);
+        let since = |time: u64| i128::from(time) - i128::from(first) - self.skipped;
+        let due = (scaled(since(log)).clamp(0, i128::from(u64::MAX)) as u64).saturating_add(self.pass_start);
         let origin = scaled(since(stamp)) + i128::from(self.pass_start);
         self.latest_due = self.latest_due.max(due);
         let (last, base) = &mut self.seqs[port];
@@ -300,14 +327,9 @@ impl Node for Replay {
         if config.repeat == 0 {
             errors.at("repeat", "0 passes send nothing").help("write 1 or more");
         }
-        if let Some(factor) = config.pace.factor().filter(|factor| !(1e-3..=1e6).contains(factor)) {
-            errors
-                .at("pace", format!("{factor} is not a pace"))
-                .help("write `original`, `max`, or a factor from 0.001 to 1000000");
-        }
         let wanted = TopicPorts { names: given.outputs().collect(), topics: &config.topics };
         let mut ports = Ports::new().cost(Cost::Medium).routes();
-        if config.pace.factor().is_some() {
+        if config.pace.0.is_some() {
             ports = ports.live();
         }
         let opened = open(&config.path, cx.folders);
@@ -360,7 +382,7 @@ impl Node for Replay {
                     let message = format!("no message of {} ({}) can be read: {why}", seen.topic, seen.schema);
                     errors.at("path", message).help("connect another topic");
                 }
-                (None, None) if config.topics.contains_key(*port) => {}
+                (None, None) if config.topics.get(*port).is_some_and(|topic| !survey.topics.contains_key(topic)) => {}
                 (None, None) => {
                     errors
                         .node(format!("the recording has no topic with messages for an output `{port}`"))
@@ -401,7 +423,7 @@ impl Node for Replay {
             seqs: vec![(None, 0); ports.len()],
             ports,
             topics: BTreeMap::new(),
-            factor: config.pace.factor(),
+            factor: config.pace.0,
             passes: config.repeat,
             start: None,
             first: None,
@@ -418,7 +440,7 @@ impl Node for Replay {
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        let Lost { malformed, oversized, first, other_clock, gaps } = &self.lost;
+        let Lost { malformed, oversized, first, other_clock, gaps, jumps } = &self.lost;
         let now = self.reader.unreadable();
         let unreadable = if now.places > self.unreadable.places { now } else { &self.unreadable };
         to.lost("malformed", *malformed);
@@ -436,6 +458,9 @@ impl Node for Replay {
                 "{other_clock} stamps were more than a day away from when they were recorded, and ignored"
             ));
         }
+        if *jumps > 0 {
+            to.note(format!("{jumps} times the recorded time goes back by more than {:?}", self.config.max_gap.0));
+        }
         if *gaps > 0 {
             to.note(format!("{gaps} silences longer than {:?} were shortened", self.config.max_gap.0));
         }
@@ -449,28 +474,22 @@ impl Source for Replay {
         if self.is_done {
             return Ok(Next::Done);
         }
-        let ahead = match self.ahead {
-            Some(ahead) => ahead,
-            None => loop {
-                let read = self.read_ahead();
-                if read.is_err() {
-                    self.is_done = true;
-                }
-                if read? {
-                    match self.ahead {
-                        Some(ahead) => break ahead,
-                        None => continue,
-                    }
-                }
-                let again = self.rewind();
-                if !matches!(again, Ok(true)) {
-                    self.is_done = true;
-                }
-                if !again? {
-                    return Ok(Next::Done);
-                }
-                out.begin_segment();
-            },
+        if self.ahead.is_none() {
+            let read = self.read_ahead();
+            let again = match read {
+                Ok(Read::Message) => Ok(true),
+                Ok(Read::NotYet) => return Ok(Next::More),
+                Ok(Read::End) => self.rewind(),
+                Err(error) => Err(error),
+            };
+            self.is_done = !matches!(again, Ok(true));
+            if !again? {
+                return Ok(Next::Done);
+            }
+        }
+        let Some(ahead) = self.ahead else {
+            out.begin_segment();
+            return Ok(Next::More);
         };
         let start = *self.start.get_or_insert(out.now());
         if self.factor.is_some() {

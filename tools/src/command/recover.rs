@@ -34,7 +34,9 @@ fn unreadable(found: &Repair) -> String {
 pub(crate) fn recover(file: &Path, out: Option<&Path>) -> Result<String, String> {
     let text = |error: io::Error| one_line(&error.to_string()).to_string();
     let found = inspect(InputFile::open(file).map_err(text)?).map_err(text)?;
-    let count = |found: &Repair| format!("{} messages of {} topics", found.messages, found.topics);
+    let plural = |n: u64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    let count =
+        |found: &Repair| format!("{} of {}", plural(found.messages, "message"), plural(found.topics as u64, "topic"));
     let name = one_line(&file.to_string_lossy()).to_string();
     if found.unreadable.places == 0 && !found.unreadable.is_cut {
         return Ok(format!("{name} is complete: {}\n", count(&found)));
@@ -48,10 +50,17 @@ pub(crate) fn recover(file: &Path, out: Option<&Path>) -> Result<String, String>
         return Err(format!("`{shown}` is not the path of a file"));
     };
     let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if to.symlink_metadata().is_ok() {
+        return Err(format!("`{shown}` exists; `--out FILE` names another"));
+    }
     let target = Target::beneath(folder, new).map_err(|error| format!("{shown}: {}", text(error)))?;
     let done =
         repair(InputFile::open(file).map_err(text)?, target).map_err(|error| format!("{shown}: {}", text(error)))?;
-    Ok(format!("{shown}: {}, read back\n{name}: {}\n", count(&done), unreadable(&done)))
+    let mut said = format!("{shown}: {}, read back\n{name}: {}\n", count(&done), unreadable(&done));
+    if done.attachments > 0 {
+        said.push_str(&format!("{} left out\n", plural(done.attachments, "attachment")));
+    }
+    Ok(said)
 }
 
 #[cfg(test)]
