@@ -16,6 +16,7 @@ pub(crate) mod planning;
 pub(crate) mod port;
 pub(crate) mod ports;
 pub(crate) mod remedy;
+pub(crate) mod statistics;
 
 pub use crate::base::error::{FieldError, PlanErrors};
 pub use crate::host::descriptors::{Descriptors, Interest, Watched};
@@ -29,6 +30,7 @@ pub use one_to_one::{InPlace, OneToOne};
 pub use planning::{Building, Connected, Planning};
 pub use port::{Outputs, Port, PortList};
 pub use ports::{Claim, Cost, InPort, OutPort, Ports, Setting};
+pub use statistics::{EdgeStats, NodeStats, PathStats, RunStats, Statistics, Window};
 
 /// The items most nodes need: `use limen::node::prelude::*;`.
 pub mod prelude {

@@ -10,5 +10,5 @@ pub mod sim;
 pub(crate) mod windows;
 pub(crate) mod wire;
 
-pub use running::{EdgeStats, IntervalReport, NodeStats, PathStats};
-pub use windows::Window;
+pub use crate::node::{EdgeStats, NodeStats, PathStats, Window};
+pub use running::IntervalReport;

@@ -1,8 +1,11 @@
 //! Statistics of the last window: recent figures of nodes and paths, and the fill of edges.
 
+use limen::message::Message;
+use limen::node::{Building, Connected, Node, NodeError, PlanErrors, Planning, Ports, RunStats, Sink, Statistics};
 use limen::run::{IntervalReport, Window};
-use limen::{Clock, Driven, SimulatedClock, Time, Turned};
-use limen_tests::plan;
+use limen::{Clock, Driven, Plan, SimulatedClock, Spec, Tensor, Time, Turned};
+use limen_tests::{plan, registry};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// A number every millisecond, from another core.
@@ -140,4 +143,61 @@ fn workers_hand_over_histograms_in_every_state() {
     // Histograms that were copied still count in the report.
     let recorded = report.histogram("e", limen::report::Term::Compute).unwrap().histogram.len();
     assert_eq!(recorded, report.node("e").unwrap().done);
+}
+
+/// Reads the statistics of the run at every message, and keeps the last.
+struct Reader {
+    statistics: Statistics,
+    read: Option<RunStats>,
+}
+
+/// What the last reader has read.
+static READ: Mutex<Option<RunStats>> = Mutex::new(None);
+
+impl Node for Reader {
+    type Config = Empty;
+    fn ports(_: &Empty, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        Ok(given.single().map_or(Ports::new().input_any("in"), |spec| Ports::new().input("in", spec.clone())))
+    }
+    fn build(_: Empty, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Reader { statistics: cx.statistics(), read: None })
+    }
+}
+
+impl Sink for Reader {
+    type In = Tensor;
+    fn take(&mut self, _: Message<Tensor>) -> Result<(), NodeError> {
+        self.read = self.statistics.read().or(self.read.take());
+        Ok(())
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        *READ.lock().unwrap() = self.read.take();
+    }
+}
+
+/// No keys.
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct Empty {}
+
+#[test]
+fn a_node_reads_the_statistics_of_its_own_run() {
+    let graph = GRAPH.replace("kind: collect, core: 1", "kind: reader, core: 1");
+    let spec = Spec::from_text(&graph, "test.yaml").unwrap();
+    let clock = SimulatedClock::new(Time(1_000_000_000));
+    let plan = Plan::new(spec, &registry().sink::<Reader>("reader")).unwrap();
+    let mut driven = plan.wire().unwrap().drive(Clock::Simulated(clock.clone())).unwrap();
+    until(&mut driven, &clock, Time(4_500_000_000));
+    let report = driven.finish();
+    let read = READ.lock().unwrap().take().expect("the run has begun");
+    let done: Vec<u64> = read.nodes.iter().map(|node| node.done).collect();
+    assert!(done.iter().all(|done| (3_000..=3_600).contains(done)), "{done:?}");
+    let compute = read.nodes[1].compute.expect("a window has ended");
+    assert!(compute.p50.is_some_and(|p50| (195_000..=210_000).contains(&p50)), "{compute:?}");
+    assert_eq!((read.paths.len(), read.paths[0].from.as_str(), read.paths[0].to.as_str()), (1, "a", "z"));
+    assert!(read.paths[0].latency.count > 900, "{read:?}");
+    assert_eq!((read.edges.len(), read.edges[0].capacity), (2, 16));
+    assert_eq!(report.bugs, Vec::<String>::new());
 }

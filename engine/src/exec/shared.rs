@@ -7,12 +7,14 @@ use crate::exec::notice::{EventQueue, Noticed, shortened};
 use crate::host::clock::Clock;
 use crate::host::cpu::Pinned;
 use crate::host::sync::Padded;
-use crate::host::sync::{Arc, AtomicBool, AtomicU8, AtomicU64, Ordering};
+use crate::host::sync::{Arc, AtomicBool, AtomicU8, AtomicU64, DynArc, Ordering};
 use crate::host::wait::Bell;
+use crate::node::RunStats;
 use crate::node::backend::{BackendStatus, Helpers};
+use crate::node::statistics::Observe;
 use crossbeam_queue::ArrayQueue;
 use std::collections::BTreeMap;
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
@@ -107,6 +109,18 @@ pub(crate) struct RunShared {
     begun: OnceLock<Begun>,
     /// The run's id.
     pub(crate) run_id: String,
+    /// Reads statistics for nodes, while the run goes on.
+    observer: Mutex<Option<DynArc<dyn Observe>>>,
+}
+
+/// The statistics of a run, for its nodes.
+pub(crate) struct RunStatistics(pub(crate) Arc<RunShared>);
+
+impl Observe for RunStatistics {
+    fn observe(&self) -> Option<RunStats> {
+        let observer = try_lock(&self.0.observer)?.clone()?;
+        observer.observe()
+    }
 }
 
 /// Returns a random id of a run: 16 hexadecimal digits.
@@ -150,6 +164,15 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// As [`lock`], but `None` while another thread holds it.
+pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(guard)) => Some(guard.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -176,6 +199,7 @@ impl RunShared {
             backends: Mutex::default(),
             begun: OnceLock::new(),
             run_id: new_run_id(),
+            observer: Mutex::default(),
         }
     }
 
@@ -183,6 +207,16 @@ impl RunShared {
     pub(crate) fn begin_by(&self, clock: Clock, here: bool, handles: Vec<Arc<Bell>>) {
         let turned_by = here.then(|| std::thread::current().id());
         let _ = self.begun.set(Begun { clock, turned_by, handles });
+    }
+
+    /// Sets or removes what reads statistics for nodes.
+    pub(crate) fn set_observer(&self, observer: Option<DynArc<dyn Observe>>) {
+        *lock(&self.observer) = observer;
+    }
+
+    /// The names of the nodes.
+    pub(crate) fn names(&self) -> &[String] {
+        &self.names
     }
 
     /// Updates a backend's status; not called per call of the model.

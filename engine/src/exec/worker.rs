@@ -12,14 +12,15 @@ use crate::exec::device_idler::{AwaitDevice, DeviceIdler};
 use crate::exec::mailbox::Subject;
 use crate::exec::mailbox::{Mailbox, Part};
 use crate::exec::scheduler::Scheduler;
-use crate::exec::shared::{At, BuildError, Command, RunShared};
+use crate::exec::shared::{At, BuildError, Command, RunShared, RunStatistics};
 use crate::exec::stage::{Common, Ended, Stage, Turn};
 use crate::host::clock::{Clock, Watch};
 use crate::host::cpu::{self, ThreadPlace};
 use crate::host::descriptors::Poller;
-use crate::host::sync::Arc;
+use crate::host::sync::{Arc, DynArc};
 use crate::host::wait::{Bell, Idle, Patience};
 use crate::ledger::{Copying, Hist, Meter, Recorded, Run, Term};
+use crate::node::Statistics;
 use crate::node::backend::Helpers;
 use std::rc::Rc;
 use std::thread::JoinHandle;
@@ -276,6 +277,10 @@ impl Cx {
 
     pub(crate) fn run_id(&self) -> &str {
         &self.shared.run_id
+    }
+
+    pub(crate) fn statistics(&self) -> Statistics {
+        Statistics(DynArc::new(RunStatistics(self.shared.clone())))
     }
 
     /// The next setting changed from outside.

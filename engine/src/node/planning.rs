@@ -6,6 +6,7 @@ use crate::host::descriptors::Descriptors;
 use crate::host::folders::Folders;
 use crate::message::tensor::{Memory, PortSpec};
 use crate::node::extensions::Extensions;
+use crate::node::statistics::Statistics;
 
 /// The ports connected to a node, as far as known while planning.
 #[derive(Clone, Debug, Default)]
@@ -88,6 +89,7 @@ pub struct Building<'a> {
     pub(crate) ports: &'a PlannedPorts,
     pub(crate) descriptors: &'a Descriptors,
     pub(crate) run_id: &'a str,
+    pub(crate) statistics: &'a Statistics,
 }
 
 impl Building<'_> {
@@ -99,6 +101,11 @@ impl Building<'_> {
     /// Returns the id of the run, 16 random hexadecimal digits, by which the files that a run leaves can be told to belong together.
     pub fn run_id(&self) -> &str {
         self.run_id
+    }
+
+    /// Returns what reads the statistics of the run, for a node that shows or records them.
+    pub fn statistics(&self) -> Statistics {
+        self.statistics.clone()
     }
 
     /// Where the graph may read and write.

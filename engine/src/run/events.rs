@@ -6,14 +6,19 @@
 
 use crate::base::unit::show_ns;
 use crate::edge::{self, Reason};
+use crate::exec::mailbox::Subject;
 use crate::exec::notice::Noticed;
-use crate::exec::shared::{RunShared, lock};
+use crate::exec::shared::{RunShared, lock, try_lock};
 use crate::exec::stage::Counts;
 use crate::host::clock::{Clock, WallWatch};
-use crate::host::sync::Arc;
+use crate::host::sync::{Arc, DynArc};
+use crate::ledger::Term;
+use crate::node::statistics::Observe;
+use crate::node::{EdgeStats, NodeStats, PathStats, RunStats, Window};
 use crate::run::event::{Event, EventKind};
 use crate::run::windows::Windows;
-use std::sync::{Mutex, TryLockError};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Time between checks of losses, ns of the run's clock.
@@ -44,10 +49,41 @@ pub(crate) struct Watcher {
 /// An edge and its counters.
 pub(crate) struct WatchedEdge {
     pub(crate) counters: Arc<edge::Shared>,
-    /// `node/port -> node/port`.
-    pub(crate) name: String,
+    /// Its ends, `node/port`.
+    pub(crate) from: String,
+    pub(crate) to: String,
+    /// Messages it holds.
+    pub(crate) capacity: usize,
+    /// The most bytes of a message, if they are known.
+    pub(crate) max_bytes: Option<usize>,
     /// Whether messages without a partner are thinned.
     pub(crate) thins: bool,
+}
+
+impl WatchedEdge {
+    /// Its fill now; `seen` is the most that was seen.
+    fn stats(&self, seen: u64) -> EdgeStats {
+        let messages = self.counters.fill();
+        EdgeStats {
+            from: self.from.clone(),
+            to: self.to.clone(),
+            messages,
+            bytes: self.max_bytes.map(|bytes| messages.saturating_mul(bytes as u64)),
+            highest: seen.max(messages),
+            capacity: self.capacity,
+        }
+    }
+}
+
+impl Observe for Watcher {
+    fn observe(&self) -> Option<RunStats> {
+        let windows = self.windows_without_waiting()?;
+        // What was seen stays for the program.
+        let seen = try_lock(&self.seen)?;
+        let edges = self.edges.iter().zip(&seen.highest).map(|(edge, highest)| edge.stats(*highest)).collect();
+        drop(seen);
+        Some(RunStats { nodes: self.node_stats(&windows), paths: self.path_stats(&windows), edges })
+    }
 }
 
 /// The observations of the last check.
@@ -113,11 +149,7 @@ impl Watcher {
             return;
         }
         // Another thread is checking right now.
-        let mut seen = match self.seen.try_lock() {
-            Ok(seen) => seen,
-            Err(TryLockError::Poisoned(seen)) => seen.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
-        };
+        let Some(mut seen) = try_lock(&self.seen) else { return };
         let step = seen.wall.look(crate::host::clock::wall(), crate::host::clock::since_boot());
         if step != 0 {
             let by = i64::try_from(step).unwrap_or(if step > 0 { i64::MAX } else { i64::MIN });
@@ -136,14 +168,39 @@ impl Watcher {
         self.look_at_losses(&mut seen);
     }
 
-    /// Returns the messages in each edge, and the most seen there since the last query.
-    pub(crate) fn fills(&self) -> Vec<(u64, u64)> {
-        let mut seen = lock(&self.seen);
-        let fills = self.edges.iter().map(|edge| &edge.counters).zip(&mut seen.highest).map(|(edge, highest)| {
-            let fill = edge.fill();
-            (fill, std::mem::take(highest).max(fill))
+    /// Returns the counters of every node, with its windows.
+    pub(crate) fn node_stats(&self, windows: &BTreeMap<(Subject, Term), Window>) -> Vec<NodeStats> {
+        let nodes = self.shared.names().iter().zip(&self.counts).enumerate();
+        nodes
+            .map(|(at, (name, counts))| NodeStats {
+                node: name.clone(),
+                taken: counts.taken.get(),
+                done: counts.done.get(),
+                failed: counts.failed.get(),
+                backend: self.shared.backend_status(at, counts.batches.get()),
+                queue: windows.get(&(Subject::Node(at), Term::Queue)).copied(),
+                compute: windows.get(&(Subject::Node(at), Term::Compute)).copied(),
+            })
+            .collect()
+    }
+
+    /// Returns the ages at the sinks.
+    pub(crate) fn path_stats(&self, windows: &BTreeMap<(Subject, Term), Window>) -> Vec<PathStats> {
+        let name = |at: usize| self.shared.names()[at].clone();
+        let paths = windows.iter().filter_map(|((subject, term), latency)| match subject {
+            Subject::Path(from, to) if *term == Term::EndToEnd => {
+                Some(PathStats { from: name(*from), to: name(*to), latency: *latency })
+            }
+            _ => None,
         });
-        fills.collect()
+        paths.collect()
+    }
+
+    /// Returns the fill of every edge, and the most messages seen there since the last call.
+    pub(crate) fn edge_stats(&self) -> Vec<EdgeStats> {
+        let mut seen = lock(&self.seen);
+        let fills = self.edges.iter().zip(&mut seen.highest);
+        fills.map(|(edge, highest)| edge.stats(std::mem::take(highest))).collect()
     }
 
     fn look_at_workers(&self, workers: &mut [Worker]) {
@@ -215,7 +272,7 @@ impl Watcher {
     /// Adds the names.
     fn with_names(&self, noticed: Noticed) -> EventKind {
         let node = |node: usize| self.shared.name(node).to_string();
-        let edge = |edge: usize| self.edges[edge].name.clone();
+        let edge = |edge: usize| format!("{} -> {}", self.edges[edge].from, self.edges[edge].to);
         match noticed {
             Noticed::Failed { node: at, call, number, text, panicked, then } => {
                 EventKind::Failed { node: node(at), call, number, text: text.into(), panicked, then }
@@ -248,7 +305,7 @@ impl Watcher {
 /// last events can be read afterwards. While nothing reads, the first 1024 events are kept, and later ones are only counted
 /// ([`EventKind::EventsLost`]).
 #[derive(Clone)]
-pub struct Events(pub(crate) Arc<Watcher>);
+pub struct Events(pub(crate) DynArc<Watcher>);
 
 impl std::fmt::Debug for Events {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -302,6 +359,9 @@ impl Iterator for Events {
 ///
 /// # Errors
 /// The system's error.
-pub(crate) fn spawn_watch(watcher: Arc<Watcher>, allowed: Vec<usize>) -> std::io::Result<std::thread::JoinHandle<()>> {
+pub(crate) fn spawn_watch(
+    watcher: DynArc<Watcher>,
+    allowed: Vec<usize>,
+) -> std::io::Result<std::thread::JoinHandle<()>> {
     crate::host::thread::spawn_helper("watch", allowed, move || watcher.keep_watch())
 }

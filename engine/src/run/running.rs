@@ -10,14 +10,14 @@ use crate::exec::worker;
 use crate::host::clock::Clock;
 use crate::host::cpu::Pinned;
 use crate::host::sync::{Arc, DynArc};
-use crate::ledger::Term;
-use crate::node::backend::BackendStatus;
+use crate::node::statistics::Observe;
+use crate::node::{EdgeStats, NodeStats, PathStats};
 use crate::plan::Plan;
 use crate::report::{HistogramReport, Report};
 use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::events::{Events, Watcher};
-use crate::run::windows::{Interval, Window};
+use crate::run::windows::Interval;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -57,7 +57,7 @@ pub struct Running {
     pub(crate) started_at: std::time::SystemTime,
     pub(crate) stop_within: Duration,
     pub(crate) finished: bool,
-    pub(crate) watcher: Arc<Watcher>,
+    pub(crate) watcher: DynArc<Watcher>,
 }
 
 /// A handle that stops a running graph from any thread.
@@ -80,57 +80,6 @@ impl Stopper {
     pub fn abort(&self) {
         self.0.abort();
     }
-}
-
-/// Counters of a node so far.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct NodeStats {
-    /// The node's name.
-    pub node: String,
-    /// Calls started with messages.
-    pub taken: u64,
-    /// Calls that succeeded.
-    pub done: u64,
-    /// Calls that failed.
-    pub failed: u64,
-    /// The state of its backend, if it runs a model.
-    pub backend: Option<BackendStatus>,
-    /// How long messages waited in the last window; `None` before the first, and for a source.
-    pub queue: Option<Window>,
-    /// How long calls took in the last window; `None` before the first.
-    pub compute: Option<Window>,
-}
-
-/// The age of one source's messages at the end of a sink's call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PathStats {
-    /// The source.
-    pub from: String,
-    /// The sink.
-    pub to: String,
-    /// The ages in the last window.
-    pub latency: Window,
-}
-
-/// The fill of an edge.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct EdgeStats {
-    /// Producer, `node/port`.
-    pub from: String,
-    /// Consumer, `node/port`.
-    pub to: String,
-    /// Messages in it now.
-    pub messages: u64,
-    /// An upper bound of their bytes, if their size is known.
-    pub bytes: Option<u64>,
-    /// The largest number of messages seen in it since the last query. It is sampled at least once a second, and by every call that waits
-    /// or queries; peaks between two samples are missed.
-    pub highest: u64,
-    /// Messages it holds.
-    pub capacity: usize,
 }
 
 /// What was recorded in an interval of a run.
@@ -158,6 +107,8 @@ impl Running {
     /// Starts the run on a clock; `here` means on the calling thread, without workers.
     pub(crate) fn begin_by(&self, clock: Clock, here: bool) {
         self.watcher.begin_windows(clock.now().0, !self.plan.warmup.is_zero());
+        let observer: DynArc<dyn Observe> = self.watcher.clone();
+        self.shared.set_observer(Some(observer));
         self.shared.begin_by(clock, here, self.endpoints.iter().map(|(_, endpoint)| endpoint.bell()).collect());
     }
 
@@ -182,34 +133,14 @@ impl Running {
     /// workers; a worker that is in a call replies afterwards, for the next query.
     pub fn stats(&self) -> Vec<NodeStats> {
         self.watcher.look();
-        let windows = self.watcher.windows();
-        let nodes = self.plan.nodes().iter().zip(&self.counts).enumerate();
-        nodes
-            .map(|(at, (node, counts))| NodeStats {
-                node: node.name.clone(),
-                taken: counts.taken.get(),
-                done: counts.done.get(),
-                failed: counts.failed.get(),
-                backend: self.shared.backend_status(at, counts.batches.get()),
-                queue: windows.get(&(Subject::Node(at), Term::Queue)).copied(),
-                compute: windows.get(&(Subject::Node(at), Term::Compute)).copied(),
-            })
-            .collect()
+        self.watcher.node_stats(&self.watcher.windows())
     }
 
     /// Returns the ages at the sinks in the last window, for every path from a source to a sink; nothing before the first window. Waits
     /// as [`stats`](Running::stats) does.
     pub fn path_stats(&self) -> Vec<PathStats> {
         self.watcher.look();
-        let name = |at: usize| self.plan.nodes()[at].name.clone();
-        let windows = self.watcher.windows().into_iter();
-        let paths = windows.filter_map(|((subject, term), latency)| match subject {
-            Subject::Path(from, to) if term == Term::EndToEnd => {
-                Some(PathStats { from: name(from), to: name(to), latency })
-            }
-            _ => None,
-        });
-        paths.collect()
+        self.watcher.path_stats(&self.watcher.windows())
     }
 
     /// Returns everything recorded since the last call, in intervals of a second or longer. The first call starts the recording of
@@ -238,17 +169,7 @@ impl Running {
     /// Returns the fill of every edge, in the order of the graph.
     pub fn edge_stats(&self) -> Vec<EdgeStats> {
         self.watcher.look();
-        let edges = self.plan.edges().iter().zip(self.watcher.fills());
-        edges
-            .map(|(edge, (messages, highest))| EdgeStats {
-                from: edge.from_name.clone(),
-                to: edge.to_name.clone(),
-                messages,
-                bytes: edge.spec.as_ref().and_then(|spec| Some(messages * spec.max_bytes()? as u64)),
-                highest,
-                capacity: edge.capacity,
-            })
-            .collect()
+        self.watcher.edge_stats()
     }
 
     /// Changes a setting of a node between two of its turns. If the node rejects a value within the setting's range, the report has a
@@ -378,6 +299,8 @@ impl Drop for Running {
             self.join_threads();
         }
         self.shared.events.end();
+        // The watcher holds what is shared.
+        self.shared.set_observer(None);
         if let Some(watch) = self.watch.take() {
             watch.thread().unpark();
             let _ = watch.join();

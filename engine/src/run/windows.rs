@@ -6,9 +6,10 @@
 
 use crate::exec::mailbox::Copied;
 use crate::exec::mailbox::Subject;
-use crate::exec::shared::{RunShared, lock};
+use crate::exec::shared::{RunShared, lock, try_lock};
 use crate::host::sync::Ordering;
 use crate::ledger::{Buckets, Recorded, Term};
+use crate::node::Window;
 use crate::run::events::Watcher;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -18,22 +19,6 @@ use std::time::{Duration, Instant};
 const MIN_WINDOW: u64 = 1_000_000_000;
 /// How long a reader waits for the workers; one that is in a call replies later.
 const PATIENCE: Duration = Duration::from_millis(5);
-
-/// What was recorded in a window of time. Times are nanoseconds, to two digits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Window {
-    /// The length of the window.
-    pub within: Duration,
-    /// Messages; a sampled message counts for all it stands for.
-    pub count: u64,
-    /// The median, if at least ten samples lie above it.
-    pub p50: Option<u64>,
-    /// The 99th percentile, if at least ten samples lie above it.
-    pub p99: Option<u64>,
-    /// The maximum; 0 if nothing was recorded.
-    pub max: u64,
-}
 
 /// The state of the reader.
 #[derive(Default)]
@@ -153,7 +138,7 @@ fn window(recorded: &Recorded, within: Duration) -> Window {
 }
 
 impl Watcher {
-    /// Returns the latest windows; requests new ones and waits for them if the last are older than a second.
+    /// Returns the latest windows; requests new ones if the last are older than a second, and waits for them.
     pub(crate) fn windows(&self) -> BTreeMap<(Subject, Term), Window> {
         let shared = &self.shared;
         let Some(now) = shared.clock().map(|clock| clock.now().0) else { return BTreeMap::new() };
@@ -167,6 +152,16 @@ impl Watcher {
             windows.take(shared);
         }
         windows.latest.clone()
+    }
+
+    /// As [`windows`](Self::windows), for a worker, which never waits: new windows are there for the next call. `None` while another
+    /// thread reads.
+    pub(crate) fn windows_without_waiting(&self) -> Option<BTreeMap<(Subject, Term), Window>> {
+        let now = self.shared.clock()?.now().0;
+        let mut windows = try_lock(&self.windows)?;
+        windows.take(&self.shared);
+        windows.ask(&self.shared, now);
+        Some(windows.latest.clone())
     }
 
     /// Starts the first window at the start of the run.

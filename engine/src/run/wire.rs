@@ -267,7 +267,7 @@ fn build(
             trace: trace.clone(),
         });
         let outputs = outputs.collect();
-        let (clock, run_id) = (cx.clock().clone(), cx.run_id().to_string());
+        let (clock, run_id, statistics) = (cx.clock().clone(), cx.run_id().to_string(), cx.statistics());
         let rule = JoinRule { clock: clock.clone(), ..stage.rule.clone() };
         let intake = IntakeParts { edges: take(&mut consumers, &in_edges), copies, blends, rule };
         let common = Common::new(node, &mut stage, links, cx);
@@ -281,10 +281,12 @@ fn build(
             ports: ports.clone(),
             config,
             run_id: run_id.clone(),
+            statistics: statistics.clone(),
         });
         let parts = StageParts { common, intake, outputs, sources: stage.sources, begin, blueprint };
         let (clock, ports, descriptors) = (&clock, &ports, &descriptors);
-        let mut building = Building { node: &name, folders, clock, ports, descriptors, run_id: &run_id };
+        let mut building =
+            Building { node: &name, folders, clock, ports, descriptors, run_id: &run_id, statistics: &statistics };
         cx.enter(node);
         match crate::exec::stage::guarded("build", || planned.make(parts, &mut building, cx)) {
             Ok(stage) => stages.push(stage),
@@ -402,7 +404,10 @@ impl Wired {
         let workers: Vec<worker::WorkerStart> = workers.into_iter().enumerate().map(worker).collect();
         let watched = plan.edges().iter().zip(&edges).map(|(edge, counters)| WatchedEdge {
             counters: counters.clone(),
-            name: format!("{} -> {}", edge.from_name, edge.to_name),
+            from: edge.from_name.clone(),
+            to: edge.to_name.clone(),
+            capacity: edge.capacity,
+            max_bytes: edge.spec.as_ref().and_then(|spec| spec.max_bytes()),
             thins: edge.thins,
         });
         let watched = watched.collect();
@@ -424,7 +429,7 @@ impl Wired {
             started: Instant::now(),
             started_at: crate::host::clock::wall(),
             finished: false,
-            watcher: Arc::new(watcher),
+            watcher: DynArc::new(watcher),
         };
         (running, workers)
     }

@@ -10,9 +10,9 @@ use crate::base::unit::Span;
 use crate::host::clock::Clock;
 use crate::host::descriptors::Descriptors;
 use crate::host::folders::Folders;
-use crate::node::Node;
 use crate::node::error::NodeError;
 use crate::node::planning::{Building, PlannedPorts};
+use crate::node::{Node, Statistics};
 use std::collections::VecDeque;
 
 /// The restart state of one node.
@@ -61,6 +61,7 @@ pub(crate) struct Blueprint {
     pub(crate) config: Tree,
     pub(crate) descriptors: Descriptors,
     pub(crate) run_id: String,
+    pub(crate) statistics: Statistics,
 }
 
 /// Rebuilds a node.
@@ -83,8 +84,8 @@ impl Blueprint {
             let mut problems = Problems::default();
             let config = self.config.read::<N::Config>(&mut problems);
             let config = config.ok_or_else(|| refused(&problems))?;
-            let Blueprint { name, folders, clock, ports, descriptors, run_id, .. } = &self;
-            build_node(config, &mut Building { node: name, folders, clock, ports, descriptors, run_id })
+            let Blueprint { name, folders, clock, ports, descriptors, run_id, statistics, .. } = &self;
+            build_node(config, &mut Building { node: name, folders, clock, ports, descriptors, run_id, statistics })
         })
     }
 }

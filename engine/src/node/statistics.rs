@@ -1,0 +1,110 @@
+//! The statistics of a running graph, as programs and nodes read them.
+
+use crate::host::sync::DynArc;
+use crate::node::backend::BackendStatus;
+use std::fmt;
+use std::time::Duration;
+
+/// What was recorded in a window of time. Times are nanoseconds, to two digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Window {
+    /// The length of the window.
+    pub within: Duration,
+    /// Messages; a sampled message counts for all it stands for.
+    pub count: u64,
+    /// The median, if at least ten samples lie above it.
+    pub p50: Option<u64>,
+    /// The 99th percentile, if at least ten samples lie above it.
+    pub p99: Option<u64>,
+    /// The maximum; 0 if nothing was recorded.
+    pub max: u64,
+}
+
+/// Counters of a node so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeStats {
+    /// The node's name.
+    pub node: String,
+    /// Calls started with messages.
+    pub taken: u64,
+    /// Calls that succeeded.
+    pub done: u64,
+    /// Calls that failed.
+    pub failed: u64,
+    /// The state of its backend, if it runs a model.
+    pub backend: Option<BackendStatus>,
+    /// How long messages waited in the last window; `None` before the first, and for a source.
+    pub queue: Option<Window>,
+    /// How long calls took in the last window; `None` before the first.
+    pub compute: Option<Window>,
+}
+
+/// The age of one source's messages at the end of a sink's call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PathStats {
+    /// The source.
+    pub from: String,
+    /// The sink.
+    pub to: String,
+    /// The ages in the last window.
+    pub latency: Window,
+}
+
+/// The fill of an edge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EdgeStats {
+    /// Producer, `node/port`.
+    pub from: String,
+    /// Consumer, `node/port`.
+    pub to: String,
+    /// Messages in it now.
+    pub messages: u64,
+    /// An upper bound of their bytes, if their size is known.
+    pub bytes: Option<u64>,
+    /// The largest number of messages seen in it since the program's last query. It is sampled at least once a second, and by every call
+    /// that waits or queries; peaks between two samples are missed.
+    pub highest: u64,
+    /// Messages it holds.
+    pub capacity: usize,
+}
+
+/// The statistics of a run at one time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RunStats {
+    /// Every node, in the order of the graph.
+    pub nodes: Vec<NodeStats>,
+    /// Every path from a source to a sink; none before the first window.
+    pub paths: Vec<PathStats>,
+    /// Every edge, in the order of the graph.
+    pub edges: Vec<EdgeStats>,
+}
+
+/// What can be observed without waiting.
+pub(crate) trait Observe: Send + Sync {
+    fn observe(&self) -> Option<RunStats>;
+}
+
+/// Reads the statistics of the run that a node belongs to; see [`Building::statistics`](crate::node::Building::statistics).
+#[derive(Clone)]
+pub struct Statistics(pub(crate) DynArc<dyn Observe>);
+
+impl Statistics {
+    /// Returns the statistics, with windows of a second or of the time between two calls if that is longer. A call asks for the next
+    /// windows, and the workers reply later, so what it returns is as old as the call before. It allocates, and never waits.
+    ///
+    /// Returns `None` before the run has begun, after its end, and while another thread reads.
+    pub fn read(&self) -> Option<RunStats> {
+        self.0.observe()
+    }
+}
+
+impl fmt::Debug for Statistics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Statistics")
+    }
+}
