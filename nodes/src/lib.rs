@@ -104,6 +104,7 @@ pub fn register(registry: Registry) -> Registry {
         .sink::<sink::file::File>("file")
         .sink::<sink::npy::Npy>("npy")
         .sink::<sink::record::Record>("record")
+        .sink::<sink::foxglove::Foxglove>("foxglove")
         .sink::<sink::wav::Wav>("wav")
         .sink::<sink::stdout::Stdout>("stdout")
         .sink::<sink::udp::Udp>("udp")

@@ -6,6 +6,7 @@
 
 pub(crate) mod cdr;
 pub(crate) mod decoded;
+pub mod inputs;
 pub(crate) mod meaning;
 pub(crate) mod proto;
 pub mod reader;

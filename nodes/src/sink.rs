@@ -4,6 +4,7 @@ pub mod can;
 pub mod console;
 pub mod csv;
 pub mod file;
+pub mod foxglove;
 pub mod jsonl;
 pub mod npy;
 pub mod null;

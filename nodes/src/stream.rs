@@ -12,6 +12,7 @@ pub(crate) mod outgoing;
 pub(crate) mod ready;
 pub(crate) mod serial_port;
 pub(crate) mod tcp;
+pub(crate) mod web_socket;
 
 pub use address::Address;
 pub use framing::Framing;

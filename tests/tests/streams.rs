@@ -5,6 +5,7 @@ mod files;
 mod network;
 mod readiness;
 mod serial;
+mod viewers;
 
 use limen::{Drain, Plan, Problems, Report, Running, Spec};
 use std::fs;

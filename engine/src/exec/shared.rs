@@ -109,6 +109,8 @@ pub(crate) struct RunShared {
     begun: OnceLock<Begun>,
     /// The run's id.
     pub(crate) run_id: String,
+    /// The wall clock's lead over the run's, read once.
+    wall_offset: OnceLock<u64>,
     /// Reads statistics for nodes, while the run goes on.
     observer: Mutex<Option<DynArc<dyn Observe>>>,
 }
@@ -199,6 +201,7 @@ impl RunShared {
             backends: Mutex::default(),
             begun: OnceLock::new(),
             run_id: new_run_id(),
+            wall_offset: OnceLock::new(),
             observer: Mutex::default(),
         }
     }
@@ -207,6 +210,11 @@ impl RunShared {
     pub(crate) fn begin_by(&self, clock: Clock, here: bool, handles: Vec<Arc<Bell>>) {
         let turned_by = here.then(|| std::thread::current().id());
         let _ = self.begun.set(Begun { clock, turned_by, handles });
+    }
+
+    /// What to add to a time of the run's clock for that of the wall clock.
+    pub(crate) fn wall_offset(&self, clock: &Clock) -> u64 {
+        *self.wall_offset.get_or_init(|| clock.wall_offset())
     }
 
     /// Sets or removes what reads statistics for nodes.

@@ -279,6 +279,10 @@ impl Cx {
         &self.shared.run_id
     }
 
+    pub(crate) fn wall_offset(&self) -> u64 {
+        self.shared.wall_offset(self.clock())
+    }
+
     pub(crate) fn statistics(&self) -> Statistics {
         Statistics(DynArc::new(RunStatistics(self.shared.clone())))
     }

@@ -84,7 +84,7 @@ impl Clock {
 
     /// Returns the nanoseconds to add to a time of this clock for the wall clock's time since 1970, by the current difference between
     /// both clocks; 0 if the clock is simulated. Takes about 80 ns.
-    pub fn wall_offset(&self) -> u64 {
+    pub(crate) fn wall_offset(&self) -> u64 {
         match self {
             Clock::Monotonic => {
                 let (now, shown) = both();

@@ -90,6 +90,7 @@ pub struct Building<'a> {
     pub(crate) descriptors: &'a Descriptors,
     pub(crate) run_id: &'a str,
     pub(crate) statistics: &'a Statistics,
+    pub(crate) wall_offset: u64,
 }
 
 impl Building<'_> {
@@ -101,6 +102,12 @@ impl Building<'_> {
     /// Returns the id of the run, 16 random hexadecimal digits, by which the files that a run leaves can be told to belong together.
     pub fn run_id(&self) -> &str {
         self.run_id
+    }
+
+    /// Returns the nanoseconds to add to a time of the run's clock for the time since 1970. It is read once in a run, so that all nodes give
+    /// a message the same time, and distances are kept when the wall clock is set; it is 0 if the run's clock is simulated.
+    pub fn wall_offset(&self) -> u64 {
+        self.wall_offset
     }
 
     /// Returns what reads the statistics of the run, for a node that shows or records them.

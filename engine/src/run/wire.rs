@@ -268,6 +268,7 @@ fn build(
         });
         let outputs = outputs.collect();
         let (clock, run_id, statistics) = (cx.clock().clone(), cx.run_id().to_string(), cx.statistics());
+        let wall_offset = cx.wall_offset();
         let rule = JoinRule { clock: clock.clone(), ..stage.rule.clone() };
         let intake = IntakeParts { edges: take(&mut consumers, &in_edges), copies, blends, rule };
         let common = Common::new(node, &mut stage, links, cx);
@@ -282,11 +283,20 @@ fn build(
             config,
             run_id: run_id.clone(),
             statistics: statistics.clone(),
+            wall_offset,
         });
         let parts = StageParts { common, intake, outputs, sources: stage.sources, begin, blueprint };
         let (clock, ports, descriptors) = (&clock, &ports, &descriptors);
-        let mut building =
-            Building { node: &name, folders, clock, ports, descriptors, run_id: &run_id, statistics: &statistics };
+        let mut building = Building {
+            node: &name,
+            folders,
+            clock,
+            ports,
+            descriptors,
+            run_id: &run_id,
+            statistics: &statistics,
+            wall_offset,
+        };
         cx.enter(node);
         match crate::exec::stage::guarded("build", || planned.make(parts, &mut building, cx)) {
             Ok(stage) => stages.push(stage),

@@ -1,10 +1,10 @@
 //! Recordings of edges as MCAP files.
 
 use crate::file::output_file::{self, Exists};
-use crate::recording::meaning::{Channel, Meaning, Schemas};
+use crate::recording::inputs::{InputTopics, TopicConfig};
+use crate::recording::meaning::Schemas;
 use crate::recording::reader::MAX_RECORD;
 use crate::recording::writer::{RecordingWriter, Rotation};
-use limen::message::PortSpec;
 use limen::node::{
     Building, Connected, Cost, Metrics, Node, NodeError, OneOf, Picked, PlanErrors, Planning, Ports, Progress, Sink,
 };
@@ -12,7 +12,7 @@ use limen::unit::{Bytes, Span};
 use limen::{Clock, Tensor, Time};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Records its inputs, which may have any names, to an MCAP file: each is a topic, `/image` for the input `image`, `/camera/image` for
 /// `camera.image`.
@@ -57,19 +57,6 @@ pub enum ExistsRecording {
     Fail,
 }
 
-/// How an input is recorded.
-#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
-pub struct TopicConfig {
-    /// The topic; by default `/` and the input's name, with `/` for dots.
-    pub topic: Option<String>,
-    /// What its tensors mean; by default `image` for those of cameras and image files, otherwise `values`.
-    #[serde(rename = "as")]
-    pub meaning: Option<Meaning>,
-    /// The frame of coordinates of images, points, poses and the like; empty by default.
-    #[serde(default)]
-    pub frame: String,
-}
-
 /// How many bytes of messages an input holds by default, so that a disk may stall.
 const BUFFERED: usize = 64 << 20;
 /// The largest message: a reader takes chunks of [`MAX_RECORD`], and a chunk has up to 1 MiB beside it.
@@ -82,55 +69,17 @@ const SMALLEST_FILE: u64 = 1 << 20;
 pub struct Record {
     writer: RecordingWriter,
     clock: Clock,
-    /// What to add to a time of the run for that of the wall clock: read once, so that distances of times are kept.
+    /// What to add to a time of the run for that of the wall clock.
     offset: u64,
 }
 
 impl Config {
-    fn topic(&self, input: &str) -> String {
-        let written = self.topics.get(input).and_then(|topic| topic.topic.clone());
-        written.unwrap_or_else(|| format!("/{}", input.replace('.', "/")))
-    }
-
-    fn meaning(&self, input: &str, spec: &PortSpec) -> Meaning {
-        self.topics.get(input).and_then(|topic| topic.meaning).unwrap_or_else(|| Meaning::of(spec))
-    }
-
-    fn channel(&self, input: &str, spec: &PortSpec) -> Channel {
-        let frame = self.topics.get(input).map(|topic| topic.frame.clone()).unwrap_or_default();
-        Channel::new(self.topic(input), self.meaning(input, spec), self.schemas, frame, spec)
+    fn inputs(&self) -> InputTopics<'_> {
+        InputTopics { topics: &self.topics, schemas: self.schemas }
     }
 
     fn check(&self, given: &Connected, errors: &mut PlanErrors) {
-        for name in self.topics.keys() {
-            if !given.inputs().any(|(input, _)| input == name) {
-                let inputs: Vec<&str> = given.inputs().map(|(input, _)| input).collect();
-                errors
-                    .at(format!("topics.{name}"), format!("there is no input `{name}`"))
-                    .help(format!("name an input: {}", inputs.join(", ")));
-            }
-        }
-        let mut topics = BTreeSet::new();
-        for (input, spec) in given.inputs() {
-            let topic = self.topic(input);
-            if topic.is_empty() {
-                errors
-                    .at(format!("topics.{input}.topic"), "a topic has a name")
-                    .help("write one such as `/camera/image`");
-            } else if !topics.insert(topic.clone()) {
-                errors
-                    .input(input, format!("its topic `{topic}` is that of another input"))
-                    .help(format!("write `topics: {{ {input}: {{ topic: /another }} }}`"));
-            }
-            if let (Some(meaning), Some(spec)) = (self.topics.get(input).and_then(|topic| topic.meaning), spec)
-                && let Err(expected) = meaning.check(spec)
-            {
-                let name = meaning.name();
-                errors
-                    .at(format!("topics.{input}.as"), format!("`{input}` is {spec}, and `{name}` is {expected}"))
-                    .help("choose another meaning, or leave out `as`");
-            }
-        }
+        self.inputs().check(given, errors);
         if let Some(size) = self.max_size.filter(|size| size.0 < SMALLEST_FILE) {
             errors.at("max_size", format!("a file of {} bytes has no room", size.0)).help("write 1MiB or more");
         }
@@ -154,7 +103,7 @@ impl Node for Record {
                 None => ports.input_any(name),
             };
             if let Some(spec) = spec {
-                let bytes = config.meaning(name, spec).largest(spec).unwrap_or(usize::MAX);
+                let bytes = config.inputs().largest(name, spec);
                 if bytes > MAX_MESSAGE {
                     let message = format!(
                         "the message of {spec} may have {bytes} bytes, and a recording holds {MAX_MESSAGE} at most"
@@ -177,11 +126,7 @@ impl Node for Record {
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        let mut channels = Vec::new();
-        for (name, spec) in cx.inputs() {
-            let unknown = || NodeError::input(&**name, "its shape is not known while planning");
-            channels.push(config.channel(name, spec.as_ref().ok_or_else(unknown)?));
-        }
+        let channels = config.inputs().channels(cx)?;
         let metadata = BTreeMap::from([
             ("run".to_string(), cx.run_id().to_string()),
             ("node".to_string(), cx.node().to_string()),
@@ -191,8 +136,7 @@ impl Node for Record {
         let must_be_new = config.exists == ExistsRecording::Fail;
         let (folders, now) = (cx.folders(), cx.now().0);
         let writer = RecordingWriter::new(folders, &config.path, must_be_new, rotation, channels, metadata, now)?;
-        let clock = cx.clock();
-        Ok(Record { writer, offset: clock.wall_offset(), clock })
+        Ok(Record { writer, offset: cx.wall_offset(), clock: cx.clock() })
     }
 
     fn metrics(&self, to: &mut Metrics) {

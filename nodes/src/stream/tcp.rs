@@ -9,6 +9,7 @@ use super::framing::Framing;
 use limen::node::{Building, Claim, NodeError, PlanErrors, Ports};
 use limen::unit::Span;
 use links::{Idle, Links, PeerRole};
+pub(crate) use peer::set_up;
 
 /// The default of `max_connections`.
 const DEFAULT_CONNECTIONS: usize = 16;

@@ -62,6 +62,7 @@ pub(crate) struct Blueprint {
     pub(crate) descriptors: Descriptors,
     pub(crate) run_id: String,
     pub(crate) statistics: Statistics,
+    pub(crate) wall_offset: u64,
 }
 
 /// Rebuilds a node.
@@ -85,7 +86,11 @@ impl Blueprint {
             let config = self.config.read::<N::Config>(&mut problems);
             let config = config.ok_or_else(|| refused(&problems))?;
             let Blueprint { name, folders, clock, ports, descriptors, run_id, statistics, .. } = &self;
-            build_node(config, &mut Building { node: name, folders, clock, ports, descriptors, run_id, statistics })
+            let wall_offset = self.wall_offset;
+            build_node(
+                config,
+                &mut Building { node: name, folders, clock, ports, descriptors, run_id, statistics, wall_offset },
+            )
         })
     }
 }

@@ -32,17 +32,22 @@ pub(crate) struct Peer {
     out: Outgoing,
 }
 
+/// Sets the options of a new connection: it does not block, does not delay, and ends when its peer is gone.
+pub(crate) fn set_up(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nonblocking(true)?;
+    // Writes are whole messages: Nagle's algorithm would only delay them.
+    stream.set_nodelay(true)?;
+    // A machine that lost power sends nothing: without keepalive its connection would seem open for hours.
+    setsockopt(stream, sockopt::KeepAlive, &true)?;
+    setsockopt(stream, sockopt::TcpKeepIdle, &KEEPALIVE_IDLE_S)?;
+    setsockopt(stream, sockopt::TcpKeepInterval, &1)?;
+    setsockopt(stream, sockopt::TcpKeepCount, &KEEPALIVE_PROBES)?;
+    Ok(setsockopt(stream, sockopt::TcpUserTimeout, &USER_TIMEOUT_MS)?)
+}
+
 impl Peer {
     pub(crate) fn new(stream: Watched<TcpStream>, framing: Framing, max: usize, now: Time) -> io::Result<Self> {
-        stream.set_nonblocking(true)?;
-        // Writes are whole messages: Nagle's algorithm would only delay them.
-        stream.set_nodelay(true)?;
-        // A machine that lost power sends nothing: without keepalive its connection would seem open for hours.
-        setsockopt(&*stream, sockopt::KeepAlive, &true)?;
-        setsockopt(&*stream, sockopt::TcpKeepIdle, &KEEPALIVE_IDLE_S)?;
-        setsockopt(&*stream, sockopt::TcpKeepInterval, &1)?;
-        setsockopt(&*stream, sockopt::TcpKeepCount, &KEEPALIVE_PROBES)?;
-        setsockopt(&*stream, sockopt::TcpUserTimeout, &USER_TIMEOUT_MS)?;
+        set_up(&stream)?;
         stream.set_interest(Interest::Read);
         let deframer = Deframer::new(framing, max);
         Ok(Peer {

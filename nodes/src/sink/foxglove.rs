@@ -1,0 +1,473 @@
+//! Live views in Foxglove.
+
+use crate::recording::inputs::{InputTopics, TopicConfig};
+use crate::recording::meaning::{Channel, Schemas};
+use crate::stream::Address;
+use crate::stream::tcp::TcpConfig;
+use crate::stream::web_socket::{Client, Incoming, Rules, Server, Taken};
+use data_encoding::BASE64;
+use limen::node::{
+    Building, Connected, Cost, EdgeStats, Metrics, Node, NodeError, NodeStats, OneOf, PathStats, Picked, PlanErrors,
+    Planning, Ports, Progress, RunStats, Sink, Statistics, Window,
+};
+use limen::unit::Bytes;
+use limen::{Clock, Tensor, Time};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// Serves its inputs, which may have any names, to Foxglove while the graph runs: open `ws://localhost:8765` there. Each input is a topic, as
+/// `record` writes it.
+///
+/// The statistics of the run are topics beside them, once a second while someone is connected: `/limen/paths/SOURCE/SINK` the age of
+/// messages at a sink, `/limen/nodes/NODE` how long messages wait for a node and its calls take, `/limen/edges/PORT/PORT` the messages on an
+/// edge. Times are in microseconds.
+///
+/// Only this machine can connect, unless `listen` has another address and the command line has `--allow-public`. A client gets the topics
+/// that it subscribes to; one that reads too slowly misses messages, which are counted (`full`), and never slows the graph. Clients can
+/// change nothing.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// The address to listen on; `8765`, a port that other machines cannot reach, by default.
+    #[serde(default = "listen")]
+    pub listen: Address,
+    /// Topic, meaning and frame of inputs, by their names, as those of `record`: `{ boxes: { as: boxes }, cloud: { as: point_cloud } }`.
+    #[serde(default)]
+    pub topics: BTreeMap<String, TopicConfig>,
+    /// Which schemas the messages have; `foxglove` by default.
+    #[serde(default)]
+    pub schemas: Schemas,
+    /// Whether the statistics of the run are served; they are by default.
+    #[serde(default = "yes")]
+    pub statistics: bool,
+    /// How many bytes may wait for a client that reads slowly; 4 MiB by default, or twice the largest message if that is more.
+    pub backlog: Option<Bytes>,
+    /// Most clients at a time, up to 64; further ones are closed at once and counted (`refused`). 4 by default.
+    #[serde(default = "max_connections")]
+    pub max_connections: usize,
+    /// Web pages that may connect, beside Foxglove's and those of this machine, such as `https://viewer.example`; `*` for any. A browser
+    /// connects on behalf of whatever page is open in it, and a page that may connect sees everything here.
+    #[serde(default)]
+    pub origins: Vec<String>,
+}
+
+fn listen() -> Address {
+    Address(([127, 0, 0, 1], 8765).into())
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn max_connections() -> usize {
+    4
+}
+
+/// The least that may wait for a client.
+const BACKLOG: usize = 4 << 20;
+/// What a message has beside its content: header, stamp, frame and the like.
+const BESIDES: usize = 4 << 10;
+/// Where Foxglove runs in a browser.
+const FOXGLOVE: [&str; 2] = ["https://app.foxglove.dev", "https://studio.foxglove.dev"];
+/// The protocol's names, new and old; what is used here is the same in both.
+const PROTOCOLS: &[&str] = &["foxglove.sdk.v1", "foxglove.websocket.v1"];
+/// How long to wait for the last bytes when the stream ends, ns.
+const DRAIN_WAIT: u64 = 500_000_000;
+/// Time between two readings of the statistics, ns.
+const STATISTICS_EVERY: u64 = 1_000_000_000;
+/// What a message begins with: its kind, the subscription, the time at which it was logged.
+const HEAD: usize = 13;
+const MESSAGE_DATA: u8 = 1;
+/// Levels of a status message.
+const WARNING: u8 = 1;
+
+/// What a client has asked for: its subscription of each channel.
+type Subscriptions = BTreeMap<u64, u32>;
+
+/// The schema of statistics: its name and the names of the numbers.
+type Shape = (&'static str, &'static [&'static str]);
+const NODE: Shape = (
+    "limen.NodeStatistics",
+    &[
+        "done",
+        "failed",
+        "queue_p50_us",
+        "queue_p99_us",
+        "queue_max_us",
+        "queue_count",
+        "compute_p50_us",
+        "compute_p99_us",
+        "compute_max_us",
+        "compute_count",
+    ],
+);
+const PATH: Shape = ("limen.PathStatistics", &["p50_us", "p99_us", "max_us", "count"]);
+const EDGE: Shape = ("limen.EdgeStatistics", &["messages", "highest", "capacity"]);
+
+/// A topic of the statistics.
+#[derive(Debug)]
+struct Figures {
+    /// Its channel.
+    id: u64,
+    topic: String,
+    shape: Shape,
+    /// What was last read.
+    message: Value,
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Foxglove {
+    server: Server<Subscriptions>,
+    /// Those of the inputs, in their order; the number of a channel is its place, from 1.
+    channels: Vec<Channel>,
+    /// Those of the statistics, whose numbers follow.
+    figures: Vec<Figures>,
+    statistics: Option<Statistics>,
+    /// When to read them next.
+    due: Time,
+    clock: Clock,
+    /// What to add to a time of the run for that of the wall clock.
+    offset: u64,
+    /// The first messages of a connection.
+    greeting: Vec<String>,
+    /// A message without its head, and with it.
+    encoded: Vec<u8>,
+    /// When to stop waiting for the last bytes.
+    end: Option<Time>,
+    sent: u64,
+    full: u64,
+}
+
+impl Config {
+    fn inputs(&self) -> InputTopics<'_> {
+        InputTopics { topics: &self.topics, schemas: self.schemas }
+    }
+
+    fn tcp(&self) -> TcpConfig {
+        TcpConfig { listen: Some(self.listen), connect: None, max_connections: Some(self.max_connections), idle: None }
+    }
+
+    /// How many bytes may wait for a client.
+    fn backlog(&self, largest: usize) -> usize {
+        self.backlog.map_or_else(|| BACKLOG.max(largest.saturating_mul(2)), |backlog| backlog.0 as usize)
+    }
+
+    fn check(&self, given: &Connected, errors: &mut PlanErrors) -> usize {
+        self.tcp().check(errors);
+        self.inputs().check(given, errors);
+        let mut largest = 0;
+        for (name, spec) in given.inputs() {
+            let Some(spec) = spec else { continue };
+            let bytes = self.inputs().largest(name, spec).saturating_add(BESIDES);
+            match self.backlog {
+                _ if bytes > isize::MAX as usize => {
+                    let help = "make it smaller before this node, or leave it out";
+                    errors.input(name, format!("the message of {spec} has no bound")).help(help);
+                }
+                Some(backlog) if bytes as u64 > backlog.0 => {
+                    let message =
+                        format!("a message of `{name}` may have {bytes} bytes, and `backlog` is {}", backlog.0);
+                    errors.at("backlog", message).help("leave it out, or write a size that holds the message");
+                }
+                _ => {}
+            }
+            largest = largest.max(bytes);
+        }
+        for origin in self.origins.iter().filter(|origin| *origin != "*" && !origin.contains("://")) {
+            errors
+                .at("origins", format!("`{origin}` is no origin of a web page"))
+                .help("write scheme and host, and the port if there is one, such as `https://viewer.example:8443`");
+        }
+        largest
+    }
+}
+
+/// The announcement of a channel.
+fn announcement(id: u64, topic: &str, encoding: &str, schema: (&str, &str, String)) -> Value {
+    let (name, language, text) = schema;
+    json!({
+        "id": id, "topic": topic, "encoding": encoding,
+        "schemaName": name, "schemaEncoding": language, "schema": text,
+    })
+}
+
+fn advertise(channels: Vec<Value>) -> String {
+    json!({ "op": "advertise", "channels": channels }).to_string()
+}
+
+/// The announcement of statistics.
+fn advertise_figures(figures: &[Figures]) -> String {
+    let described = |Figures { id, topic, shape: (name, numbers), .. }: &Figures| {
+        let number = |name: &&str| ((*name).to_string(), json!({ "type": "number" }));
+        let properties: Map<String, Value> = numbers.iter().map(number).collect();
+        let schema = json!({ "type": "object", "properties": properties }).to_string();
+        announcement(*id, topic, "json", (name, "jsonschema", schema))
+    };
+    advertise(figures.iter().map(described).collect())
+}
+
+fn micros(ns: u64) -> Value {
+    json!(ns as f64 / 1e3)
+}
+
+/// The figures of a window, with a prefix for their names.
+fn of_window(prefix: &str, window: &Window, to: &mut Map<String, Value>) {
+    let percentiles = [("p50_us", window.p50), ("p99_us", window.p99), ("max_us", Some(window.max))];
+    to.extend(percentiles.into_iter().filter_map(|(name, ns)| Some((format!("{prefix}{name}"), micros(ns?)))));
+    to.insert(format!("{prefix}count"), window.count.into());
+}
+
+fn of_node(node: &NodeStats) -> Value {
+    let mut figures = Map::new();
+    figures.extend([("done", node.done), ("failed", node.failed)].map(|(name, n)| (name.to_string(), n.into())));
+    for (prefix, window) in [("queue_", &node.queue), ("compute_", &node.compute)] {
+        if let Some(window) = window {
+            of_window(prefix, window, &mut figures);
+        }
+    }
+    Value::Object(figures)
+}
+
+fn of_path(path: &PathStats) -> Value {
+    let mut figures = Map::new();
+    of_window("", &path.latency, &mut figures);
+    Value::Object(figures)
+}
+
+fn of_edge(edge: &EdgeStats) -> Value {
+    json!({ "messages": edge.messages, "highest": edge.highest, "capacity": edge.capacity })
+}
+
+/// Every topic of the statistics with its message.
+fn topics(stats: &RunStats) -> impl Iterator<Item = (String, Shape, Value)> {
+    let node = |node: &NodeStats| (format!("/limen/nodes/{}", node.node), NODE, of_node(node));
+    let path = |path: &PathStats| (format!("/limen/paths/{}/{}", path.from, path.to), PATH, of_path(path));
+    let edge = |edge: &EdgeStats| (format!("/limen/edges/{}/{}", edge.from, edge.to), EDGE, of_edge(edge));
+    stats.nodes.iter().map(node).chain(stats.paths.iter().map(path)).chain(stats.edges.iter().map(edge))
+}
+
+/// What a client may ask for; everything else is for other kinds of servers.
+#[derive(Deserialize)]
+#[serde(tag = "op", rename_all = "camelCase")]
+enum Request {
+    Subscribe {
+        subscriptions: Vec<Subscription>,
+    },
+    #[serde(rename_all = "camelCase")]
+    Unsubscribe {
+        subscription_ids: Vec<u32>,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Subscription {
+    id: u32,
+    channel_id: u64,
+}
+
+/// Answers a client.
+fn answer(client: &mut Client<Subscriptions>, text: &str, channels: u64) {
+    match serde_json::from_str(text) {
+        Ok(Request::Subscribe { subscriptions }) => {
+            // Bounded by the number of channels.
+            let known = subscriptions.iter().filter(|asked| (1..=channels).contains(&asked.channel_id));
+            client.data.extend(known.map(|asked| (asked.channel_id, asked.id)));
+        }
+        Ok(Request::Unsubscribe { subscription_ids }) => {
+            client.data.retain(|_, id| !subscription_ids.contains(id));
+        }
+        Err(_) => {
+            let message = "limen serves topics only, and this request is for something else";
+            client.tell(json!({ "op": "status", "level": WARNING, "message": message }).to_string());
+        }
+    }
+}
+
+impl Foxglove {
+    /// Sends the encoded message to those who have subscribed to a channel.
+    fn publish(&mut self, channel: u64, log_time: u64) {
+        for client in &mut self.server.clients {
+            let Some(subscription) = client.data.get(&channel) else { continue };
+            let mut message = Vec::with_capacity(HEAD + self.encoded.len());
+            message.push(MESSAGE_DATA);
+            message.extend_from_slice(&subscription.to_le_bytes());
+            message.extend_from_slice(&log_time.to_le_bytes());
+            message.extend_from_slice(&self.encoded);
+            match client.send(message) {
+                Taken::Yes => self.sent += 1,
+                Taken::Full => self.full += 1,
+                Taken::Closed => {}
+            }
+        }
+    }
+
+    fn is_watched(&self, channel: u64) -> bool {
+        self.server.clients.iter().any(|client| client.data.contains_key(&channel))
+    }
+
+    /// Reads the statistics and sends them.
+    fn publish_statistics(&mut self, now: Time) {
+        let Some(stats) = self.statistics.as_ref().and_then(Statistics::read) else { return };
+        let announced = self.figures.len();
+        for (topic, shape, message) in topics(&stats) {
+            match self.figures.iter_mut().find(|figures| figures.topic == topic) {
+                Some(figures) => figures.message = message,
+                None => {
+                    let id = (self.channels.len() + self.figures.len() + 1) as u64;
+                    self.figures.push(Figures { id, topic, shape, message });
+                }
+            }
+        }
+        if self.figures.len() > announced {
+            let news = advertise_figures(&self.figures[announced..]);
+            let open = self.server.clients.iter_mut().filter(|client| client.is_open());
+            open.for_each(|client| client.tell(news.clone()));
+        }
+        for at in 0..self.figures.len() {
+            let id = self.figures[at].id;
+            if self.is_watched(id) {
+                self.encoded.clear();
+                self.encoded.extend_from_slice(self.figures[at].message.to_string().as_bytes());
+                self.publish(id, now.0.saturating_add(self.offset));
+            }
+        }
+    }
+
+    fn poll(&mut self) {
+        let (greeting, figures) = (&self.greeting, &self.figures);
+        let channels = (self.channels.len() + figures.len()) as u64;
+        self.server.poll(|client, incoming| match incoming {
+            Incoming::Opened => {
+                greeting.iter().for_each(|text| client.tell(text.clone()));
+                if !figures.is_empty() {
+                    client.tell(advertise_figures(figures));
+                }
+            }
+            Incoming::Text(text) => answer(client, text, channels),
+            Incoming::Binary => answer(client, "", channels),
+        });
+        let now = self.clock.now();
+        let is_connected = self.server.clients.iter().any(Client::is_open);
+        if is_connected && self.statistics.is_some() && self.due <= now {
+            self.due = now + STATISTICS_EVERY;
+            self.publish_statistics(now);
+        }
+    }
+
+    /// When to poll next.
+    fn next_poll(&self) -> Time {
+        let is_due = self.statistics.is_some() && self.server.clients.iter().any(Client::is_open);
+        self.server.next_poll().min(if is_due { self.due } else { Time::NEVER })
+    }
+}
+
+impl Node for Foxglove {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        let largest = config.check(given, &mut errors);
+        let mut ports = Ports::new().cost(Cost::Medium);
+        for (name, spec) in given.inputs() {
+            ports = match spec {
+                Some(spec) => ports.input(name, spec.clone()),
+                None => ports.input_any(name),
+            };
+        }
+        // A buffer grows to twice of what is in it.
+        let each = config.backlog(largest).saturating_mul(2);
+        let memory = each.saturating_mul(config.max_connections).saturating_add(largest.saturating_mul(2));
+        let ports = config.tcp().claim(ports.memory(memory));
+        errors.into_result(ports.note(format!("Foxglove: open ws://{}", config.listen)))
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let channels = config.inputs().channels(cx)?;
+        let largest = cx.inputs().iter().filter_map(|(name, spec)| Some(config.inputs().largest(name, spec.as_ref()?)));
+        let backlog = config.backlog(largest.max().unwrap_or(0).saturating_add(BESIDES));
+        let info = json!({
+            "op": "serverInfo", "name": format!("limen {}", cx.node()), "capabilities": [], "sessionId": cx.run_id(),
+        });
+        let mut greeting = vec![info.to_string()];
+        greeting.extend((1..).zip(&channels).map(|(id, channel)| {
+            let (language, schema) = channel.definition();
+            // Definitions in text are sent as they are.
+            let text = String::from_utf8(schema).ok().filter(|_| language != "protobuf");
+            let text = text.unwrap_or_else(|| BASE64.encode(&channel.definition().1));
+            let schema = (channel.schema.as_str(), language, text);
+            advertise(vec![announcement(id, &channel.topic, channel.message_encoding(), schema)])
+        }));
+        let rules = Rules {
+            protocols: PROTOCOLS,
+            origins: FOXGLOVE.iter().map(|origin| (*origin).to_string()).chain(config.origins).collect(),
+        };
+        let told: usize = greeting.iter().map(String::len).sum();
+        let clock = cx.clock();
+        let server = Server::listen(
+            config.listen,
+            config.max_connections,
+            backlog.saturating_add(told),
+            rules,
+            clock.clone(),
+            cx.descriptors(),
+        )?;
+        Ok(Foxglove {
+            server,
+            channels,
+            figures: Vec::new(),
+            statistics: config.statistics.then(|| cx.statistics()),
+            due: Time::ZERO,
+            offset: cx.wall_offset(),
+            clock,
+            greeting,
+            encoded: Vec::new(),
+            end: None,
+            sent: 0,
+            full: 0,
+        })
+    }
+
+    fn metrics(&self, to: &mut Metrics) {
+        to.set("sent", self.sent as f64);
+        to.thinned("full", self.full);
+        let counts = &self.server.counts;
+        to.set("connections", counts.connections as f64);
+        to.set("disconnects", counts.disconnects as f64);
+        to.set("refused", counts.refused as f64);
+    }
+}
+
+impl Sink for Foxglove {
+    type In = OneOf<Tensor>;
+    const WAITS: bool = true;
+
+    fn take(&mut self, input: Picked<Tensor>) -> Result<(), NodeError> {
+        let id = input.input as u64 + 1;
+        if !self.is_watched(id) {
+            return Ok(());
+        }
+        let stamp = input.message.header().origin.0.saturating_add(self.offset);
+        self.channels[input.input].encode(&input.message.body, stamp, &mut self.encoded)?;
+        self.publish(id, self.clock.now().0.saturating_add(self.offset));
+        Ok(())
+    }
+
+    fn progress(&mut self) -> Result<Progress, NodeError> {
+        self.poll();
+        match self.end {
+            Some(end) if self.clock.now() < end && self.server.clients.iter().any(Client::is_pending) => {
+                Ok(Progress::WhenReady(end))
+            }
+            _ => Ok(Progress::Takes(self.next_poll())),
+        }
+    }
+
+    fn finish(&mut self) -> Result<(), NodeError> {
+        self.end = Some(self.clock.now() + DRAIN_WAIT);
+        self.server.clients.iter_mut().for_each(Client::close);
+        Ok(())
+    }
+}

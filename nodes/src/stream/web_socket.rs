@@ -1,0 +1,422 @@
+//! A WebSocket server for a sink: its connections never block, and none can make it use more memory than it was given.
+
+use super::address::Address;
+use super::tcp;
+use limen::node::{Descriptors, Interest, NodeError, Watched};
+use limen::{Clock, Time};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::rc::Rc;
+use tungstenite::handshake::server::{Callback, ErrorResponse, Request, Response, ServerHandshake};
+use tungstenite::handshake::{HandshakeError, MidHandshake};
+use tungstenite::http::header::{HeaderValue, ORIGIN, SEC_WEBSOCKET_PROTOCOL};
+use tungstenite::protocol::WebSocketConfig;
+use tungstenite::{Bytes, Error, Message, WebSocket};
+
+/// How long a handshake may take, ns.
+const HANDSHAKE: u64 = 5_000_000_000;
+/// Delay until the next accept after accepting failed, as when the process has no file descriptors left, ns.
+const DESCRIPTOR_RETRY: u64 = 100_000_000;
+/// The largest message of a client.
+const MAX_INCOMING: usize = 256 << 10;
+/// Messages of one client that are handled at a time.
+const INCOMING_BURST: usize = 32;
+
+/// Which connections are taken.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    /// The protocols spoken, the preferred one first.
+    pub(crate) protocols: &'static [&'static str],
+    /// The web pages that may connect, such as `https://app.foxglove.dev`, beside those of this machine; `*` for any.
+    pub(crate) origins: Vec<String>,
+}
+
+impl Rules {
+    /// A browser names the page that connects. Without this check every page that the user visits could read the robot's data.
+    fn allows(&self, origin: Option<&str>) -> bool {
+        let Some(origin) = origin else { return true };
+        let host = origin.split_once("://").map_or(origin, |(_, host)| host);
+        let name = host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok()).map_or(host, |(name, _)| name);
+        matches!(name, "localhost" | "127.0.0.1" | "[::1]")
+            || origin.starts_with("file://")
+            || self.origins.iter().any(|allowed| allowed == "*" || allowed == origin)
+    }
+}
+
+/// The check of a request.
+#[derive(Debug)]
+struct Check(Rc<Rules>);
+
+impl Callback for Check {
+    fn on_request(self, request: &Request, mut response: Response) -> Result<Response, ErrorResponse> {
+        let refused = |status: u16, why: String| {
+            let mut refused = ErrorResponse::new(Some(why));
+            // The statuses below are valid.
+            *refused.status_mut() = status.try_into().unwrap_or_default();
+            refused
+        };
+        let origin = request.headers().get(ORIGIN).map(|origin| origin.to_str().unwrap_or("?"));
+        if !self.0.allows(origin) {
+            let origin = origin.unwrap_or_default();
+            return Err(refused(403, format!("{origin} is not allowed; name it in `origins`\n")));
+        }
+        let offered = request.headers().get_all(SEC_WEBSOCKET_PROTOCOL).iter();
+        let offered: Vec<&str> =
+            offered.filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(',')).collect();
+        let chosen = self.0.protocols.iter().find(|spoken| offered.iter().any(|name| name.trim() == **spoken));
+        let Some(chosen) = chosen else {
+            return Err(refused(400, format!("expected one of the protocols {}\n", self.0.protocols.join(", "))));
+        };
+        response.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(chosen));
+        Ok(response)
+    }
+}
+
+/// The stream of a connection, shared with what waits for it.
+#[derive(Debug)]
+struct Stream(Rc<Watched<TcpStream>>);
+
+impl Read for Stream {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        (&**self.0).read(bytes)
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (&**self.0).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+enum State {
+    /// Until a time.
+    Handshake(Box<MidHandshake<ServerHandshake<Stream, Check>>>, Time),
+    Open(Box<WebSocket<Stream>>),
+    Closed,
+}
+
+/// Whether a message was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taken {
+    Yes,
+    /// The client has not yet read what was sent before.
+    Full,
+    /// The connection is closed, or not open yet.
+    Closed,
+}
+
+/// What a client did.
+#[derive(Debug)]
+pub(crate) enum Incoming<'a> {
+    Opened,
+    Text(&'a str),
+    Binary,
+}
+
+/// A connection, and what the node knows of its client.
+#[derive(Debug)]
+pub(crate) struct Client<T> {
+    pub(crate) data: T,
+    stream: Rc<Watched<TcpStream>>,
+    state: State,
+    is_pending: bool,
+    was_open: bool,
+    /// Whether messages may be left that were read and not handled.
+    has_more: bool,
+}
+
+impl<T> Client<T> {
+    /// Whether messages can be sent.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.state, State::Open(_))
+    }
+
+    /// Whether part of a message is still to be written.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.is_pending && self.is_open()
+    }
+
+    /// Notes what a write or a flush returned.
+    fn written(&mut self, result: Result<(), Error>) -> Taken {
+        let taken = match result {
+            Ok(()) => {
+                self.is_pending = false;
+                Taken::Yes
+            }
+            // It is in the buffer.
+            Err(Error::Io(error)) if error.kind() == ErrorKind::WouldBlock => {
+                self.is_pending = true;
+                Taken::Yes
+            }
+            Err(Error::WriteBufferFull(_)) => Taken::Full,
+            Err(_) => {
+                self.state = State::Closed;
+                Taken::Closed
+            }
+        };
+        self.stream.set_interest(if self.is_pending { Interest::Both } else { Interest::Read });
+        taken
+    }
+
+    fn write(&mut self, message: Message) -> Taken {
+        let State::Open(socket) = &mut self.state else { return Taken::Closed };
+        let result = socket.write(message);
+        self.written(result)
+    }
+
+    /// Sends bytes as a message.
+    pub(crate) fn send(&mut self, bytes: Vec<u8>) -> Taken {
+        self.write(Message::Binary(Bytes::from(bytes)))
+    }
+
+    /// Sends a text without which the client would go on with wrong assumptions: if there is no room, the connection is closed.
+    pub(crate) fn tell(&mut self, text: String) {
+        if self.write(Message::text(text)) == Taken::Full {
+            self.state = State::Closed;
+        }
+    }
+
+    /// Begins to close the connection, with a reason for the client.
+    pub(crate) fn close(&mut self) {
+        if let State::Open(socket) = &mut self.state {
+            let result = socket.close(None);
+            self.written(result);
+        }
+    }
+
+    fn flush(&mut self) {
+        if let (true, State::Open(socket)) = (self.is_pending, &mut self.state) {
+            let result = socket.flush();
+            self.written(result);
+        }
+    }
+
+    /// Goes on with the handshake. Returns whether the connection is open now.
+    fn shake(&mut self, now: Time) -> bool {
+        let State::Handshake(handshake, until) = std::mem::replace(&mut self.state, State::Closed) else {
+            return false;
+        };
+        match handshake.handshake() {
+            Ok(socket) => {
+                self.stream.set_interest(Interest::Read);
+                self.state = State::Open(Box::new(socket));
+                true
+            }
+            Err(HandshakeError::Interrupted(handshake)) if now < until => {
+                // It may have to read or to write.
+                self.stream.set_interest(Interest::Both);
+                self.state = State::Handshake(Box::new(handshake), until);
+                false
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Returns the next message; `None` if there is none yet, or the connection has ended.
+    fn read(&mut self) -> Option<Message> {
+        let State::Open(socket) = &mut self.state else { return None };
+        match socket.read() {
+            Ok(message) => Some(message),
+            Err(Error::Io(error)) if error.kind() == ErrorKind::WouldBlock => None,
+            Err(_) => {
+                self.state = State::Closed;
+                None
+            }
+        }
+    }
+}
+
+/// Counts of connections so far.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) connections: u64,
+    pub(crate) disconnects: u64,
+    /// Connections that came when there was no place, or whose handshake failed.
+    pub(crate) refused: u64,
+}
+
+/// The listener and its connections.
+#[derive(Debug)]
+pub(crate) struct Server<T> {
+    listener: Watched<TcpListener>,
+    /// Do not accept before this time; zero if accepting works.
+    next_accept: Time,
+    most: usize,
+    rules: Rc<Rules>,
+    config: WebSocketConfig,
+    clock: Clock,
+    descriptors: Descriptors,
+    pub(crate) clients: Vec<Client<T>>,
+    pub(crate) counts: Counts,
+}
+
+impl<T: Default> Server<T> {
+    /// Listens on an address, for at most so many connections with so many bytes each that the client has yet to read.
+    pub(crate) fn listen(
+        address: Address,
+        most: usize,
+        backlog: usize,
+        rules: Rules,
+        clock: Clock,
+        descriptors: Descriptors,
+    ) -> Result<Self, NodeError> {
+        let refused = |error: io::Error| NodeError::input(format!("listening on {address}"), error);
+        let listener = TcpListener::bind(address.0).map_err(refused)?;
+        listener.set_nonblocking(true).map_err(refused)?;
+        let listener = descriptors.watch(listener, Interest::Read).map_err(refused)?;
+        let config = WebSocketConfig::default()
+            .read_buffer_size(4 << 10)
+            // Each message goes to the kernel at once, as far as it takes it.
+            .write_buffer_size(0)
+            .max_write_buffer_size(backlog)
+            .max_message_size(Some(MAX_INCOMING))
+            .max_frame_size(Some(MAX_INCOMING));
+        Ok(Server {
+            listener,
+            next_accept: Time::ZERO,
+            most,
+            rules: Rc::new(rules),
+            config,
+            clock,
+            descriptors,
+            clients: Vec::with_capacity(most),
+            counts: Counts::default(),
+        })
+    }
+
+    fn accept(&mut self, now: Time) {
+        if self.next_accept > Time::ZERO && self.next_accept <= now {
+            self.next_accept = Time::ZERO;
+            self.listener.set_interest(Interest::Read);
+        } else if self.next_accept > now || !self.listener.is_ready() {
+            return;
+        }
+        // Bounded: further connections wait for the next call.
+        for _ in 0..=self.most {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => continue,
+                Err(_) => {
+                    self.next_accept = now + DESCRIPTOR_RETRY;
+                    self.listener.set_interest(Interest::Nothing);
+                    return;
+                }
+            };
+            let watched = if self.clients.len() < self.most {
+                tcp::set_up(&stream).and_then(|()| self.descriptors.watch(stream, Interest::Read)).ok()
+            } else {
+                None
+            };
+            let Some(stream) = watched else {
+                self.counts.refused += 1;
+                continue;
+            };
+            let stream = Rc::new(stream);
+            let check = Check(self.rules.clone());
+            let handshake = ServerHandshake::start(Stream(stream.clone()), check, Some(self.config));
+            let state = State::Handshake(Box::new(handshake), now + HANDSHAKE);
+            self.clients.push(Client {
+                data: T::default(),
+                stream,
+                state,
+                is_pending: false,
+                was_open: false,
+                has_more: true,
+            });
+        }
+    }
+
+    /// Handles everything that is ready, without blocking, and tells `on` what clients did.
+    pub(crate) fn poll(&mut self, mut on: impl FnMut(&mut Client<T>, Incoming<'_>)) {
+        let now = self.clock.now();
+        self.accept(now);
+        for client in &mut self.clients {
+            let is_late = matches!(client.state, State::Handshake(_, until) if until <= now);
+            if !(client.stream.is_ready() || client.has_more || is_late) {
+                continue;
+            }
+            client.has_more = false;
+            if matches!(client.state, State::Handshake(..)) {
+                if !client.shake(now) {
+                    continue;
+                }
+                client.was_open = true;
+                self.counts.connections += 1;
+                on(client, Incoming::Opened);
+            }
+            client.flush();
+            for _ in 0..INCOMING_BURST {
+                client.has_more = match client.read() {
+                    None => false,
+                    Some(message) => {
+                        match &message {
+                            Message::Text(text) => on(client, Incoming::Text(text)),
+                            Message::Binary(_) => on(client, Incoming::Binary),
+                            // Answered by the library.
+                            Message::Ping(_) | Message::Pong(_) | Message::Close(_) | Message::Frame(_) => {}
+                        }
+                        true
+                    }
+                };
+                if !client.has_more {
+                    break;
+                }
+            }
+        }
+        let counts = &mut self.counts;
+        self.clients.retain(|client| {
+            if !matches!(client.state, State::Closed) {
+                return true;
+            }
+            let count = if client.was_open { &mut counts.disconnects } else { &mut counts.refused };
+            *count += 1;
+            false
+        });
+    }
+
+    /// When to call [`poll`](Self::poll) next, even if no descriptor is ready.
+    pub(crate) fn next_poll(&self) -> Time {
+        let mut next = if self.next_accept > Time::ZERO { self.next_accept } else { Time::NEVER };
+        for client in &self.clients {
+            match client.state {
+                _ if client.has_more => return Time::ZERO,
+                State::Handshake(_, until) => next = next.min(until),
+                State::Closed => return Time::ZERO,
+                State::Open(_) => {}
+            }
+        }
+        next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_pages_of_this_machine_and_those_named_connect() {
+        let rules = Rules { protocols: &["a"], origins: vec!["https://viewer.example".into()] };
+        for (origin, is_allowed) in [
+            (None, true),
+            (Some("http://localhost:8080"), true),
+            (Some("https://127.0.0.1"), true),
+            (Some("http://[::1]:3000"), true),
+            (Some("file://"), true),
+            (Some("https://viewer.example"), true),
+            (Some("https://evil.example"), false),
+            (Some("https://localhost.evil.example"), false),
+            (Some("https://evil.example:443/localhost"), false),
+            (Some("null"), false),
+            (Some(""), false),
+        ] {
+            assert_eq!(rules.allows(origin), is_allowed, "{origin:?}");
+        }
+        assert!(Rules { protocols: &[], origins: vec!["*".into()] }.allows(Some("https://any.example")));
+    }
+}
