@@ -49,6 +49,9 @@ def dumped(name):
 
 seen, others = frames("frames"), dumped("frames")
 assert len(others) == 1000 and seen == others, (len(seen), len(others))
+words = lambda path: [line.split()[1:] for line in path.read_text().splitlines()]
+assert words(out / "frames.limen.log") == words(out / "frames.log"), "the log is not candump's"
+assert [frame for _, frame in words(out / "fd.limen.log")][0].split("##")[1][1:] == bytes(range(12)).hex().upper()
 number = lambda i, *data: struct.pack("<IBBBB", i, len(data), 0, 0, 0) + bytes(data)
 assert frames("chosen")[:2] == [number(0x123, 1, 2), number(0x18FEF100 | 1 << 31, 4, 5, 6)], frames("chosen")
 fd = frames("fd")

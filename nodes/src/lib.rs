@@ -20,7 +20,7 @@
 
 pub mod file;
 pub mod format;
-mod pace;
+pub mod pace;
 mod pattern;
 pub mod recording;
 pub mod signal;
@@ -43,12 +43,14 @@ pub fn register(registry: Registry) -> Registry {
         .source::<source::npy::Npy>("npy")
         .source::<source::replay::Replay>("replay")
         .source::<source::wav::Wav>("wav")
+        .source::<source::y4m::Y4m>("y4m")
         .source::<source::stdin::Stdin>("stdin")
         .source::<source::udp::Udp>("udp")
         .source::<source::tcp::Tcp>("tcp")
         .source::<source::serial::Serial>("serial")
         .source::<source::v4l2::V4l2>("v4l2")
         .source::<source::can::Can>("can")
+        .source::<source::candump::Candump>("candump")
         .transform::<transform::to_tensor::ToTensor>("to_tensor")
         .transform::<transform::normalize::Normalize>("normalize")
         .transform::<transform::resize::Resize>("resize")
@@ -111,6 +113,7 @@ pub fn register(registry: Registry) -> Registry {
         .sink::<sink::tcp::Tcp>("tcp")
         .sink::<sink::serial::Serial>("serial")
         .sink::<sink::can::Can>("can")
+        .sink::<sink::candump::Candump>("candump")
         .sink::<sink::null::Null>("null")
         .sink::<sink::score::Score>("score")
         .inlet::<Tensor>("inlet")

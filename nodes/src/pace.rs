@@ -1,8 +1,10 @@
-//! The schedule of an open-loop source.
+//! When sources send: at a rate, or as it was recorded.
 
 use limen::Time;
 use limen::node::Next;
 use limen::unit::Rate;
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 /// Decides when each message is due. Without a rate, a message is due whenever the engine asks.
 #[derive(Debug)]
@@ -71,9 +73,126 @@ impl Pace {
     }
 }
 
+/// How fast messages are sent: a factor, or `None` for as fast as the graph takes them.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
+#[serde(try_from = "WrittenPace")]
+pub struct RecordedPace(Option<f64>);
+
+impl RecordedPace {
+    pub(crate) fn factor(self) -> Option<f64> {
+        self.0
+    }
+}
+
+/// A pace as it is written: a name or a factor.
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum WrittenPace {
+    Factor(f64),
+    Name(String),
+}
+
+impl Default for RecordedPace {
+    fn default() -> Self {
+        RecordedPace(Some(1.0))
+    }
+}
+
+impl TryFrom<WrittenPace> for RecordedPace {
+    type Error = String;
+
+    fn try_from(written: WrittenPace) -> Result<Self, String> {
+        match written {
+            WrittenPace::Factor(factor) if (1e-3..=1e6).contains(&factor) => Ok(RecordedPace(Some(factor))),
+            WrittenPace::Name(name) if name == "original" => Ok(RecordedPace::default()),
+            WrittenPace::Name(name) if name == "max" => Ok(RecordedPace(None)),
+            WrittenPace::Factor(factor) => {
+                Err(format!("{factor} is not a pace: `original`, `max`, or a factor from 0.001 to 1000000"))
+            }
+            WrittenPace::Name(name) => {
+                Err(format!("`{name}` is not a pace: `original`, `max`, or a factor such as `2.0`"))
+            }
+        }
+    }
+}
+
+/// When messages are due that have stamps of another time. A stamp that goes back is due with the one before.
+#[derive(Debug)]
+pub(crate) struct Timeline {
+    pace: RecordedPace,
+    start: Option<Time>,
+    /// The first stamp of the pass, and when the pass began; when the latest was due, from the start.
+    first: Option<u64>,
+    pass_start: u64,
+    latest: u64,
+}
+
+impl Timeline {
+    pub(crate) fn new(pace: RecordedPace) -> Self {
+        Timeline { pace, start: None, first: None, pass_start: 0, latest: 0 }
+    }
+
+    /// Returns the origin of a message with a stamp in ns, or when it is due if that is later. `now` may be as old as the turn; `clock`
+    /// reads the current time and is called only if `now` is too early.
+    pub(crate) fn begin(&mut self, stamp: u64, now: Time, clock: impl FnOnce() -> Time) -> Result<Time, Next> {
+        let start = *self.start.get_or_insert(now);
+        let since = stamp.saturating_sub(*self.first.get_or_insert(stamp));
+        let scaled = match self.pace.factor() {
+            Some(factor) if factor != 1.0 => (since as f64 / factor) as u64,
+            _ => since,
+        };
+        let due = self.pass_start.saturating_add(scaled).max(self.latest);
+        // No time of the run is that late.
+        let origin = start + due.min(u64::MAX / 2);
+        if self.pace.factor().is_some() && origin > now && origin > clock() {
+            return Err(Next::At(origin));
+        }
+        self.latest = due;
+        Ok(origin)
+    }
+
+    /// Begins another pass, `gap` ns after the latest message.
+    pub(crate) fn rewind(&mut self, gap: u64) {
+        (self.first, self.pass_start) = (None, self.latest.saturating_add(gap));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn recorded_messages_keep_their_distances() {
+        for (factor, times) in [
+            (Some(1.0), [0, 500, 500, 1_500, 1_600, 2_100]),
+            (Some(0.5), [0, 1_000, 1_000, 3_000, 3_100, 4_100]),
+            (None, [0, 500, 500, 1_500, 1_600, 2_100]),
+        ] {
+            let mut timeline = Timeline::new(RecordedPace(factor));
+            let begin = Time(10_000);
+            for (at, (stamp, due)) in [7_000, 7_500, 7_400, 8_500, 7_000, 7_500].into_iter().zip(times).enumerate() {
+                if at == 4 {
+                    timeline.rewind(100);
+                }
+                let due = begin + due;
+                if factor.is_some() && due > begin {
+                    let early = Time(due.0 - 1);
+                    let found = timeline.begin(stamp, begin, || early);
+                    assert_eq!(found, Err(Next::At(due)), "{factor:?} {stamp}");
+                }
+                assert_eq!(
+                    timeline.begin(stamp, if factor.is_some() { due } else { begin }, || due),
+                    Ok(due),
+                    "{stamp}"
+                );
+            }
+        }
+        let mut timeline = Timeline::new(RecordedPace(None));
+        assert_eq!(timeline.begin(0, Time(5), || Time(5)), Ok(Time(5)));
+        assert!(timeline.begin(u64::MAX, Time(5), || Time(5)).is_ok());
+        timeline.rewind(1);
+        assert!(timeline.begin(u64::MAX, Time(5), || Time(5)).is_ok());
+    }
 
     fn pace(hz: f64) -> Pace {
         Pace::new(Some(Rate(hz)))

@@ -1,6 +1,7 @@
 //! Sinks: nodes that consume messages. `console`, `csv`, `jsonl` and `null` take any number of inputs, under any names.
 
 pub mod can;
+pub mod candump;
 pub mod console;
 pub mod csv;
 pub mod file;

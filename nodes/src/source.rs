@@ -5,6 +5,7 @@
 //! the delay shows in every latency measured from it.
 
 pub mod can;
+pub mod candump;
 pub mod csv;
 pub mod file;
 pub mod image_files;
@@ -18,3 +19,4 @@ pub mod timer;
 pub mod udp;
 pub mod v4l2;
 pub mod wav;
+pub mod y4m;

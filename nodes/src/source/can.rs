@@ -48,9 +48,6 @@ fn receive_buffer() -> Bytes {
     Bytes(1 << 20)
 }
 
-/// The most identifiers; the kernel allows 512 filters.
-const MAX_IDS: usize = 512;
-
 /// The node.
 #[derive(Debug)]
 pub struct Can {
@@ -116,14 +113,7 @@ impl Node for Can {
     fn ports(config: &Config, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         check_interface(&config.interface, &mut errors);
-        if config.ids.len() > MAX_IDS {
-            errors
-                .at("ids", format!("{} identifiers, at most {MAX_IDS}", config.ids.len()))
-                .help("leave `ids` out, and choose behind this node");
-        }
-        if let Some(id) = config.ids.iter().find(|id| **id > LONGEST) {
-            errors.at("ids", format!("{id:#x} has more than 29 bits")).help("write an identifier without flags");
-        }
+        can_frame::check_ids(&config.ids, &mut errors);
         let bytes = if config.fd { FD } else { CLASSIC };
         let spec = PortSpec::new(DType::U8, [Dim::AtMost(bytes)]).with_content(Content::Bytes);
         errors.into_result(Ports::new().output("frame", spec).cost(Cost::Medium).live().endless())

@@ -1,5 +1,6 @@
 //! Messages of recordings in MCAP files.
 
+use crate::pace::RecordedPace;
 use crate::recording::reader::Unreadable;
 use crate::recording::survey::{FileReader, OTHER_CLOCK, TopicPorts, begin, open, survey, topic_of};
 use crate::recording::topic::Topic;
@@ -40,7 +41,7 @@ pub struct Config {
     /// keep their recorded distances from the start of the run, so that nodes that match or measure by origins behave as they did; a
     /// latency then is meaningless.
     #[serde(default)]
-    pub pace: ReplayPace,
+    pub pace: RecordedPace,
     /// What the origin of a message is: `header`, its own stamp (the default), or `log`, the time at which it was recorded. A stamp more
     /// than a day away from that is ignored.
     #[serde(default)]
@@ -60,43 +61,6 @@ fn one() -> u32 {
 
 fn max_gap() -> Span {
     Span(Duration::from_secs(60))
-}
-
-/// How fast messages are sent: a factor, or `None` for as fast as the graph takes them.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
-#[serde(try_from = "WrittenPace")]
-pub struct ReplayPace(Option<f64>);
-
-/// A pace as it is written: a name or a factor.
-#[derive(Deserialize, JsonSchema)]
-#[serde(untagged)]
-enum WrittenPace {
-    Factor(f64),
-    Name(String),
-}
-
-impl Default for ReplayPace {
-    fn default() -> Self {
-        ReplayPace(Some(1.0))
-    }
-}
-
-impl TryFrom<WrittenPace> for ReplayPace {
-    type Error = String;
-
-    fn try_from(written: WrittenPace) -> Result<Self, String> {
-        match written {
-            WrittenPace::Factor(factor) if (1e-3..=1e6).contains(&factor) => Ok(ReplayPace(Some(factor))),
-            WrittenPace::Name(name) if name == "original" => Ok(ReplayPace::default()),
-            WrittenPace::Name(name) if name == "max" => Ok(ReplayPace(None)),
-            WrittenPace::Factor(factor) => {
-                Err(format!("{factor} is not a pace: `original`, `max`, or a factor from 0.001 to 1000000"))
-            }
-            WrittenPace::Name(name) => {
-                Err(format!("`{name}` is not a pace: `original`, `max`, or a factor such as `2.0`"))
-            }
-        }
-    }
 }
 
 /// What the origin of a message is.
@@ -329,7 +293,7 @@ impl Node for Replay {
         }
         let wanted = TopicPorts { names: given.outputs().collect(), topics: &config.topics };
         let mut ports = Ports::new().cost(Cost::Medium).routes();
-        if config.pace.0.is_some() {
+        if config.pace.factor().is_some() {
             ports = ports.live();
         }
         let opened = open(&config.path, cx.folders);
@@ -423,7 +387,7 @@ impl Node for Replay {
             seqs: vec![(None, 0); ports.len()],
             ports,
             topics: BTreeMap::new(),
-            factor: config.pace.0,
+            factor: config.pace.factor(),
             passes: config.repeat,
             start: None,
             first: None,

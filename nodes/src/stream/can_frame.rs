@@ -4,6 +4,7 @@
 //! bytes without a meaning; the data. The layout: `linux/can.h`, `struct canfd_frame`.
 
 use limen::node::PlanErrors;
+use std::io::Write;
 
 /// Bytes before the data.
 pub(crate) const HEAD: usize = 8;
@@ -42,6 +43,140 @@ pub(crate) fn check_interface(name: &str, errors: &mut PlanErrors) {
             .at("interface", "it is not the name of an interface")
             .help("write a name such as `can0`; `ip link` lists them");
     }
+}
+
+/// The most identifiers; the kernel allows 512 filters.
+const MAX_IDS: usize = 512;
+
+/// Checks the identifiers to choose.
+pub(crate) fn check_ids(ids: &[u32], errors: &mut PlanErrors) {
+    if ids.len() > MAX_IDS {
+        errors
+            .at("ids", format!("{} identifiers, at most {MAX_IDS}", ids.len()))
+            .help("leave `ids` out, and choose behind this node");
+    }
+    if let Some(id) = ids.iter().find(|id| **id > LONGEST) {
+        errors.at("ids", format!("{id:#x} has more than 29 bits")).help("write an identifier without flags");
+    }
+}
+
+/// The bit of the flags of CAN FD that marks a frame of it.
+const IS_FD: u8 = 4;
+
+/// A line of a log: its stamp in ns, its interface, the kernel's frame and how many bytes that has.
+pub(crate) type Logged<'a> = (u64, &'a str, [u8; FD], usize);
+
+/// Returns the stamp in ns of a text such as `1436509052.249713`.
+fn parse_stamp(text: &str) -> Option<u64> {
+    let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let is_number = !seconds.is_empty() && seconds.bytes().chain(fraction.bytes()).all(|c| c.is_ascii_digit());
+    if !is_number || fraction.len() > 9 {
+        return None;
+    }
+    let nanos: u64 = format!("{fraction:0<9}").parse().ok()?;
+    seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(nanos)
+}
+
+/// Reads hexadecimal digits, two for each byte; returns how many bytes.
+fn parse_hex(text: &str, into: &mut [u8]) -> Option<usize> {
+    let digits = text.as_bytes();
+    if !digits.len().is_multiple_of(2) || digits.len() / 2 > into.len() {
+        return None;
+    }
+    let digit = |c: u8| char::from(c).to_digit(16);
+    for (pair, into) in digits.chunks(2).zip(into) {
+        *into = (digit(pair[0])? * 16 + digit(pair[1])?) as u8;
+    }
+    Some(digits.len() / 2)
+}
+
+/// Returns the identifier of a frame in a log, with its flags.
+fn parse_id(text: &str) -> Result<u32, &'static str> {
+    let is_long = text.len() == 8;
+    let mut bytes = [0; 4];
+    let digits = if is_long { text.to_string() } else { format!("00000{text}") };
+    if !is_long && text.len() != 3 || parse_hex(&digits, &mut bytes).is_none() {
+        return Err("its identifier does not have 3 or 8 hexadecimal digits");
+    }
+    match u32::from_be_bytes(bytes) {
+        id if is_long && id & ERROR != 0 && id <= ERROR | LONGEST => Ok(id),
+        id @ ..=STANDARD if !is_long => Ok(id),
+        id @ ..=LONGEST if is_long => Ok(id | EXTENDED),
+        _ => Err("its identifier is too large"),
+    }
+}
+
+/// Reads a line of a log as `candump -L` writes it, `(1436509052.249713) can0 123#11223344`; `None` if it is empty.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn parse_log(line: &str) -> Result<Option<Logged<'_>>, &'static str> {
+    let mut words = line.split_ascii_whitespace();
+    let Some(stamp) = words.next() else { return Ok(None) };
+    let stamp = stamp.strip_prefix('(').and_then(|stamp| stamp.strip_suffix(')')).and_then(parse_stamp);
+    let stamp = stamp.ok_or("it does not begin with a time such as (1436509052.249713)")?;
+    let (Some(interface), Some(text)) = (words.next(), words.next()) else {
+        return Err("it has no interface and frame");
+    };
+    // candump adds the direction with `-x`.
+    if words.any(|word| !matches!(word, "R" | "T")) {
+        return Err("it goes on behind the frame");
+    }
+    let (id, rest) = text.split_once('#').ok_or("its frame has no `#`")?;
+    let mut id = parse_id(id)?;
+    let mut frame = [0; FD];
+    let wrong = "its data are not pairs of hexadecimal digits, of a length that a frame may have";
+    let size = if let Some(rest) = rest.strip_prefix('#') {
+        let flags = rest.chars().next().and_then(|flags| flags.to_digit(16));
+        let flags = flags.ok_or("its flags are no hexadecimal digit")? as u8;
+        let length = parse_hex(&rest[1..], &mut frame[HEAD..]).filter(|length| LENGTHS.contains(length));
+        let length = length.ok_or(wrong)?;
+        frame[4] = length as u8;
+        // A short frame without flags would be a classic one.
+        frame[5] = if flags == 0 && length <= 8 { IS_FD } else { flags };
+        FD
+    } else if let Some(length) = rest.strip_prefix('R') {
+        let length = if length.is_empty() { Some(0) } else { length.parse().ok().filter(|length| *length <= 8) };
+        frame[4] = length.ok_or("the length of its request is not a number up to 8")?;
+        id |= REMOTE;
+        CLASSIC
+    } else {
+        // Behind `_` is a length code above 8, which stands for 8 bytes.
+        let data = rest.split_once('_').map_or(rest, |(data, _)| data);
+        frame[4] = parse_hex(data, &mut frame[HEAD..CLASSIC]).ok_or(wrong)? as u8;
+        CLASSIC
+    };
+    frame[..4].copy_from_slice(&id.to_ne_bytes());
+    Ok(Some((stamp, interface, frame, size)))
+}
+
+/// Appends a message as a line of a log.
+///
+/// # Errors
+/// Why it is no frame.
+pub(crate) fn write_log(message: &[u8], stamp: u64, interface: &str, line: &mut Vec<u8>) -> Result<(), String> {
+    let is_fd = message.len() > CLASSIC || message.get(5).is_some_and(|flags| *flags != 0);
+    let (frame, _) = frame(message, is_fd)?;
+    let id = identifier(&frame);
+    let (seconds, micros) = (stamp / 1_000_000_000, stamp % 1_000_000_000 / 1_000);
+    // Writing to memory cannot fail.
+    let mut put = |text: std::fmt::Arguments<'_>| _ = line.write_fmt(text);
+    put(format_args!("({seconds:010}.{micros:06}) {interface} "));
+    match id {
+        _ if id & ERROR != 0 => put(format_args!("{:08X}#", id & (ERROR | LONGEST))),
+        _ if id & EXTENDED != 0 => put(format_args!("{:08X}#", id & LONGEST)),
+        _ => put(format_args!("{:03X}#", id & STANDARD)),
+    }
+    if is_fd {
+        put(format_args!("#{:X}", frame[5] & 15));
+    }
+    match frame[4] {
+        0 if id & REMOTE != 0 => put(format_args!("R")),
+        length if id & REMOTE != 0 => put(format_args!("R{length}")),
+        length => frame[HEAD..][..usize::from(length)].iter().for_each(|byte| put(format_args!("{byte:02X}"))),
+    }
+    line.push(b'\n');
+    Ok(())
 }
 
 /// Lengths of the data of a frame of CAN FD.
@@ -90,6 +225,74 @@ mod tests {
         assert_eq!(message(&classic[..15]), None);
         let request = with(0x123 | REMOTE, 8, &[0; 8]);
         assert_eq!(message(&request), Some(&request[..8]));
+    }
+
+    /// The lines are of can-utils.
+    #[test]
+    fn a_log_is_read_and_written_as_candump_does() {
+        let read = |line: &str| {
+            parse_log(line).unwrap().map(|(stamp, name, frame, size)| (stamp, name.to_string(), frame, size))
+        };
+        let written = |line: &str| {
+            let (stamp, interface, frame, size) = read(line).unwrap();
+            let mut written = Vec::new();
+            write_log(message(&frame[..size]).unwrap(), stamp, &interface, &mut written).unwrap();
+            String::from_utf8(written).unwrap()
+        };
+        for (line, id, length, data) in [
+            ("(1436509052.249713) vcan0 044#2A366C2BBA", 0x44, 16, &b"\x2a\x36\x6c\x2b\xba"[..]),
+            ("(0000000000.000000) can0 123#", 0x123, 16, b""),
+            ("(1436509052.650094) slcan0 18FEF100#01020304", 0x18fe_f100 | EXTENDED, 16, b"\x01\x02\x03\x04"),
+            ("(1436509052.650094) can0 123#R", 0x123 | REMOTE, 16, b""),
+            ("(1436509052.650094) can0 00000123#R8", 0x123 | EXTENDED | REMOTE, 16, b""),
+            (
+                "(1436509052.650094) can0 213##1000102030405060708090A0B",
+                0x213,
+                72,
+                b"\0\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b",
+            ),
+            ("(1436509052.650094) can0 213##5", 0x213, 72, b""),
+            ("(1436509052.650094) can0 20000004#0004000000000000", 4 | ERROR, 16, b"\0\x04\0\0\0\0\0\0"),
+        ] {
+            let (_, _, frame, size) = read(line).unwrap();
+            assert_eq!((identifier(&frame), size), (id, length), "{line}");
+            assert_eq!(&message(&frame[..size]).unwrap()[HEAD..], data, "{line}");
+            assert_eq!(written(line), format!("{line}\n"));
+        }
+        // Others write it in other ways.
+        for (line, same) in [
+            ("(1.5) can0 123#11 T", "(0000000001.500000) can0 123#11\n"),
+            ("(1.123456789) can0 123#aB", "(0000000001.123456) can0 123#AB\n"),
+            ("(1) can0 123#1122334455667788_B R", "(0000000001.000000) can0 123#1122334455667788\n"),
+            ("(1.0) can0 123##0AA", "(0000000001.000000) can0 123##4AA\n"),
+        ] {
+            assert_eq!(written(line), same);
+        }
+        for (line, why) in [
+            ("1.5 can0 123#11", "begin with a time"),
+            ("(nan) can0 123#11", "begin with a time"),
+            ("(1.1234567890) can0 123#11", "begin with a time"),
+            ("(99999999999999999999.0) can0 123#11", "begin with a time"),
+            ("(-1.5) can0 123#11", "begin with a time"),
+            ("(1.5) can0", "no interface and frame"),
+            ("(1.5) can0 123#11 22", "goes on"),
+            ("(1.5) can0 12311", "no `#`"),
+            ("(1.5) can0 1234#11", "3 or 8"),
+            ("(1.5) can0 +23#11", "3 or 8"),
+            ("(1.5) can0 é1#11", "3 or 8"),
+            ("(1.5) can0 800#11", "too large"),
+            ("(1.5) can0 4FFFFFFF#11", "too large"),
+            ("(1.5) can0 123#1", "pairs"),
+            ("(1.5) can0 123#1g", "pairs"),
+            ("(1.5) can0 123#112233445566778899", "pairs"),
+            ("(1.5) can0 123##1112233445566778899", "pairs"),
+            ("(1.5) can0 123##", "flags"),
+            ("(1.5) can0 123##é1", "flags"),
+            ("(1.5) can0 123#R9", "request"),
+        ] {
+            assert!(parse_log(line).is_err_and(|error| error.contains(why)), "{line}: {:?}", parse_log(line));
+        }
+        assert_eq!(parse_log("  "), Ok(None));
     }
 
     #[test]

@@ -72,6 +72,30 @@ impl YuvToRgb {
             }
         }
     }
+
+    /// Converts planes without gaps of Y, U and V. A sample of chroma stands for `across` pixels of each of `down` rows.
+    pub(crate) fn planar(
+        &self,
+        frame: &[u8],
+        (height, width): (usize, usize),
+        (down, across): (usize, usize),
+        into: &mut [u8],
+    ) {
+        let chroma_width = width.div_ceil(across);
+        let (luma, chroma) = frame.split_at(frame.len().min(height * width));
+        let (u, v) = chroma.split_at(chroma.len().min(height.div_ceil(down) * chroma_width));
+        let rows = luma.chunks(width.max(1)).zip(into.chunks_exact_mut((width * 3).max(1)));
+        for (at, (luma, into)) in rows.enumerate() {
+            let [u, v] = [u, v].map(|plane| plane.get(at / down * chroma_width..).unwrap_or_default());
+            let pixels = luma.chunks(across).zip(into.chunks_mut(3 * across));
+            for (((luma, into), u), v) in pixels.zip(u).zip(v) {
+                let shared = self.chroma(*u, *v);
+                for (y, into) in luma.iter().zip(into.as_chunks_mut().0) {
+                    *into = self.pixel(*y, shared);
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -125,5 +149,25 @@ mod tests {
         let mut into = [9; 18];
         convert.nv12(&frame[..7], 5, (2, 3), &mut into);
         assert_eq!(into, [9; 18]);
+    }
+
+    #[test]
+    fn planes_of_every_sampling_are_the_same_picture() {
+        let convert = YuvToRgb::new(false, false);
+        let (height, width) = (3_usize, 5_usize);
+        let luma: Vec<u8> = (0..15).map(|at| 16 + at * 14).collect();
+        for (down, across) in [(1, 1), (1, 2), (2, 2)] {
+            let (rows, columns) = (height.div_ceil(down), width.div_ceil(across));
+            let u: Vec<u8> = (0..rows * columns).map(|at| (at * 17 % 256) as u8).collect();
+            let v: Vec<u8> = u.iter().map(|u| 255 - u).collect();
+            let mut into = [0; 45];
+            convert.planar(&[&luma[..], &u, &v].concat(), (height, width), (down, across), &mut into);
+            for (row, column) in (0..height).flat_map(|row| (0..width).map(move |column| (row, column))) {
+                let chroma = row / down * columns + column / across;
+                let at = row * width + column;
+                let expected = convert.pixel(luma[at], convert.chroma(u[chroma], v[chroma]));
+                assert_eq!(into[at * 3..][..3], expected, "{down} {across}: {row} {column}");
+            }
+        }
     }
 }

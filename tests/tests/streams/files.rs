@@ -182,3 +182,75 @@ fn unusable_files_are_refused_before_anything_starts() {
     );
     assert!(text.contains("both claim the device standard input"), "{text}");
 }
+
+/// Frames of a bus are written as they were read, and every line that is none is counted.
+#[test]
+fn a_log_of_candump_is_copied() {
+    let graph = Graph::new();
+    let line = |at: usize| {
+        format!("({}.{:06}) can0 {:03X}#{:08X}\n", 1_700_000_000 + at / 100, at % 100 * 10_000, at % 2048, at)
+    };
+    let log: String = (0..3_000).map(line).collect();
+    graph.write("in.log", format!("{log}junk\n(1.0) can0 123##0{}\n{}\n", "00".repeat(64), "x".repeat(1_000)));
+    let nodes = |more: &str| {
+        format!(
+            "  a: {{ kind: candump, config: {{ path: in.log, pace: max{more} }} }}\n  \
+             b: {{ kind: candump, config: {{ path: out.log }}, from: a }}\n"
+        )
+    };
+    let figure = [("a.read", 3_000.0), ("a.malformed", 2.0), ("a.too_large", 1.0), ("b.rows", 3_000.0)];
+    figures(&graph.run(&nodes("")), &figure);
+    let frames = |text: &[u8]| -> Vec<String> {
+        String::from_utf8_lossy(text).lines().map(|line| line.split_once(' ').unwrap().1.to_string()).collect()
+    };
+    let stamps = |text: &[u8]| -> Vec<f64> {
+        let stamp = |line: &str| line[1..].split_once(')').unwrap().0.parse().unwrap();
+        String::from_utf8_lossy(text).lines().map(stamp).collect()
+    };
+    let out = graph.read("out.log");
+    assert_eq!(frames(&out), frames(log.as_bytes()));
+    for (copied, original) in stamps(&out).windows(2).zip(stamps(log.as_bytes()).windows(2)) {
+        assert!((copied[1] - copied[0] - (original[1] - original[0])).abs() < 2e-6, "{copied:?} {original:?}");
+    }
+    figures(&graph.run(&nodes(", fd: true, ids: [0x123], repeat: 2")), &[("b.rows", 6.0), ("a.too_large", 0.0)]);
+    let text = graph.refused(&nodes(", ids: [0x20000000], repeat: 0"));
+    assert!(text.contains("more than 29 bits") && text.contains("0 passes"), "{text}");
+}
+
+/// Video comes at its own pace, as often as asked for, and up to the frame in which the file ends.
+#[test]
+fn a_video_is_sent_frame_by_frame() {
+    let graph = Graph::new();
+    let frame = |at: u8| [&b"FRAME\n"[..], &[at; 24]].concat();
+    let video: Vec<u8> =
+        [b"YUV4MPEG2 W4 H4 F200:1 C420jpeg\n".to_vec()].into_iter().chain((16..26).map(frame)).flatten().collect();
+    graph.write("in.y4m", &video);
+    let nodes = |more: &str| {
+        format!(
+            "  a: {{ kind: y4m, config: {{ path: in.y4m{more} }} }}\n  \
+             b: {{ kind: npy, config: {{ path: out.npy }}, from: a }}\n"
+        )
+    };
+    for (more, frames) in [("", 10.0), (", pace: max, repeat: 3", 30.0), (", pace: 4.0, repeat: 2", 20.0)] {
+        let begin = std::time::Instant::now();
+        figures(&graph.run(&nodes(more)), &[("a.frames", frames), ("b.items", frames)]);
+        assert!(!more.is_empty() || begin.elapsed().as_millis() >= 45, "ten frames at 200 Hz");
+    }
+    assert!(graph.read("out.npy").windows(20).any(|window| window == &b"'shape': (20, 4, 4, 3)"[..20]));
+    graph.write("in.y4m", &video[..video.len() - 1]);
+    let report = graph.run(&nodes(", pace: max"));
+    assert_eq!((report.metric("b.items"), report.exit_code()), (Some(9.0), 1));
+    assert!(report.failures[0].text.contains("in.y4m: frame 10: it ends within"), "{:?}", report.failures);
+    for (header, part) in [
+        ("YUV4MPEG2 W4 H4 C420p10", "`420p10`"),
+        ("YUV4MPEG2 W4 H4 It", "interlaced"),
+        ("RIFF", "YUV4MPEG2"),
+        ("YUV4MPEG2 W4 H4", "no frames per second"),
+    ] {
+        graph.write("in.y4m", format!("{header}\nFRAME\n{}", "x".repeat(24)));
+        let text = graph.refused(&nodes(""));
+        assert!(text.contains(part), "{header}: {text}");
+    }
+    let text = graph.refused("  a: { kind: y4m, config: { width: 4 } }\n  b: { kind: 'null', from: a }\n");
+    assert!(text.contains("`width` and `height`"), "{text}");
+}

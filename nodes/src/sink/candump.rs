@@ -1,0 +1,84 @@
+//! Frames of a CAN bus as a log.
+
+use crate::file::output_file::{self, Exists, OutputFile};
+use crate::stream::can_frame;
+use crate::stream::{self, Framing};
+use limen::node::{Building, Connected, Cost, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink};
+use limen::{Message, Tensor};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Writes frames, in the form in which the source `can` gives them, to a log as `candump -L` writes it, which `canplayer`, SavvyCAN, `cantools`
+/// and python-can read.
+///
+/// The stamp of a line is the message's origin. A message that is no frame fails the call.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// The file, relative to the graph's folder or to that given with `--out`. The last folder of the path is created.
+    pub path: String,
+    /// What to do with a file that already exists; `replace` by default.
+    #[serde(default)]
+    pub exists: Exists,
+    /// The interface that the lines name; `can0` by default.
+    #[serde(default = "interface")]
+    pub interface: String,
+}
+
+fn interface() -> String {
+    "can0".into()
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Candump {
+    file: OutputFile,
+    interface: String,
+    /// What to add to a time of the run for that of the wall clock.
+    offset: u64,
+    rows: u64,
+    line: Vec<u8>,
+}
+
+impl Node for Candump {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        can_frame::check_interface(&config.interface, &mut errors);
+        let ports = stream::takes_bytes(given, Framing::Raw, &mut errors).cost(Cost::Medium);
+        let ports = output_file::plan(&config.path, config.exists, cx, ports, &mut errors);
+        errors.into_result(ports)
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let file = OutputFile::open(cx.folders(), &config.path, config.exists)?;
+        Ok(Candump { file, interface: config.interface, offset: cx.wall_offset(), rows: 0, line: Vec::new() })
+    }
+
+    fn metrics(&self, to: &mut Metrics) {
+        to.set("rows", self.rows as f64);
+        self.file.metrics(to);
+    }
+}
+
+impl Sink for Candump {
+    type In = Tensor;
+
+    fn take(&mut self, input: Message<Tensor>) -> Result<(), NodeError> {
+        let stamp = input.header().origin.0.saturating_add(self.offset);
+        self.line.clear();
+        can_frame::write_log(input.body.bytes(), stamp, &self.interface, &mut self.line)
+            .map_err(|why| NodeError::input("a message", why))?;
+        self.file.write(&self.line)?;
+        self.rows += 1;
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), NodeError> {
+        self.file.flush()
+    }
+
+    fn finish(&mut self) -> Result<(), NodeError> {
+        self.file.finish()
+    }
+}

@@ -1,0 +1,252 @@
+//! Frames of logs of `candump`.
+
+use crate::file::input_file;
+use crate::pace::{RecordedPace, Timeline};
+use crate::stream::can_frame::{self, CLASSIC, FD};
+use crate::stream::framing::Deframer;
+use crate::stream::{self, Framing};
+use limen::Tensor;
+use limen::files::InputFile;
+use limen::message::{Content, DType, Dim, PortSpec};
+use limen::node::{
+    Building, Connected, Cost, Emit, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Source,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::io::{ErrorKind, Read, Seek};
+
+/// Reads the frames of a log that `candump -L` or the sink `candump` has written: `frame` `u8[≤16]`, or `u8[≤72]` with `fd`, as the source
+/// `can` gives them.
+///
+/// A frame is sent at its stamp, from the first frame on. Lines that are none of such a log are counted (`malformed`), so are frames of CAN
+/// FD without `fd` (`too_large`). Errors of a controller, which such a log may have, are counted (`bus_errors`).
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// The file, relative to the graph's folder.
+    pub path: String,
+    /// Send only frames of this interface, such as `can0`; all by default.
+    pub interface: Option<String>,
+    /// Send only these identifiers, such as `[0x123, 0x18FEF100]`; those above 0x7FF have 29 bits. All by default.
+    #[serde(default)]
+    pub ids: Vec<u32>,
+    /// Also send frames of CAN FD, with up to 64 bytes of data.
+    #[serde(default)]
+    pub fd: bool,
+    /// How fast to send: `original` (the default), `max`, as fast as the graph takes them, or a factor such as `2.0`. With `max`, origins
+    /// keep their recorded distances from the start of the run.
+    #[serde(default)]
+    pub pace: RecordedPace,
+    /// How many times to read the file; 1 by default.
+    #[serde(default = "one")]
+    pub repeat: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// The longest line: the stamp, the interface, and a frame of CAN FD in hexadecimal digits.
+const MAX_LINE: usize = 256;
+
+/// A frame that is read and not sent.
+#[derive(Debug)]
+struct Ahead {
+    stamp: u64,
+    frame: [u8; FD],
+    length: usize,
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Candump {
+    config: Config,
+    file: InputFile,
+    lines: Deframer,
+    is_read: bool,
+    passes: u32,
+    timeline: Timeline,
+    ahead: Option<Ahead>,
+    has_sent: bool,
+    read: u64,
+    malformed: u64,
+    /// The first malformed line: its number and why.
+    first: Option<String>,
+    number: u64,
+    too_large: u64,
+    bus_errors: u64,
+}
+
+impl Candump {
+    fn is_wanted(&self, interface: &str, id: u32) -> bool {
+        let plain = id & !can_frame::REMOTE;
+        // One above 11 bits is asked for without the flag that says so.
+        let is_asked =
+            |asked: &u32| plain == if *asked > can_frame::STANDARD { asked | can_frame::EXTENDED } else { *asked };
+        self.config.interface.as_deref().is_none_or(|wanted| wanted == interface)
+            && (self.config.ids.is_empty() || self.config.ids.iter().any(is_asked))
+    }
+
+    /// Reads a line; returns its frame if that is to be sent.
+    fn parse(&mut self, line: &[u8]) -> Option<Ahead> {
+        self.number += 1;
+        let parsed = std::str::from_utf8(line).map_err(|_| "it is not text").and_then(can_frame::parse_log);
+        let (stamp, interface, frame, length) = match parsed {
+            Ok(Some(parsed)) => parsed,
+            Ok(None) => return None,
+            Err(why) => {
+                self.malformed += 1;
+                let number = self.number;
+                self.first.get_or_insert_with(|| {
+                    let shown: String = String::from_utf8_lossy(line).chars().take(80).collect();
+                    format!("line {number}: {why}: {shown:?}")
+                });
+                return None;
+            }
+        };
+        let id = can_frame::identifier(&frame);
+        if id & can_frame::ERROR != 0 {
+            self.bus_errors += 1;
+            return None;
+        }
+        if !self.is_wanted(interface, id) {
+            return None;
+        }
+        if length > CLASSIC && !self.config.fd {
+            self.too_large += 1;
+            return None;
+        }
+        Some(Ahead { stamp, frame, length })
+    }
+
+    /// Finds the next frame, or reads on. Returns whether there may be more.
+    fn advance(&mut self) -> Result<bool, NodeError> {
+        // Bounded: a log may have nothing that is wanted.
+        for _ in 0..MAX_LINES {
+            let found = match self.lines.take() {
+                Some(found) => Some(found),
+                None if self.is_read => self.lines.last(),
+                None => {
+                    match self.file.read(self.lines.space()) {
+                        Ok(0) => self.is_read = true,
+                        Ok(n) => self.lines.filled(n),
+                        Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                        Err(error) => return Err(NodeError::file(self.file.path(), error)),
+                    }
+                    continue;
+                }
+            };
+            match found {
+                Some(Ok(line)) => {
+                    let line = self.lines.bytes(line).to_vec();
+                    self.ahead = self.parse(&line);
+                    if self.ahead.is_some() {
+                        return Ok(true);
+                    }
+                }
+                Some(Err(_)) => {
+                    self.number += 1;
+                    self.malformed += 1;
+                    let number = self.number;
+                    self.first.get_or_insert_with(|| format!("line {number}: it is too long"));
+                }
+                None => return self.rewind(),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Begins the next pass. Returns whether there is one.
+    fn rewind(&mut self) -> Result<bool, NodeError> {
+        self.passes = self.passes.saturating_sub(1);
+        // A file without frames would be read again and again.
+        if self.passes == 0 || !self.has_sent {
+            return Ok(false);
+        }
+        self.file.rewind().map_err(|error| NodeError::file(self.file.path(), error))?;
+        self.lines.clear();
+        (self.is_read, self.number) = (false, 0);
+        self.timeline.rewind(0);
+        Ok(true)
+    }
+}
+
+/// Lines that one call reads.
+const MAX_LINES: usize = 1 << 10;
+
+impl Node for Candump {
+    type Config = Config;
+
+    fn ports(config: &Config, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        if config.repeat == 0 {
+            errors.at("repeat", "0 passes send nothing").help("write 1 or more");
+        }
+        can_frame::check_ids(&config.ids, &mut errors);
+        if let Err((message, help)) = input_file::open(&config.path, cx.folders) {
+            errors.at("path", message).help(help);
+        }
+        let bytes = if config.fd { FD } else { CLASSIC };
+        let spec = PortSpec::new(DType::U8, [Dim::AtMost(bytes)]).with_content(Content::Bytes);
+        let ports = Ports::new().output("frame", spec).cost(Cost::Medium);
+        errors.into_result(ports.memory(stream::buffer(limen::unit::Bytes(MAX_LINE as u64), Framing::Lines)))
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Candump {
+            file: cx.folders().open(&config.path)?,
+            lines: Deframer::new(Framing::Lines, MAX_LINE),
+            is_read: false,
+            passes: config.repeat,
+            timeline: Timeline::new(config.pace),
+            ahead: None,
+            has_sent: false,
+            read: 0,
+            malformed: 0,
+            first: None,
+            number: 0,
+            too_large: 0,
+            bus_errors: 0,
+            config,
+        })
+    }
+
+    fn metrics(&self, to: &mut Metrics) {
+        to.set("read", self.read as f64);
+        to.lost("malformed", self.malformed);
+        to.lost("too_large", self.too_large);
+        to.set("bus_errors", self.bus_errors as f64);
+        if let Some(first) = &self.first {
+            to.note(format!("{} of the lines of `{}` are malformed, first {first}", self.malformed, self.config.path));
+        }
+        if self.too_large > 0 {
+            to.note("frames of CAN FD were not sent; `fd: true` sends them");
+        }
+    }
+}
+
+impl Source for Candump {
+    type Out = Tensor;
+
+    fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {
+        if self.ahead.is_none() {
+            let passes = self.passes;
+            if !self.advance()? {
+                return Ok(Next::Done);
+            }
+            if self.passes != passes {
+                out.begin_segment();
+            }
+        }
+        let Some(ahead) = &self.ahead else { return Ok(Next::More) };
+        let origin = match self.timeline.begin(ahead.stamp, out.now(), || out.clock()) {
+            Ok(origin) => origin,
+            Err(early) => return Ok(early),
+        };
+        if let Some(message) = can_frame::message(&ahead.frame[..ahead.length]) {
+            stream::send(message, origin, out)?;
+            self.read += 1;
+        }
+        (self.ahead, self.has_sent) = (None, true);
+        Ok(Next::More)
+    }
+}
