@@ -653,7 +653,14 @@ impl SpecReader<'_> {
         };
         if !is_name(&node) || !output.as_deref().is_none_or(is_name) {
             let message = format!("`{text}` is not `node` or `node/port`");
-            self.problem("E0114", &from.place, message, "name a node of this graph");
+            // A port of a topic has dots where the topic has slashes.
+            let dotted =
+                output.filter(|output| is_name(&node) && output.contains('/')).map(|output| output.replace('/', "."));
+            let help = dotted.filter(|dotted| is_name(dotted)).map_or_else(
+                || "name a node of this graph".to_string(),
+                |dotted| format!("a port has no `/` in its name: write `{node}/{dotted}`"),
+            );
+            self.problem("E0114", &from.place, message, help);
             return None;
         }
         Some(InputSpec { port, place: from.place.clone(), node, output, policy, places })

@@ -5,7 +5,7 @@ use super::topic::Topic;
 use crate::file::input_file::{self, FileProblem};
 use limen::Folders;
 use limen::files::InputFile;
-use limen::message::{Dim, PortSpec};
+use limen::message::{Dim, MAX_PORTS, PortSpec};
 use std::collections::BTreeMap;
 use std::io::{BufReader, Seek, SeekFrom};
 use std::path::PathBuf;
@@ -161,6 +161,17 @@ pub(crate) fn survey(reader: &mut FileReader, ports: &TopicPorts<'_>) -> std::io
 }
 
 impl Survey {
+    /// Returns the ports of all topics, those that the graph names and the others.
+    pub(crate) fn ports(&self, named: &BTreeMap<String, String>) -> Vec<String> {
+        let port = |topic: &String| {
+            let named = named.iter().find(|(_, other)| *other == topic);
+            named.map_or_else(|| port_of(topic), |(port, _)| port.clone())
+        };
+        let mut ports: Vec<String> = self.topics.keys().map(port).take(MAX_PORTS).collect();
+        ports.dedup();
+        ports
+    }
+
     /// Lists the topics of the file.
     pub(crate) fn list(&self) -> String {
         let mut listed: Vec<String> = self

@@ -291,7 +291,6 @@ impl Node for Replay {
         if config.repeat == 0 {
             errors.at("repeat", "0 passes send nothing").help("write 1 or more");
         }
-        let wanted = TopicPorts { names: given.outputs().collect(), topics: &config.topics };
         let mut ports = Ports::new().cost(Cost::Medium).routes();
         if config.pace.factor().is_some() {
             ports = ports.live();
@@ -301,10 +300,19 @@ impl Node for Replay {
             let problem = |error| {
                 (format!("`{}`: {error}", path.display()), "write the path of a file that can be read".to_string())
             };
-            survey(&mut reader, &wanted).map_err(problem)
+            let mut names: Vec<String> = given.outputs().map(str::to_string).collect();
+            if names.is_empty() {
+                // `from: bag` takes the only topic, or is told which there are.
+                let none = TopicPorts { names: Vec::new(), topics: &config.topics };
+                names = survey(&mut reader, &none).map_err(problem)?.ports(&config.topics);
+                reader = open(&config.path, cx.folders)?.1;
+            }
+            let wanted = TopicPorts { names: names.iter().map(String::as_str).collect(), topics: &config.topics };
+            let survey = survey(&mut reader, &wanted).map_err(problem)?;
+            Ok((names, survey))
         });
-        let survey = match surveyed {
-            Ok(survey) => survey,
+        let (names, survey) = match surveyed {
+            Ok(surveyed) => surveyed,
             Err((message, help)) => {
                 errors.at("path", message).help(help);
                 return errors.into_result(ports);
@@ -318,7 +326,7 @@ impl Node for Replay {
             }
         }
         let (mut total, mut largest) = (0, 0);
-        for (port, seen) in wanted.names.iter().zip(&survey.ports).take(MAX_PORTS) {
+        for (port, seen) in names.iter().zip(&survey.ports).take(MAX_PORTS) {
             match (&seen.spec, &seen.malformed) {
                 (Some(spec), _) => {
                     ports = ports.out_port(OutPort {
@@ -346,7 +354,7 @@ impl Node for Replay {
                     let message = format!("no message of {} ({}) can be read: {why}", seen.topic, seen.schema);
                     errors.at("path", message).help("connect another topic");
                 }
-                (None, None) if config.topics.get(*port).is_some_and(|topic| !survey.topics.contains_key(topic)) => {}
+                (None, None) if config.topics.get(port).is_some_and(|topic| !survey.topics.contains_key(topic)) => {}
                 (None, None) => {
                     errors
                         .node(format!("the recording has no topic with messages for an output `{port}`"))

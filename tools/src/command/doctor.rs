@@ -30,6 +30,9 @@ pub enum Health {
     Unknown,
 }
 
+/// Most network interfaces that are looked at.
+const MAX_INTERFACES: usize = 1024;
+
 /// The root of `/proc` and `/sys`; tests use a folder of their own.
 pub(crate) struct Host<'a> {
     pub(crate) root: &'a str,
@@ -96,16 +99,22 @@ impl Host<'_> {
         let what = "isolated cores";
         match self.read("/sys/devices/system/cpu/isolated") {
             None => unknown(what, "the kernel does not report it"),
-            Some(found) if found.is_empty() => Finding {
-                what,
-                state: Health::Poor,
-                found: "none".into(),
-                remedy: Some(
-                    "other processes and the kernel's own work share every core: boot with `isolcpus=2,3 nohz_full=2,3 rcu_nocbs=2,3` \
-                     and run with `--cores 2,3`"
-                        .into(),
-                ),
-            },
+            Some(found) if found.is_empty() => {
+                let online = self.read("/sys/devices/system/cpu/online");
+                // The last of `0-3`.
+                let last = online.and_then(|online| online.rsplit(['-', ',']).next()?.parse::<usize>().ok());
+                let remedy = match last.unwrap_or(0) {
+                    last @ 3.. => {
+                        let two = format!("{},{last}", last - 1);
+                        format!(
+                            "other processes and the kernel's own work share every core: boot with `isolcpus={two} nohz_full={two} \
+                             rcu_nocbs={two}` and run with `--cores {two}`"
+                        )
+                    }
+                    _ => "other processes and the kernel's own work share every core, and there are too few to set some apart".into(),
+                };
+                Finding { what, state: Health::Poor, found: "none".into(), remedy: Some(remedy) }
+            }
             Some(found) => Finding { what, state: Health::Good, found, remedy: None },
         }
     }
@@ -155,6 +164,32 @@ impl Host<'_> {
         };
         let found = if is_real_time { format!("{version}, real-time") } else { version };
         Finding { what: "kernel", state, found, remedy }
+    }
+
+    /// The interfaces for the kinds `can`.
+    fn buses(&self) -> Vec<Finding> {
+        /// `ARPHRD_CAN` of `linux/if_arp.h`.
+        const CAN: &str = "280";
+        let what = "CAN bus";
+        // A folder of the system: it has a name for each interface.
+        let names = std::fs::read_dir(format!("{}/sys/class/net", self.root)).into_iter().flatten();
+        let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).take(MAX_INTERFACES);
+        let mut names: Vec<String> =
+            names.filter(|name| self.read(&format!("/sys/class/net/{name}/type")).as_deref() == Some(CAN)).collect();
+        names.sort();
+        let finding = |name: String| match self.read(&format!("/sys/class/net/{name}/operstate")).as_deref() {
+            Some("down") => Finding {
+                what,
+                state: Health::Poor,
+                found: format!("{name}: down"),
+                remedy: Some(format!("`sudo ip link set {name} up type can bitrate 500000`, with the bus's bit rate")),
+            },
+            _ => Finding { what, state: Health::Good, found: name, remedy: None },
+        };
+        if names.is_empty() {
+            return vec![unknown(what, "none found, by /sys/class/net")];
+        }
+        names.into_iter().map(finding).collect()
     }
 
     fn swap(&self) -> Finding {
@@ -218,6 +253,7 @@ pub fn examine() -> Vec<Finding> {
     findings.extend(adapters());
     findings.extend(cuda_devices());
     findings.extend(cameras());
+    findings.extend(Host { root: "" }.buses());
     findings
 }
 
@@ -239,7 +275,8 @@ fn cameras() -> Vec<Finding> {
             ),
         }
     });
-    found.collect()
+    let found: Vec<Finding> = found.collect();
+    if found.is_empty() { vec![unknown("camera", "none found, by /dev/video*")] } else { found }
 }
 
 /// The devices that the backend `wgpu` may take.
@@ -366,5 +403,19 @@ mod tests {
             let found = state(what);
             assert!(found.state == Health::Poor && found.remedy.is_some(), "{found:?}");
         }
+        // Advice is for cores that there are.
+        for (online, part) in [("0-1\n", "too few"), ("0-7\n", "isolcpus=6,7 "), ("0-3,8-11\n", "--cores 10,11`")] {
+            write("/sys/devices/system/cpu/online", online);
+            let remedy = state("isolated cores").remedy.unwrap();
+            assert!(remedy.contains(part), "{online}: {remedy}");
+        }
+        assert_eq!(host.buses()[0].state, Health::Unknown);
+        for (name, kind, operstate) in [("can0", "280\n", "up\n"), ("can1", "280\n", "down\n"), ("eth0", "1\n", "up\n")]
+        {
+            write(&format!("/sys/class/net/{name}/type"), kind);
+            write(&format!("/sys/class/net/{name}/operstate"), operstate);
+        }
+        let buses: Vec<(String, Health)> = host.buses().into_iter().map(|bus| (bus.found, bus.state)).collect();
+        assert_eq!(buses, [("can0".to_string(), Health::Good), ("can1: down".to_string(), Health::Poor)]);
     }
 }
