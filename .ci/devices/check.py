@@ -1,4 +1,5 @@
-"""Compares the pictures that limen read from a camera with those that v4l2-ctl read in RGB, and looks at the reports."""
+"""Compares what limen read from devices, and wrote to them, with what others read and wrote: pictures with those of v4l2-ctl, frames of a bus
+with those of candump, sound with that of a file, of arecord and of aplay. Looks at the reports."""
 
 import json
 import pathlib
@@ -6,6 +7,7 @@ import struct
 import sys
 
 import numpy as np
+from mcap.reader import make_reader
 
 out = pathlib.Path(sys.argv[1])
 raw = np.fromfile(out / "raw.rgb", np.uint8)[-320 * 240 * 3 :].reshape(240, 320, 3).astype(int)
@@ -59,3 +61,61 @@ assert fd[0][:5] == struct.pack("<IB", 0x213, 12) and fd[0][8:] == bytes(range(1
 assert fd[1] == number(0x7FF, 0x11), fd
 assert dumped("through") == [struct.pack("<IBBBBH", 0x200, 2, 0, 0, 0, min(speed, 1000)) for speed in (10, 1000, 1001, 65535)]
 print(f"bus: {len(seen)} frames are those of candump; chosen identifiers, CAN FD, and a bus through a formula are right")
+
+
+def samples(path):
+    """The frames of a WAV file of two channels, of 16 bits or floats."""
+    data = path.read_bytes()
+    at = data.index(b"data") + 8
+    size = min(int.from_bytes(data[at - 4 : at], "little"), len(data) - at) // 8 * 8
+    if int.from_bytes(data[34:36], "little") == 16:
+        return np.frombuffer(data[at : at + size // 4 * 4], "<i2").reshape(-1, 2).astype(int)
+    floats = np.frombuffer(data[at : at + size], "<f4").reshape(-1, 2)
+    return np.round(floats * 32768).astype(int)
+
+
+def equal(name):
+    """How many of the frames of the played file are in a recording, in order, each run found by its first frames."""
+    sound, heard = samples(out / "sound.wav"), samples(out / f"{name}.wav")
+    # A frame of noise is a number that is almost nowhere twice.
+    key = lambda frames: (frames[:, 0] << 16) + (frames[:, 1] & 0xFFFF)
+    places = {int(number): place for place, number in enumerate(key(heard))}
+    numbers, found, at, place = key(sound), 0, 0, None
+    heard = key(heard)
+    for number in numbers:
+        place = place + 1 if place is not None and place + 1 < len(heard) and heard[place + 1] == number else places.get(int(number))
+        found += place is not None
+    return found / len(numbers), len(heard)
+
+
+def metrics(name):
+    report = json.loads((out / f"{name}.json").read_text())
+    assert report["bugs"] == [] and report["failed_calls"] == 0, name
+    return report["metrics"]
+
+
+def stamps(name):
+    """The origins of messages, s."""
+    with open(out / f"{name}.mcap", "rb") as file:
+        return np.array([message.publish_time for _, _, message in make_reader(file).iter_messages()]) / 1e9
+
+
+for name in ("heard", "arecord", "from_aplay", "shared"):
+    share, frames = equal(name)
+    print(f"sound: {name}: {100 * share:.3f} % of 144000 frames are those of the file, in {frames} frames")
+    assert share >= 0.98, name
+BLOCK = 960 / 48000
+for name in ("heard", "from_aplay", "shared"):
+    times = stamps(name)
+    assert (np.diff(times) >= 0).all(), name
+    period = np.polyfit(np.arange(len(times)), times, 1)[0]
+    off = np.abs(times - np.polyval(np.polyfit(np.arange(len(times)), times, 1), np.arange(len(times)))).max()
+    print(f"sound: {name}: {len(times)} blocks of {1e3 * period:.3f} ms by their origins, at most {1e3 * off:.1f} ms beside a line")
+    assert abs(period / BLOCK - 1) < 0.01, (name, period)
+late, times = metrics("late"), stamps("late")
+# What is missing between two messages is what was counted.
+missing = round(np.maximum(np.diff(times) - BLOCK, 0)[np.diff(times) > 0.5].sum() / BLOCK)
+print(f"sound: late: {late['mic.overruns']:.0f} overruns, {late['mic.overrun']:.0f} blocks counted, {missing} missing by the origins")
+assert late["mic.overrun"] >= 100 and abs(late["mic.overrun"] - missing) <= 2 * late["mic.overruns"]
+for name in ("played", "to_arecord", "to_shared", "starved", "unplugged_out", "unplugged_mic"):
+    print(f"sound: {name}:", {key: value for key, value in metrics(name).items() if key[:4] in ("out.", "mic.")})

@@ -1,5 +1,6 @@
 //! Sinks: nodes that consume messages. `console`, `csv`, `jsonl` and `null` take any number of inputs, under any names.
 
+pub mod audio;
 pub mod can;
 pub mod candump;
 pub mod console;

@@ -4,6 +4,7 @@
 //! and its origin is that due time. A source that falls behind sends at once and keeps the due time as origin, so that
 //! the delay shows in every latency measured from it.
 
+pub mod audio;
 pub mod can;
 pub mod candump;
 pub mod csv;

@@ -11,11 +11,13 @@ pub(crate) mod framing;
 pub(crate) mod outgoing;
 pub(crate) mod ready;
 pub(crate) mod serial_port;
+pub(crate) mod sound_device;
 pub(crate) mod tcp;
 pub(crate) mod web_socket;
 
 pub use address::Address;
 pub use framing::Framing;
+pub use sound_device::{FoundSoundDevice, SampleFormat, sound_devices};
 
 use limen::message::{Content, DType, Dim, PortSpec};
 use limen::node::{Connected, Emit, NodeError, PlanErrors, Ports};

@@ -8,6 +8,8 @@ mod decoding;
 mod reading;
 #[path = "kinds/shapes.rs"]
 mod shapes;
+#[path = "kinds/sound.rs"]
+mod sound;
 
 use limen::{Drain, Plan, Registry, Report, Spec, Tensor};
 use std::fs;

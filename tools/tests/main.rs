@@ -14,6 +14,8 @@ mod memory;
 mod program;
 mod recordings;
 mod reference_pages;
+#[cfg(feature = "audio")]
+mod sound;
 mod streams;
 mod terminal_escapes;
 mod trials;

@@ -254,7 +254,21 @@ pub fn examine() -> Vec<Finding> {
     findings.extend(cuda_devices());
     findings.extend(cameras());
     findings.extend(Host { root: "" }.buses());
+    findings.extend(sound_devices());
     findings
+}
+
+/// The devices of sound cards for the kind `audio`.
+fn sound_devices() -> Vec<Finding> {
+    let what = "sound device";
+    let found = limen_nodes::stream::sound_devices().into_iter().map(|device| match device.about {
+        Ok(about) => Finding { what, state: Health::Good, found: format!("{}: {about}", device.name), remedy: None },
+        Err(error) => {
+            let remedy = "it is in use, or opening it needs the rights of the group `audio`";
+            Finding { remedy: Some(remedy.into()), ..unknown(what, &format!("{}: {error}", device.name)) }
+        }
+    });
+    found.collect()
 }
 
 /// The cameras for the kind `v4l2`, and their modes.

@@ -1,0 +1,401 @@
+//! Sound to a device.
+
+use crate::file::sound_file;
+use crate::stream::backoff::Backoff;
+use crate::stream::sound_device::{Ask, MAX_CHANNELS, SampleFormat, SoundDevice, default_name};
+use limen::message::{DType, Dim, PortSpec};
+use limen::node::{
+    Building, Connected, Cost, Descriptors, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Progress, Sink,
+};
+use limen::unit::{Rate, Span};
+use limen::{Clock, Message, Tensor, Time};
+use limen_alsa::{Channels, Direction, State};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::io;
+use std::time::Duration;
+
+/// Plays sound on a device of ALSA's, such as a loudspeaker: `f32[frames,channels]` or `i16[frames,channels]`, or one dim for a single
+/// channel, as the sink `wav` takes it.
+///
+/// A program has sound devices if it was built with the feature `audio`. The device is outside the graph's folder, so the command line has
+/// to allow it: `--allow-path /dev`. Sound begins when the device's buffer is full, or has waited for as long as it holds. A message waits
+/// for room in the buffer, and so do those after it. Counted are times when the device had played all before the next message came
+/// (`underruns`), and messages of which the device took nothing or a part, because it is gone or has played nothing for 2 s (`unsent`); it
+/// is opened again when it is back. At the end the device plays what it has (`drained` is 1 then); messages that it does not play within
+/// a second more than that takes, or that were in the buffer of a device that went away, are counted (`unplayed`).
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// The device's name in ALSA, such as `hw:CARD=PCH,DEV=0`; `default` by default.
+    #[serde(default = "default_name")]
+    pub device: String,
+    /// Frames per second, such as `16kHz`, which the device has to have.
+    pub sample_rate: Rate,
+    /// The format of the device's samples; by default the first of `f32`, `s32`, `s24` and `s16` that it has.
+    pub format: Option<SampleFormat>,
+    /// How much sound the device keeps, as near as it can: the latency, and how late the graph may be; `200ms` by default.
+    #[serde(default = "buffer")]
+    pub buffer: Span,
+}
+
+fn buffer() -> Span {
+    Span(Duration::from_millis(200))
+}
+
+/// How long a device may take nothing, ns.
+const STALLED: u64 = 2_000_000_000;
+/// How long it may play longer than expected at the end, ns.
+const DRAIN_WAIT: u64 = 1_000_000_000;
+/// The least and the longest time to the next look at a device that the worker cannot wait for, ns.
+const AGAIN: (u64, u64) = (1_000_000, 20_000_000);
+/// How often a call begins to write again after an underrun.
+const TRIES: usize = 3;
+
+/// The node.
+#[derive(Debug)]
+pub struct Audio {
+    config: Config,
+    ask: Ask,
+    descriptors: Descriptors,
+    clock: Clock,
+    device: Option<SoundDevice>,
+    backoff: Backoff,
+    /// When to open the device again.
+    due: Time,
+    channels: usize,
+    /// The samples of the message that is being written, and how many were.
+    pending: Vec<f32>,
+    written: usize,
+    /// When the device last took a frame.
+    moved: Time,
+    /// When a device that has frames and is not started is started.
+    begins: Time,
+    /// Frames that the device had to play after the last write, and when that was.
+    queued: (usize, Time),
+    /// Frames of the last message.
+    last: usize,
+    is_ending: bool,
+    /// Until when to wait for the end of playback.
+    drains: Option<Time>,
+    is_drained: bool,
+    sent: u64,
+    frames: u64,
+    underruns: u64,
+    unsent: u64,
+    unplayed: u64,
+    disconnects: u64,
+    /// Why the device could not be opened again.
+    trouble: Option<String>,
+}
+
+/// Returns the number of channels of a spec, or the message and the help of an error.
+fn channels(spec: &PortSpec) -> Result<usize, (String, &'static str)> {
+    let wrong =
+        |help| Err((format!("{spec} is not sound, expected f32[frames,channels] or i16[frames,channels]"), help));
+    if !matches!(spec.dtype, DType::F32 | DType::I16) {
+        return wrong("put a `cast` node before");
+    }
+    match spec.shape[..] {
+        [_] => Ok(1),
+        [_, Dim::Fixed(channels @ 1..=MAX_CHANNELS)] => Ok(channels),
+        _ => wrong("connect a tensor of this shape, with 1 to 256 channels"),
+    }
+}
+
+impl Config {
+    fn ask(&self, rate: u32, spec: &PortSpec, channels: usize) -> Ask {
+        let buffer = self.buffer.as_nanos().saturating_mul(u64::from(rate)) / 1_000_000_000;
+        let quarter = usize::try_from(buffer / 4).unwrap_or(usize::MAX).max(1);
+        let message = match spec.shape.first() {
+            Some(Dim::Fixed(frames)) => (*frames).max(1),
+            _ => quarter,
+        };
+        Ask {
+            direction: Direction::Playback,
+            channels: Channels::Exactly(channels as u32),
+            rate: Some(rate),
+            format: self.format,
+            buffer: self.buffer,
+            block: message.min(quarter),
+        }
+    }
+}
+
+impl Audio {
+    /// Returns how many messages the device has yet to play, by its clock.
+    fn unheard(&self) -> u64 {
+        let Some(device) = &self.device else { return 0 };
+        let (frames, then) = self.queued;
+        let played = u128::from(self.clock.now().since(then)) * u128::from(device.setup.rate) / 1_000_000_000;
+        let left = frames.saturating_sub(usize::try_from(played).unwrap_or(usize::MAX));
+        left.div_ceil(self.last.max(1)) as u64
+    }
+
+    fn clear(&mut self) {
+        self.pending.clear();
+        self.written = 0;
+    }
+
+    /// The device is gone.
+    fn close(&mut self) {
+        self.disconnects += 1;
+        self.unplayed += self.unheard();
+        self.unsent += u64::from(!self.pending.is_empty());
+        self.clear();
+        self.device = None;
+        self.due = self.backoff.after(self.clock.now());
+    }
+
+    /// Opens the device again if that is due.
+    fn reopen(&mut self, now: Time) {
+        if self.device.is_some() || now < self.due {
+            return;
+        }
+        match self.ask.open(&self.config.device, &self.descriptors) {
+            Ok(device) => {
+                (self.device, self.queued, self.begins, self.trouble) = (Some(device), (0, now), Time::NEVER, None)
+            }
+            Err(error) => {
+                self.trouble = Some(error.to_string());
+                self.due = self.backoff.after(now);
+            }
+        }
+    }
+
+    /// Writes what there is room for.
+    fn push(&mut self) {
+        for _ in 0..TRIES {
+            let Some(device) = &mut self.device else { return };
+            if self.written == self.pending.len() {
+                break;
+            }
+            let now = self.clock.now();
+            match device.pcm.write(&self.pending[self.written..]) {
+                Ok(frames) => {
+                    self.written += frames * self.channels;
+                    self.frames += frames as u64;
+                    self.moved = now;
+                    self.begins = self.begins.min(now + self.config.buffer.as_nanos());
+                    self.queued = (device.pcm.position().map_or(0, |position| position.delay), now);
+                    self.backoff.reset();
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => {
+                    let state = device.pcm.position().map_or(State::Gone, |position| position.state);
+                    let is_stopped = error.kind() == io::ErrorKind::BrokenPipe || state == State::Stopped;
+                    if !is_stopped || device.pcm.prepare().is_err() {
+                        self.close();
+                        return;
+                    }
+                    self.underruns += 1;
+                    (self.queued, self.begins) = ((0, now), Time::NEVER);
+                }
+            }
+        }
+        if self.written == self.pending.len() && !self.pending.is_empty() {
+            self.sent += 1;
+            self.clear();
+        }
+    }
+
+    /// Waits for the device to play what it has. Returns until when to wait; `None` if that is over.
+    fn drain(&mut self, now: Time) -> Option<Time> {
+        let device = self.device.as_mut()?;
+        let position = device.pcm.position().ok();
+        let left = device.time_of(position.map_or(0, |position| position.delay).min(device.setup.buffer * 2));
+        let until = *self.drains.get_or_insert(now + left + DRAIN_WAIT);
+        // It has played all long ago, or nothing was ever written.
+        let has_stopped = position.is_some_and(|position| position.state == State::Stopped);
+        match device.pcm.drain() {
+            _ if has_stopped => self.is_drained = true,
+            Ok(true) => self.is_drained = true,
+            Ok(false) if now < until => return Some(until.min(now + left.clamp(AGAIN.0, AGAIN.1))),
+            Ok(false) | Err(_) => {
+                let left = position.map_or(0, |position| position.delay);
+                self.unplayed += left.div_ceil(self.last.max(1)) as u64;
+            }
+        }
+        self.device = None;
+        None
+    }
+}
+
+impl Node for Audio {
+    type Config = Config;
+
+    fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        let rate = sound_file::frames_per_second(config.sample_rate);
+        if let Err(message) = &rate {
+            errors.at("sample_rate", message).help("write a rate such as `16kHz`");
+        }
+        let rate = rate.ok();
+        let mut ports = Ports::new().cost(Cost::Medium);
+        ports = match given.single() {
+            Some(spec) => {
+                let channels = channels(spec).unwrap_or_else(|(message, help)| {
+                    errors.input("in", message).help(help);
+                    0
+                });
+                let ask = config.ask(rate.unwrap_or(0), spec, channels);
+                // A device is not asked for what none can have.
+                if channels == 0 || rate.is_none() {
+                    ask.check(&config.device, cx.folders, &mut errors);
+                } else if let Some(setup) = ask.plan(&config.device, cx.folders, &mut errors) {
+                    ports = ports.note(format!(
+                        "{}: {} channels, {} Hz, {}, a buffer of {} frames",
+                        config.device, setup.channels, setup.rate, setup.format, setup.buffer
+                    ));
+                }
+                // The samples of a message as floats.
+                let bytes = spec.max_bytes().unwrap_or(0);
+                let bytes = if spec.dtype == DType::I16 { bytes.saturating_mul(2) } else { bytes };
+                ports.input("in", spec.clone()).memory(bytes)
+            }
+            None => ports.input_any("in"),
+        };
+        errors.into_result(ports)
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let given = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
+        let given = given.ok_or_else(|| NodeError::input("in", "its shape is not known while planning"))?;
+        let channels = channels(given).map_err(|(message, _)| NodeError::input("in", message))?;
+        let wrong = |message| NodeError::input(&*config.device, message);
+        let rate = sound_file::frames_per_second(config.sample_rate).map_err(wrong)?;
+        let failed = |error: io::Error| NodeError::input(format!("the sound device `{}`", config.device), error);
+        let ask = config.ask(rate, given, channels);
+        let samples = given.max_bytes().unwrap_or(0) / given.dtype.size();
+        let descriptors = cx.descriptors();
+        let device = ask.open(&config.device, &descriptors).map_err(failed)?;
+        Ok(Audio {
+            ask,
+            descriptors,
+            clock: cx.clock(),
+            device: Some(device),
+            backoff: Backoff::new(cx.node(), cx.now()),
+            due: Time::ZERO,
+            channels,
+            pending: Vec::with_capacity(samples),
+            written: 0,
+            moved: cx.now(),
+            begins: Time::NEVER,
+            queued: (0, cx.now()),
+            last: 0,
+            is_ending: false,
+            drains: None,
+            is_drained: false,
+            sent: 0,
+            frames: 0,
+            underruns: 0,
+            unsent: 0,
+            unplayed: 0,
+            disconnects: 0,
+            trouble: None,
+            config,
+        })
+    }
+
+    fn metrics(&self, to: &mut Metrics) {
+        to.set("sent", self.sent as f64);
+        to.set("frames", self.frames as f64);
+        to.set("underruns", self.underruns as f64);
+        to.set("disconnects", self.disconnects as f64);
+        to.set("drained", f64::from(u8::from(self.is_drained)));
+        to.lost("unsent", self.unsent + u64::from(!self.pending.is_empty()));
+        // Called when the device is about to be closed, which discards the frames in its buffer.
+        to.lost("unplayed", self.unplayed + self.unheard());
+        if let Some(trouble) = &self.trouble {
+            to.note(format!("could not be opened again: {trouble}"));
+        }
+    }
+}
+
+impl Sink for Audio {
+    type In = Tensor;
+    const WAITS: bool = true;
+
+    fn take(&mut self, input: Message<Tensor>) -> Result<(), NodeError> {
+        let now = self.clock.now();
+        self.reopen(now);
+        // The engine gives the next one when this has been taken.
+        self.unsent += u64::from(!self.pending.is_empty());
+        self.clear();
+        if self.device.is_none() {
+            self.unsent += 1;
+            return Ok(());
+        }
+        if let Ok(samples) = input.body.as_slice::<f32>() {
+            self.pending.extend_from_slice(samples);
+        } else {
+            let samples = input.body.as_slice::<i16>().unwrap_or_default();
+            self.pending.extend(samples.iter().map(|sample| f32::from(*sample) / 32_768.0));
+        }
+        if self.pending.is_empty() {
+            self.sent += 1;
+            return Ok(());
+        }
+        self.last = self.pending.len() / self.channels;
+        self.moved = now;
+        self.push();
+        Ok(())
+    }
+
+    fn progress(&mut self) -> Result<Progress, NodeError> {
+        let now = self.clock.now();
+        if self.is_ending && self.device.is_none() {
+            return Ok(Progress::Takes(Time::NEVER));
+        }
+        self.reopen(now);
+        let Some(device) = &mut self.device else { return Ok(Progress::Takes(self.due)) };
+        device.pcm.acknowledge();
+        self.push();
+        if !self.pending.is_empty() && now.since(self.moved) > STALLED {
+            self.close();
+        }
+        let Some(device) = &mut self.device else { return Ok(Progress::Takes(self.due)) };
+        let state = device.pcm.position().map_or(State::Gone, |position| position.state);
+        let is_full = !self.pending.is_empty();
+        if state == State::Prepared && (is_full || now >= self.begins) && device.pcm.start().is_err() {
+            self.close();
+            return Ok(Progress::Takes(self.due));
+        }
+        device.wait(is_full);
+        if is_full {
+            let until = self.moved + STALLED + 1;
+            let soon = now + device.time_of(device.setup.wake).clamp(AGAIN.0, AGAIN.1);
+            return Ok(Progress::WhenReady(if device.is_waited_for() { until } else { soon }));
+        }
+        if self.is_ending {
+            return Ok(self.drain(now).map_or(Progress::Takes(Time::NEVER), Progress::WhenReady));
+        }
+        Ok(Progress::Takes(if state == State::Prepared && now < self.begins { self.begins } else { Time::NEVER }))
+    }
+
+    fn finish(&mut self) -> Result<(), NodeError> {
+        self.is_ending = true;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spec_with_frames_and_channels_is_sound() {
+        for (spec, expected) in [
+            (PortSpec::new(DType::F32, [Dim::AtMost(512), Dim::Fixed(2)]), Ok(2)),
+            (PortSpec::new(DType::I16, [Dim::AtMost(512)]), Ok(1)),
+            (PortSpec::fixed(DType::U8, [512]), Err("put a `cast` node before")),
+            (PortSpec::fixed(DType::F32, [512, 0]), Err("with 1 to 256 channels")),
+            (PortSpec::fixed(DType::F32, []), Err("with 1 to 256 channels")),
+        ] {
+            match (channels(&spec), expected) {
+                (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{spec}"),
+                (Err((message, help)), Err(expected)) => assert!(help.contains(expected), "{spec}: {message}"),
+                (found, _) => panic!("{spec}: {found:?}"),
+            }
+        }
+    }
+}

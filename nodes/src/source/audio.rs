@@ -1,0 +1,438 @@
+//! Sound from a device.
+
+use crate::file::sound_file;
+use crate::stream::OnClose;
+use crate::stream::backoff::Backoff;
+use crate::stream::sound_device::{Ask, MAX_CHANNELS, SampleFormat, SoundDevice, default_name, time_of};
+use limen::message::{DType, PortSpec};
+use limen::node::{
+    Building, Connected, Cost, Descriptors, Emit, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Source,
+};
+use limen::unit::{Rate, Span};
+use limen::{Clock, Tensor, Time};
+use limen_alsa::{Channels as DeviceChannels, Direction, State};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::io;
+use std::time::Duration;
+
+/// Receives sound from a device of ALSA's, such as a microphone, `frames` frames per message: `sound` `f32[frames,channels]`, from −1 to 1,
+/// as the source `wav` gives it. With `context`, messages have so many frames more.
+///
+/// A program has sound devices if it was built with the feature `audio`. The device is outside the graph's folder, so the command line has
+/// to allow it: `--allow-path /dev`. It must be there when the graph is planned; one that goes away later is opened again when it is back.
+/// The origin of a message is when its first frame was heard, by the device's clock. If the graph does not keep up, the device's
+/// buffer runs over: the messages that are missing by that clock are counted (`overrun`), and a new segment begins.
+/// Counted as well are complete messages that were in the buffer when the graph was stopped (`stopped`), and incomplete ones when the
+/// device went away (`undelivered`), and times without sound (`stalls`).
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct Config {
+    /// The device's name in ALSA, such as `hw:CARD=PCH,DEV=0`; `default` by default.
+    #[serde(default = "default_name")]
+    pub device: String,
+    /// Frames per message.
+    pub frames: usize,
+    /// Frames per second, such as `16kHz`, which the device has to have; by default 48 kHz, or the nearest that it has.
+    pub sample_rate: Option<Rate>,
+    /// The channels of a message: a number that the device has to have, or `mono`, the mean of all if it has more than one;
+    /// by default 2, or the nearest number that it has.
+    pub channels: Option<Channels>,
+    /// Frames of the message before that a message begins with, as some models for speech need; silence at the start of each
+    /// segment; 0 by default.
+    #[serde(default)]
+    pub context: usize,
+    /// The format of the device's samples; by default the first of `f32`, `s32`, `s24` and `s16` that it has.
+    pub format: Option<SampleFormat>,
+    /// How much sound the device keeps for a graph that is late, as near as it can; `500ms` by default.
+    #[serde(default = "buffer")]
+    pub buffer: Span,
+    /// How long the device may deliver nothing before it is closed as if it were gone; `2s` by default.
+    #[serde(default = "timeout")]
+    pub timeout: Span,
+    /// What to do when the device is gone; `reconnect` by default.
+    #[serde(default)]
+    pub on_close: OnClose,
+}
+
+fn buffer() -> Span {
+    Span(Duration::from_millis(500))
+}
+
+fn timeout() -> Span {
+    Span(Duration::from_secs(2))
+}
+
+/// The channels of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Channels {
+    /// So many.
+    Number(usize),
+    /// By a word.
+    Word(ChannelsWord),
+}
+
+/// The channels of a message, by a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ChannelsWord {
+    /// 2, or the nearest number that the device has.
+    All,
+    /// One: the mean of all.
+    Mono,
+}
+
+/// Most frames of a message, and most frames of context.
+const MAX_FRAMES: usize = 1 << 20;
+/// A stamp older than this is of another clock, ns.
+const STALE_NS: u64 = 10_000_000_000;
+/// The longest time from a microphone to the buffer that is believed, ns.
+const MAX_DELAY: u64 = 1_000_000_000;
+
+impl Config {
+    fn is_mono(&self) -> bool {
+        self.channels == Some(Channels::Word(ChannelsWord::Mono))
+    }
+
+    fn ask(&self, rate: Option<u32>) -> Ask {
+        let channels = match self.channels {
+            Some(Channels::Number(channels)) => DeviceChannels::Exactly(channels.min(MAX_CHANNELS) as u32),
+            Some(Channels::Word(ChannelsWord::Mono)) => DeviceChannels::Near(1),
+            Some(Channels::Word(ChannelsWord::All)) | None => DeviceChannels::Near(2),
+        };
+        Ask {
+            direction: Direction::Capture,
+            channels,
+            rate,
+            format: self.format,
+            buffer: self.buffer,
+            block: self.frames.clamp(1, MAX_FRAMES),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    blocks: u64,
+    overruns: u64,
+    overrun: u64,
+    undelivered: u64,
+    stalls: u64,
+    disconnects: u64,
+}
+
+/// The node.
+#[derive(Debug)]
+pub struct Audio {
+    config: Config,
+    ask: Ask,
+    /// The channels of the device, which the graph was planned with.
+    channels: usize,
+    descriptors: Descriptors,
+    clock: Clock,
+    device: Option<SoundDevice>,
+    backoff: Backoff,
+    /// When to open the device again.
+    due: Time,
+    /// When frames came last, or the stream began.
+    since: Time,
+    /// Frames of the message to come, and how many there are.
+    block: Vec<f32>,
+    filled: usize,
+    /// When the first of these frames was heard.
+    origin: Time,
+    /// When the frame after those that were read will be heard.
+    expected: Time,
+    /// From when on frames are missing, after the buffer ran over.
+    gap: Option<Time>,
+    /// The last frames of the message before.
+    context: Vec<f32>,
+    counts: Counts,
+    /// Why the device could not be opened again.
+    trouble: Option<String>,
+}
+
+impl Audio {
+    /// Opens the device as it was planned.
+    fn start(&self) -> io::Result<SoundDevice> {
+        let device = self.ask.open(&self.config.device, &self.descriptors)?;
+        if device.setup.channels != self.channels {
+            return Err(io::Error::other(format!("it has {} channels now", device.setup.channels)));
+        }
+        device.pcm.start()?;
+        Ok(device)
+    }
+
+    fn close(&mut self, now: Time) {
+        self.device = None;
+        self.counts.undelivered += u64::from(self.filled > 0);
+        (self.filled, self.gap, self.expected) = (0, None, Time::ZERO);
+        self.due = self.backoff.after(now);
+    }
+
+    /// The buffer ran over, or the machine slept: goes on with what comes from now on.
+    fn restart(&mut self, now: Time) -> io::Result<()> {
+        let Some(device) = &self.device else { return Ok(()) };
+        let lost = device.time_of(self.filled);
+        let from = if self.expected == Time::ZERO { self.since } else { self.expected };
+        if self.gap.is_none() {
+            // One that stops again and again without a frame is closed in the end.
+            (self.gap, self.since) = (Some(Time(from.0.saturating_sub(lost))), now);
+        }
+        self.filled = 0;
+        self.counts.overruns += 1;
+        device.pcm.prepare()?;
+        device.pcm.start()
+    }
+
+    /// Counts the messages that are missing before a frame.
+    fn end_gap(&mut self, first: Time) {
+        let Some(gap) = self.gap.take() else { return };
+        let rate = self.device.as_ref().map_or(1, |device| device.setup.rate);
+        let block = time_of(self.config.frames, rate).max(1);
+        self.counts.overrun += first.since(gap).div_ceil(block).max(1);
+    }
+
+    fn send(&mut self, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        self.filled = 0;
+        self.counts.blocks += 1;
+        if !out.is_connected() {
+            return Ok(());
+        }
+        let is_mono = self.config.is_mono();
+        let header = out.header(self.origin);
+        let mut sound = out.loan(&header)?;
+        let samples = sound.as_mut_slice()?;
+        let (before, fresh) = samples.split_at_mut(self.context.len());
+        before.copy_from_slice(&self.context);
+        if is_mono {
+            for (to, frame) in fresh.iter_mut().zip(self.block.chunks_exact(self.channels)) {
+                *to = frame.iter().sum::<f32>() / self.channels as f32;
+            }
+        } else {
+            fresh.copy_from_slice(&self.block);
+        }
+        let kept = samples.len() - self.context.len();
+        self.context.copy_from_slice(&samples[kept..]);
+        out.send(sound);
+        Ok(())
+    }
+}
+
+impl Node for Audio {
+    type Config = Config;
+
+    fn ports(config: &Config, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        if config.frames == 0 || config.frames > MAX_FRAMES {
+            let message = format!("{} frames per message, expected 1 to {MAX_FRAMES}", config.frames);
+            errors.at("frames", message).help("write a number such as 512");
+        }
+        if config.context > MAX_FRAMES {
+            let message = format!("{} frames of context, expected at most {MAX_FRAMES}", config.context);
+            errors.at("context", message).help("write a number such as 64");
+        }
+        if config.timeout.as_nanos() < 100_000_000 {
+            errors.at("timeout", "a device may need longer for its first frames").help("write 100ms or more");
+        }
+        let mut asks = true;
+        if let Some(Channels::Number(channels)) = config.channels
+            && !(1..=MAX_CHANNELS).contains(&channels)
+        {
+            errors
+                .at("channels", format!("{channels} channels, expected 1 to {MAX_CHANNELS}"))
+                .help("write a number such as 1, or `mono`");
+            asks = false;
+        }
+        let rate = config.sample_rate.map(sound_file::frames_per_second).transpose().unwrap_or_else(|message| {
+            errors.at("sample_rate", message).help("write a rate such as `16kHz`");
+            asks = false;
+            None
+        });
+        let mut ports = Ports::new().cost(Cost::Medium).live().endless();
+        let ask = config.ask(rate);
+        // A device is not asked for what none can have.
+        if !asks {
+            ask.check(&config.device, cx.folders, &mut errors);
+        } else if let Some(setup) = ask.plan(&config.device, cx.folders, &mut errors) {
+            let channels = if config.is_mono() { 1 } else { setup.channels };
+            let (frames, context) = (config.frames.clamp(1, MAX_FRAMES), config.context.min(MAX_FRAMES));
+            // The frames of a message, and those of its context.
+            let samples = frames.saturating_mul(setup.channels).saturating_add(context.saturating_mul(channels));
+            ports = ports
+                .output("sound", PortSpec::fixed(DType::F32, [frames + context, channels]))
+                .rate(Rate(f64::from(setup.rate) / frames as f64))
+                .memory(samples.saturating_mul(size_of::<f32>()))
+                .note(format!(
+                    "{}: {} channels, {} Hz, {}, a buffer of {} frames",
+                    config.device, setup.channels, setup.rate, setup.format, setup.buffer
+                ));
+        }
+        errors.into_result(ports)
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let wrong = |message| NodeError::input(&*config.device, message);
+        let rate = config.sample_rate.map(sound_file::frames_per_second).transpose().map_err(wrong)?;
+        let failed = |error: io::Error| NodeError::input(format!("the sound device `{}`", config.device), error);
+        let descriptors = cx.descriptors();
+        let mut ask = config.ask(rate);
+        let device = ask.open(&config.device, &descriptors).map_err(failed)?;
+        let setup = device.setup;
+        let channels = if config.is_mono() { 1 } else { setup.channels };
+        let spec = PortSpec::fixed(DType::F32, [config.frames + config.context, channels]);
+        let planned = cx.outputs().first().and_then(|(_, planned)| planned.as_ref());
+        if planned.is_some_and(|planned| planned.shape != spec.shape) {
+            let why = format!("it has {channels} channels, but had another number when the graph was planned");
+            return Err(NodeError::input(&*config.device, why));
+        }
+        device.pcm.start().map_err(failed)?;
+        // One that comes back has to have the same.
+        (ask.rate, ask.channels) = (Some(setup.rate), DeviceChannels::Exactly(setup.channels as u32));
+        Ok(Audio {
+            ask,
+            channels: setup.channels,
+            descriptors,
+            clock: cx.clock(),
+            device: Some(device),
+            backoff: Backoff::new(cx.node(), cx.now()),
+            due: Time::ZERO,
+            since: cx.now(),
+            block: vec![0.0; config.frames * setup.channels],
+            filled: 0,
+            origin: Time::ZERO,
+            expected: Time::ZERO,
+            gap: None,
+            context: vec![0.0; config.context * channels],
+            counts: Counts::default(),
+            trouble: None,
+            config,
+        })
+    }
+
+    fn metrics(&self, to: &mut Metrics) {
+        let Counts { blocks, overruns, overrun, undelivered, stalls, disconnects } = self.counts;
+        // Called when the device is about to be closed, which discards the frames in its buffer.
+        let position = self.device.as_ref().and_then(|device| device.pcm.position().ok());
+        let waiting =
+            position.filter(|position| position.state == State::Running).map_or(0, |position| position.available);
+        to.set("blocks", blocks as f64);
+        to.set("overruns", overruns as f64);
+        to.lost("overrun", overrun + u64::from(self.gap.is_some()));
+        to.lost("undelivered", undelivered);
+        to.lost("stopped", ((self.filled + waiting) / self.config.frames.max(1)) as u64);
+        to.set("stalls", stalls as f64);
+        to.set("disconnects", disconnects as f64);
+        if let Some(trouble) = &self.trouble {
+            to.note(format!("could not be opened again: {trouble}"));
+        }
+    }
+}
+
+impl Source for Audio {
+    type Out = Tensor;
+
+    fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {
+        let now = out.clock();
+        let Some(device) = &mut self.device else {
+            if self.config.on_close == OnClose::End {
+                return Ok(Next::Done);
+            }
+            if self.due > now {
+                return Ok(Next::At(self.due));
+            }
+            match self.start() {
+                Ok(device) => {
+                    (self.device, self.since, self.trouble) = (Some(device), now, None);
+                    self.context.fill(0.0);
+                    out.begin_segment();
+                    return Ok(Next::More);
+                }
+                Err(error) => {
+                    self.trouble = Some(error.to_string());
+                    self.due = self.backoff.after(now);
+                    return Ok(Next::At(self.due));
+                }
+            }
+        };
+        // Before the position is read: what comes after makes the descriptors ready again.
+        device.pcm.acknowledge();
+        let position = match device.pcm.position() {
+            Ok(position) if position.state != State::Gone => position,
+            _ => {
+                self.counts.disconnects += 1;
+                self.close(now);
+                return Ok(Next::More);
+            }
+        };
+        let until = self.since + self.config.timeout.as_nanos() + device.time_of(device.setup.wake);
+        // After an overrun it is the graph that was late, not the device.
+        let is_overrun = position.state == State::Stopped && self.gap.is_none();
+        if position.state != State::Running && (is_overrun || now < until) {
+            let soon = now + device.time_of(device.setup.wake).clamp(100_000, 10_000_000);
+            let is_started = match position.state {
+                State::Stopped => {
+                    self.context.fill(0.0);
+                    out.begin_segment();
+                    self.restart(now)
+                }
+                // It was started, and will run.
+                _ => Ok(()),
+            };
+            if is_started.is_err() {
+                self.counts.disconnects += 1;
+                self.close(now);
+                return Ok(Next::More);
+            }
+            return Ok(Next::At(soon));
+        }
+        let missing = self.config.frames - self.filled;
+        let wanted = missing.min(device.setup.wake);
+        if position.available < wanted || position.state != State::Running {
+            if now >= until {
+                self.counts.stalls += 1;
+                self.close(now);
+                return Ok(Next::More);
+            }
+            if device.is_waited_for() {
+                return Ok(Next::WhenReady(until));
+            }
+            let ready = now + device.time_of(wanted - position.available).max(1_000);
+            return Ok(Next::At(ready.min(until)));
+        }
+        // When the first frame was heard that has not been read yet.
+        let seen = self.clock.now();
+        let stamp = position.time.map(|time| Time(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)));
+        let stamp = stamp.filter(|stamp| *stamp <= seen && seen.since(*stamp) < STALE_NS).unwrap_or(seen);
+        let buffered = device.time_of(position.available);
+        let heard = device.time_of(position.delay).clamp(buffered, buffered.saturating_add(MAX_DELAY));
+        let first = Time(stamp.0.saturating_sub(heard));
+        let into = &mut self.block[self.filled * self.channels..][..missing.min(position.available) * self.channels];
+        let read = match device.pcm.read(into) {
+            Ok(read) => read,
+            // Its state says it in the next call, if it is not gone.
+            Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::WouldBlock) => {
+                let soon = now + device.time_of(device.setup.wake).clamp(100_000, 10_000_000);
+                return Ok(if device.is_waited_for() { Next::WhenReady(soon) } else { Next::At(soon) });
+            }
+            Err(_) => {
+                self.counts.disconnects += 1;
+                self.close(now);
+                return Ok(Next::More);
+            }
+        };
+        let after = first + device.time_of(read);
+        self.end_gap(first);
+        if self.filled == 0 {
+            // The device's times are as fine as its steps; those of messages never go back.
+            self.origin = first.max(self.origin);
+        }
+        (self.since, self.expected) = (now, after);
+        self.filled += read;
+        self.backoff.reset();
+        if self.filled == self.config.frames {
+            self.send(out)?;
+        }
+        Ok(Next::More)
+    }
+}

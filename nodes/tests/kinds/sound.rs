@@ -1,0 +1,25 @@
+//! Sound devices: what a graph may name.
+
+use super::refused;
+
+/// Whether or not libasound is linked.
+#[test]
+fn names_that_open_files_or_programs_are_refused_and_so_are_devices_that_are_not_allowed() {
+    let graph = |device: &str| {
+        format!(
+            "
+  mic: {{ kind: audio, config: {{ device: '{device}', frames: 0, sample_rate: 0.5Hz, channels: 0 }} }}
+  out: {{ kind: audio, config: {{ device: '{device}', sample_rate: 16kHz, buffer: 1us }}, from: wav }}
+  wav: {{ kind: synthetic, config: {{ pattern: counter, dtype: f32, shape: [16, 2] }} }}
+  b: {{ kind: 'null', from: mic }}"
+        )
+    };
+    for device in ["file:FILE=|reboot,FORMAT=raw", "tee:hw,x,raw"] {
+        refused(&graph(device), &["with arguments could open any file or start a program", "~/.asoundrc"]);
+    }
+    refused(&graph("{ type hw }"), &["is not the name of a sound device"]);
+    let problems =
+        ["0 frames per message", "0.5 frames per second", "0 channels, expected 1 to 256", "of 1 ms to 10 s"];
+    refused(&graph("default"), &problems);
+    refused(&graph("default"), &["`--allow-path /dev`"]);
+}
