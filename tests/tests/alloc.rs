@@ -4,12 +4,14 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 
-use limen::{Clock, Drain, Inlet, Outlet, SimulatedClock, Tap, Tensor, Time};
-use limen_tests::plan;
+use limen::{Clock, Drain, Inlet, Outlet, Plan, SimulatedClock, Spec, Tap, Tensor, Time};
+use limen_tests::{plan, registry};
+use nix::pty::{OpenptyResult, openpty};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::io::Write;
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -336,6 +338,113 @@ fn two_hundred_reconnects_leave_nothing_behind() {
     for (name, value) in [("received", 200.0), ("disconnects", 200.0), ("partial", 200.0)] {
         assert_eq!(report.metric(&format!("a.{name}")), Some(value), "{name} of {:?}", report.nodes);
     }
+}
+
+/// \[S2\] A serial device is unplugged two hundred times in the middle of a line, and comes back: the reopened devices leak nothing.
+#[test]
+fn two_hundred_returns_of_a_serial_device_leave_nothing_behind() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    // As a rule of udev does: the name stays, whatever the number of the terminal.
+    let link = folder.path().join("port");
+    let plug = || {
+        let OpenptyResult { master, slave } = openpty(None, None).unwrap();
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(nix::unistd::ttyname(slave.as_fd()).unwrap(), &link).unwrap();
+        (std::fs::File::from(master), slave)
+    };
+    let mut ends = Some(plug());
+    let text = format!(
+        "version: 1\nnodes:\n  a: {{ kind: serial, config: {{ device: {}, baud: 9600 }} }}\n  z: {{ kind: \"null\", from: a }}\n",
+        link.display()
+    );
+    let mut spec = Spec::from_text(&text, "test.yaml").unwrap();
+    spec.folders.allowed = vec![folder.path().into(), "/dev/pts".into()];
+    let clock = SimulatedClock::new(Time(1_000_000_000));
+    let plan = Plan::new(spec, &registry()).unwrap();
+    let mut driven = plan.wire().unwrap().drive(Clock::Simulated(clock.clone())).unwrap();
+    let mut cycle = |_: u64| {
+        let (begin, before) = (Instant::now(), driven.stats()[1].done);
+        let (mut master, slave) = ends.take().unwrap_or_else(plug);
+        for turn in 0.. {
+            driven.turn();
+            clock.advance(1_000_000);
+            // What comes before the node has opened it is lost, so it is repeated.
+            if turn % 64 == 0 {
+                master.write_all(b"\nwhole\nhalf").unwrap();
+            }
+            if driven.stats()[1].done >= before + 2 {
+                break;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(30), "no return: {:?}", driven.stats());
+        }
+        drop((master, slave));
+    };
+    (0..20).for_each(&mut cycle);
+    let before = held();
+    (20..200).for_each(&mut cycle);
+    let after = held();
+    assert_eq!(after.0, before.0, "open files");
+    assert!((after.2 - before.2).abs() < 1_000, "{} bytes allocated became {}", before.2, after.2);
+    driven.stopper().stop();
+    let report = driven.run();
+    assert_eq!((report.bugs.len(), report.exit_code()), (0, 0), "{:?}", report.failures);
+    assert!(report.metric("a.disconnects").is_some_and(|times| times >= 199.0), "{:?}", report.nodes);
+    assert!(report.metric("a.partial").is_some_and(|times| times >= 199.0), "{:?}", report.nodes);
+}
+
+/// \[S2\] Two hundred viewers come and go, each in the middle of a message, and leak nothing.
+#[test]
+fn two_hundred_viewers_leave_nothing_behind() {
+    let _alone = alone();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let text = format!(
+        "version: 1\nnodes:\n  a: {{ kind: timer, config: {{ rate: 1kHz }} }}\n  \
+         v: {{ kind: foxglove, inputs: {{ ticks: a }}, config: {{ listen: {port} }} }}\n"
+    );
+    let request = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                   Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+                   Sec-WebSocket-Protocol: foxglove.sdk.v1\r\n\r\n";
+    let clock = SimulatedClock::new(Time(1_000_000_000));
+    let mut driven = plan(&text).unwrap().wire().unwrap().drive(Clock::Simulated(clock.clone())).unwrap();
+    let mut cycle = |_: u64| {
+        let mut viewer = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        viewer.set_nonblocking(true).unwrap();
+        viewer.write_all(request.as_bytes()).unwrap();
+        let (begin, mut seen) = (Instant::now(), Vec::new());
+        // Until the topic is announced.
+        while !seen.windows(9).any(|word| word == b"\"channels") {
+            driven.turn();
+            clock.advance(1_000_000);
+            let mut bytes = [0; 4096];
+            match viewer.read(&mut bytes) {
+                Ok(0) => panic!("the connection was closed"),
+                Ok(read) => seen.extend_from_slice(&bytes[..read]),
+                Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
+            }
+            assert!(begin.elapsed() < Duration::from_secs(30), "no answer: {:?}", driven.stats());
+        }
+        // The beginning of a message, with a mask of zeros.
+        viewer.write_all(b"\x81\xc0\0\0\0\0{\"op\":").unwrap();
+        drop(viewer);
+        // Until its end is noticed: the next one finds a place.
+        for _ in 0..20 {
+            driven.turn();
+            clock.advance(1_000_000);
+        }
+    };
+    // The first windows of the statistics take memory.
+    (0..80).for_each(&mut cycle);
+    let before = held();
+    (80..200).for_each(&mut cycle);
+    let after = held();
+    assert_eq!(after.0, before.0, "open files");
+    assert!((after.2 - before.2).abs() < 1_000, "{} bytes allocated became {}", before.2, after.2);
+    driven.stopper().stop();
+    let report = driven.run();
+    assert_eq!((report.bugs.len(), report.exit_code()), (0, 0), "{:?}", report.failures);
+    assert_eq!(report.metric("v.connections"), Some(200.0), "{:?}", report.nodes);
+    assert_eq!(report.metric("v.disconnects"), Some(200.0), "{:?}", report.nodes);
 }
 
 /// The memory in a plan is the memory that is allocated before the first message, for every structure of the engine that grows with

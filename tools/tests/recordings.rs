@@ -113,6 +113,8 @@ fn mistakes_about_recordings_are_named() {
         (replay("path: text.mcap", "x"), "it does not begin as an MCAP file"),
         (replay("path: none.mcap", "x"), "No such file"),
         (replay("path: run.mcap", "cam.imag"), "no topic with messages for an output `cam.imag`"),
+        (replay("path: run.mcap", "cam/boxes"), "write `bag/cam.boxes`"),
+        (replay("path: run.mcap", "").replace("bag/", "bag"), "write one of `bag/cam.boxes`, `bag/cam.image`"),
         (replay("path: run.mcap", "x"), "`cam.boxes` for /cam/boxes (foxglove"),
         (replay("path: run.mcap, topics: { x: /none }", "x"), "there is no topic `/none` with messages"),
         (replay("path: run.mcap, pace: 0", "cam.boxes"), "0 is not a pace"),

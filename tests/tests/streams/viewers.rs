@@ -168,10 +168,10 @@ fn no_page_but_those_allowed_reads_the_robots_data() {
     figures(&report, &[("v.connections", 4.0), ("v.refused", 3.0)]);
 }
 
-/// Bytes after which the server may close the connection, and must go on.
-fn attacks(random: &mut fastrand::Rng) -> Vec<Vec<u8>> {
-    let opened = |frames: &[u8]| [REQUEST.as_bytes(), b"\r\n", frames].concat();
-    let mut all = vec![
+/// Bytes after which the server may close the connection, and must go on; whether they come before the connection is open.
+fn attacks(random: &mut fastrand::Rng) -> Vec<(bool, Vec<u8>)> {
+    let request = [REQUEST.as_bytes(), b"\r\n"].concat();
+    let before = [
         Vec::new(),
         b"\0".to_vec(),
         b"GET / HTTP/1.1\r\n\r\n".to_vec(),
@@ -179,30 +179,37 @@ fn attacks(random: &mut fastrand::Rng) -> Vec<Vec<u8>> {
         vec![b'a'; 300_000],
         [REQUEST.as_bytes(), &b"X: y\r\n".repeat(10_000)].concat(),
         REQUEST.replace("dGhl", "!!!!").into_bytes(),
-        // Not masked; larger than any memory; larger than allowed; of an unknown kind; not text; not JSON; nested.
-        opened(b"\x81\x01a"),
-        opened(b"\x81\xff\x7f\xff\xff\xff\xff\xff\xff\xff\0\0\0\0"),
-        opened(&frame(1, &vec![b' '; 300_000])),
-        opened(&frame(5, b"x")),
-        opened(&frame(1, b"\xff\xfe")),
-        opened(&frame(1, b"{")),
-        opened(&frame(1, "[".repeat(100_000).as_bytes())),
-        opened(&frame(2, &[0; 1000])),
-        opened(&frame(8, b"\x03")),
-        opened(&frame(9, b"ping").repeat(2_000)),
-        opened(&frame(1, br#"{"op":"subscribe","subscriptions":[{"id":-1,"channelId":1}]}"#)),
-        opened(&frame(1, br#"{"op":"subscribe","subscriptions":[{"id":1,"channelId":1e99}]}"#)),
+        // It does not wait for the answer.
+        [&request[..], &frame(1, b"{}")].concat(),
     ];
-    let good =
-        opened(&[frame(1, br#"{"op":"subscribe","subscriptions":[{"id":1,"channelId":1}]}"#), frame(9, b"x")].concat());
-    for _ in 0..100 {
-        let mut damaged = good.clone();
+    let after = [
+        // Not masked; larger than any memory; larger than allowed; of an unknown kind; not text; not JSON; nested.
+        b"\x81\x01a".to_vec(),
+        b"\x81\xff\x7f\xff\xff\xff\xff\xff\xff\xff\0\0\0\0".to_vec(),
+        frame(1, &vec![b' '; 300_000]),
+        frame(5, b"x"),
+        frame(1, b"\xff\xfe"),
+        frame(1, b"{"),
+        frame(1, "[".repeat(100_000).as_bytes()),
+        frame(2, &[0; 1000]),
+        frame(8, b"\x03"),
+        frame(9, b"ping").repeat(2_000),
+        frame(1, br#"{"op":"subscribe","subscriptions":[{"id":-1,"channelId":1}]}"#),
+        frame(1, br#"{"op":"subscribe","subscriptions":[{"id":1,"channelId":1e99}]}"#),
+        // A message in pieces that never ends.
+        [b"\x01\x80\0\0\0\0".to_vec(), b"\0\x80\0\0\0\0".repeat(10_000)].concat(),
+    ];
+    let good = [frame(1, br#"{"op":"subscribe","subscriptions":[{"id":1,"channelId":1}]}"#), frame(9, b"x")].concat();
+    let mut all: Vec<(bool, Vec<u8>)> = before.map(|bytes| (true, bytes)).into_iter().collect();
+    all.extend(after.map(|bytes| (false, bytes)));
+    for round in 0..200 {
+        let mut damaged = if round % 2 == 0 { request.clone() } else { good.clone() };
         for _ in 0..random.usize(1..4) {
             let at = random.usize(0..damaged.len());
             damaged[at] = random.u8(..);
         }
         damaged.truncate(random.usize(0..=damaged.len()));
-        all.push(damaged);
+        all.push((round % 2 == 0, damaged));
     }
     all
 }
@@ -215,8 +222,8 @@ fn hostile_viewers_end_alone() {
     let mut viewer = open(port, "").expect("opens");
     subscribe(&mut viewer, 1, 1);
     let mut idle = Vec::new();
-    for (at, attack) in attacks(&mut fastrand::Rng::with_seed(25)).into_iter().enumerate() {
-        let mut stream = connect(port);
+    for (at, (is_before, attack)) in attacks(&mut fastrand::Rng::with_seed(25)).into_iter().enumerate() {
+        let mut stream = if is_before { connect(port) } else { open(port, "").expect("opens") };
         // The server may have closed it already.
         let _ = stream.write_all(&attack);
         // Every third stays, half open.
@@ -248,6 +255,9 @@ fn hostile_viewers_end_alone() {
     }
     let report = stop(running);
     assert_eq!((report.exit_code(), report.bugs.len()), (0, 0), "{:?}", report.bugs);
+    let [connections, disconnects] = ["v.connections", "v.disconnects"].map(|name| report.metric(name).unwrap());
+    // The one that behaves is still there.
+    assert!(connections > 100.0 && connections - disconnects <= 1.0, "{connections} {disconnects}");
 }
 
 /// A viewer that never reads, beside one that does.
