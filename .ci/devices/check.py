@@ -31,6 +31,14 @@ for name in ("webcam", "large", "dropped", "fatal", "unplugged"):
     assert report["bugs"] == [] and report["failed_calls"] == 0, name
 
 
+rounds = int((out / "rounds").read_text())
+report = json.loads((out / "again.json").read_text())["metrics"]
+_, memory, _, after = map(int, (out / "again.txt").read_text().split())
+assert report["cam.disconnects"] >= 0.9 * rounds and report["cam.frames"] > rounds, report
+assert after - memory < 1024, (memory, after)
+print(f"cameras: {report['cam.disconnects']:.0f} times reopened, {after - memory} KiB more")
+
+
 def frames(name):
     """The frames that limen received."""
     rows = [json.loads(line) for line in (out / f"{name}.jsonl").read_text().splitlines()]

@@ -425,3 +425,14 @@ fn a_device_hears_what_the_cpu_hears() {
     }
     std::fs::remove_dir_all(out).unwrap();
 }
+
+/// Each reading that is too hot is sent on, in the frames that a program in Python expects.
+#[test]
+fn bus_warns_of_heat() {
+    let (_, out) = run("bus", &[]);
+    let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap();
+    let (found, expected) = (read(out.join("out/warnings.log")), read(graphs().join("bus/expected.txt")));
+    let frames: Vec<&str> = found.lines().map(|line| line.split_once(' ').unwrap().1).collect();
+    assert_eq!(frames, expected.lines().collect::<Vec<_>>());
+    std::fs::remove_dir_all(out).unwrap();
+}
