@@ -331,6 +331,8 @@ impl Node for Replay {
         let mut ports = Ports::new().cost(Cost::Medium).routes();
         if config.pace.0.is_some() {
             ports = ports.live();
+        } else {
+            ports = ports.ahead();
         }
         let opened = open(&config.path, cx.folders);
         let surveyed = opened.and_then(|(path, mut reader)| {
