@@ -1,7 +1,7 @@
 //! When sources send: at a rate, or as it was recorded.
 
 use limen::Time;
-use limen::node::Next;
+use limen::node::{Next, Ports};
 use limen::unit::Rate;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -81,6 +81,11 @@ pub struct RecordedPace(Option<f64>);
 impl RecordedPace {
     pub(crate) fn factor(self) -> Option<f64> {
         self.0
+    }
+
+    /// Declares a source of this pace: it is live, or its messages may begin later than now.
+    pub(crate) fn declare(self, ports: Ports) -> Ports {
+        if self.0.is_some() { ports.live() } else { ports.ahead() }
     }
 }
 

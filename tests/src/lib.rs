@@ -91,6 +91,9 @@ pub struct NumbersConfig {
     /// the time when they are sent.
     #[serde(default)]
     pub origins: Vec<i64>,
+    /// Whether it declares that its numbers may begin later than now.
+    #[serde(default)]
+    pub ahead: bool,
     /// The deadline of each number, in ns after its origin.
     pub deadline_ns: Option<u64>,
     /// Whether each number waits for a byte from a socket; when there is none, a few are written to the other end.
@@ -127,7 +130,8 @@ impl Node for Numbers {
     type Config = NumbersConfig;
     fn ports(config: &NumbersConfig, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let unbounded = PortSpec::new(DType::U64, [Dim::Unbounded("longest")]);
-        Ok(Ports::new().output("out", if config.unbounded { unbounded } else { number() }))
+        let ports = Ports::new().output("out", if config.unbounded { unbounded } else { number() });
+        Ok(if config.ahead { ports.ahead() } else { ports })
     }
     fn build(config: NumbersConfig, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let pair = || {

@@ -3,6 +3,7 @@
 use limen::Report;
 use limen::report::{Reason, Term};
 use limen_tests::turn;
+use std::time::Duration;
 
 fn figure(report: &Report, name: &str) -> f64 {
     report.metric(name).unwrap_or(f64::NAN)
@@ -133,6 +134,28 @@ fn hold_sorts_messages_that_arrive_out_of_order() {
     // Without `hold` the overtaken messages are too late.
     let hasty = joined(in_order, swapped, "policy: by_time, within: 1ms");
     assert!(lost(&hasty, Reason::Unmatched) >= 4 && figure(&hasty, "count") >= 4.0, "{:?}", hasty.edges);
+}
+
+/// As a recording of an hour that is sent at once.
+#[test]
+fn messages_of_a_source_that_is_ahead_are_joined_however_late_they_begin() {
+    let stream = |later: u64, rest: &str| {
+        let origins: Vec<String> = (0..60).map(|n| ((n * 60_000 + later) * 1_000_000).to_string()).collect();
+        format!("count: 60, origins: [{}]{rest}", origins.join(", "))
+    };
+    let join = "policy: by_time, within: 5ms";
+    let report = joined(&stream(0, ", ahead: true"), &stream(3, ", ahead: true"), join);
+    assert_eq!((figure(&report, "count"), lost(&report, Reason::InvalidTime)), (60.0, 0));
+    // Nothing waits for the hour to pass.
+    assert!(report.wall < Duration::from_secs(1), "{:?}", report.wall);
+    assert_eq!(figure(&report, "sum_x"), figure(&report, "sum_y"));
+    // Only the first of each is not in the future.
+    let report = joined(&stream(0, ""), &stream(3, ""), join);
+    assert_eq!((figure(&report, "count"), lost(&report, Reason::InvalidTime)), (1.0, 118));
+    // `Time::NEVER`.
+    let wild = format!("count: 2, origins: [0, {}], ahead: true", i64::MAX);
+    let report = joined(&stream(0, ", ahead: true"), &wild, join);
+    assert_eq!((figure(&report, "count"), lost(&report, Reason::InvalidTime)), (1.0, 1));
 }
 
 /// \[T2\]

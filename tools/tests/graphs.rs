@@ -1,4 +1,5 @@
-//! Every graph under `graphs/` runs, and gives the result recorded beside it.
+//! Every graph under `graphs/` runs, and gives the result recorded beside it. `.ci/graphs` runs those whose results a script checks:
+//! `track`, `navigate`, `bag` and `replay`.
 
 use serde_json::Value;
 use std::net::UdpSocket;
@@ -152,6 +153,20 @@ fn listen_agrees_with_onnxruntime() {
         assert_eq!((node["backend"]["name"].as_str(), node["backend"]["calls"].as_u64()), (Some(*backend), Some(301)));
         std::fs::remove_dir_all(out).unwrap();
     }
+}
+
+/// `.ci/graphs` compares it with where voice is.
+#[test]
+fn voice_agrees_with_numpy() {
+    let (_, out) = run("voice", &[]);
+    let (found, recorded) = (rows(&out.join("out/voice.csv")), rows(&graphs().join("voice/expected.csv")));
+    assert_eq!((found.len(), &found[0]), (recorded.len(), &recorded[0]));
+    for (found, recorded) in found[1..].iter().zip(&recorded[1..]) {
+        assert_eq!(found[..2], recorded[..2]);
+        let off = found[2].parse::<f64>().unwrap() - recorded[2].parse::<f64>().unwrap();
+        assert!(off.abs() < 1e-3, "{found:?} is off by {off}");
+    }
+    std::fs::remove_dir_all(out).unwrap();
 }
 
 /// Each repetition gives the scores of the first; with `on_end: keep` it starts with the state of the end of the sound, and the

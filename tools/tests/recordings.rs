@@ -27,7 +27,8 @@ fn what_a_run_records_replays_the_same() {
         format!(
             "version: 1\nnodes:\n  bag: {{ kind: replay, config: {{ path: run.mcap, pace: {pace}, repeat: 2, topics: {{ p: /cam/image }} }} }}\n  \
              boxes: {{ kind: jsonl, inputs: {{ v: bag/cam.boxes }}, config: {{ path: boxes2.jsonl }} }}\n  \
-             image: {{ kind: jsonl, inputs: {{ v: bag/p }}, config: {{ path: image2.jsonl }} }}\n"
+             image: {{ kind: jsonl, inputs: {{ v: bag/p }}, config: {{ path: image2.jsonl }} }}\n  \
+             shared: {{ kind: 'null', from: bag/p }}\n"
         )
     };
     for pace in ["max", "original", "50.0"] {

@@ -59,7 +59,7 @@ impl Connected {
         Connected { on_device: true, ..self }
     }
 
-    /// Returns the connected outputs.
+    /// Returns the connected outputs, each once.
     pub fn outputs(&self) -> impl Iterator<Item = &str> {
         self.outputs.iter().map(String::as_str)
     }

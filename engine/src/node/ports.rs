@@ -79,6 +79,8 @@ pub struct Ports {
     pub(crate) blocking: bool,
     pub(crate) helpers: usize,
     pub(crate) live: bool,
+    /// Its messages may begin later than now.
+    pub(crate) ahead: bool,
     pub(crate) endless: bool,
     pub(crate) total: Option<u64>,
     pub(crate) selective: bool,
@@ -204,6 +206,14 @@ impl Ports {
     #[must_use]
     pub fn live(mut self) -> Self {
         self.live = true;
+        self
+    }
+
+    /// Declares a source whose messages may begin later than now, as those of a recording do that is sent faster than it was made.
+    /// A join by time takes them however far ahead they are.
+    #[must_use]
+    pub fn ahead(mut self) -> Self {
+        self.ahead = true;
         self
     }
 

@@ -320,7 +320,8 @@ impl Planner<'_> {
             }
             for link in &out_of[order[at]] {
                 let connection = &spec.nodes[link.to].inputs[link.input];
-                given.outputs.extend(connection.output.clone());
+                // An output that several connections share is there once.
+                given.outputs.extend(connection.output.clone().filter(|port| !given.outputs.contains(port)));
             }
             let mut plan = NodePlan {
                 name: node.name.clone(),

@@ -345,10 +345,12 @@ impl Planner<'_> {
         for (number, source) in sources.iter().enumerate() {
             // `Planner::plan` refuses more sources.
             nodes[*source].stage.source = u16::try_from(number).unwrap_or(u16::MAX);
+            let ahead = nodes[*source].planned.as_ref().is_some_and(|p| p.ports().ahead);
             let mut todo = vec![*source];
             seen[*source] = number;
             while let Some(at) = todo.pop() {
                 nodes[at].reached_by.push(number);
+                nodes[at].stage.rule.ahead |= ahead;
                 if !self.effort.allows(1) {
                     return sources;
                 }

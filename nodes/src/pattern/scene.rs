@@ -1,4 +1,4 @@
-//! Generated test scenes with known objects, for the detection graph.
+//! Generated test scenes with known objects, for the graphs that detect and track.
 //!
 //! A scene is a dark noisy background with one to five plain shapes on it:
 //! squares (class 0), discs (class 1) and upright triangles (class 2). The same
@@ -6,6 +6,9 @@
 //! arithmetic is on integers. `graphs/detect/train.py` holds the same generator
 //! in Python, and trains the detector with it. A checksum asserted on both sides
 //! keeps the two in step, so a change here needs the same change there.
+//!
+//! [`render`] draws other shapes for every frame, [`render_moving`] the same shapes
+//! a little further on.
 
 /// The most objects that a scene can hold.
 pub(crate) const MAX_OBJECTS: usize = 5;
@@ -74,6 +77,64 @@ impl Area {
     }
 }
 
+/// What an object looks like.
+#[derive(Clone, Copy, Default)]
+struct Shape {
+    class: u64,
+    side: usize,
+    colour: [u8; 3],
+}
+
+impl Shape {
+    /// Draws lots for the next shape.
+    fn random(random: &mut SplitMix64) -> Shape {
+        let class = random.between(0, 2);
+        let side = random.between(SIDE.0, SIDE.1) as usize;
+        // One strong and one weak channel make a saturated colour.
+        let strong = random.between(0, 2) as usize;
+        let weak = (strong + random.between(1, 2) as usize) % 3;
+        let mut colour = [0; 3];
+        colour[strong] = random.level(200, 255);
+        colour[weak] = random.level(0, 40);
+        colour[3 - strong - weak] = random.level(0, 255);
+        Shape { class, side, colour }
+    }
+
+    /// Paints the shape into an area of its side, and returns the row of its box.
+    fn paint(self, area: Area, width: usize, pixels: &mut [u8]) -> [f32; 6] {
+        for row in 0..area.side {
+            let columns = area.columns(self.class, row);
+            let start = (area.y + row) * width + area.x;
+            let span = (start + columns.start) * 3..(start + columns.end) * 3;
+            for pixel in pixels[span].chunks_exact_mut(3) {
+                pixel.copy_from_slice(&self.colour);
+            }
+        }
+        let [left, top, right, bottom] =
+            [area.x, area.y, area.x + area.side, area.y + area.side].map(|edge| edge as f32);
+        [left, top, right, bottom, 1.0, self.class as f32]
+    }
+}
+
+/// Fills a frame with the levels `base` and noise.
+fn fill(base: [u8; 3], noise: u32, pixels: &mut [u8]) {
+    for (index, pixel) in pixels.chunks_exact_mut(3).enumerate() {
+        // The generator would be too slow here: a short hash of the pixel's
+        // position is enough for noise.
+        let mut hash = (index as u32 ^ noise).wrapping_mul(0x9E37_79B1);
+        hash = (hash ^ (hash >> 15)).wrapping_mul(0x85EB_CA77);
+        hash ^= hash >> 13;
+        for (channel, level) in pixel.iter_mut().enumerate() {
+            *level = base[channel] + ((hash >> (8 * channel)) & 31) as u8;
+        }
+    }
+}
+
+fn check_size(width: usize, height: usize, pixels: &[u8]) {
+    assert_eq!(pixels.len(), height * width * 3, "wrong size of the frame");
+    assert!(width.min(height) >= SIDE.1 as usize, "the frame is smaller than the largest object");
+}
+
 /// Draws scene `frame` of `seed` and returns the number of objects on it.
 ///
 /// `pixels` is filled with `height` rows of `width` RGB pixels. One row of `boxes`
@@ -93,8 +154,7 @@ pub(crate) fn render(
     pixels: &mut [u8],
     boxes: &mut [[f32; 6]; MAX_OBJECTS],
 ) -> usize {
-    assert_eq!(pixels.len(), height * width * 3, "wrong size of the frame");
-    assert!(width.min(height) >= SIDE.1 as usize, "the frame is smaller than the largest object");
+    check_size(width, height, pixels);
 
     // The seed is mixed before it is combined with the frame number, so that
     // adjacent seeds do not share scenes.
@@ -103,30 +163,13 @@ pub(crate) fn render(
 
     let base = [(); 3].map(|()| random.level(16, 64));
     let noise = (random.next() >> 32) as u32;
-    for (index, pixel) in pixels.chunks_exact_mut(3).enumerate() {
-        // The generator would be too slow here: a short hash of the pixel's
-        // position is enough for noise.
-        let mut hash = (index as u32 ^ noise).wrapping_mul(0x9E37_79B1);
-        hash = (hash ^ (hash >> 15)).wrapping_mul(0x85EB_CA77);
-        hash ^= hash >> 13;
-        for (channel, level) in pixel.iter_mut().enumerate() {
-            *level = base[channel] + ((hash >> (8 * channel)) & 31) as u8;
-        }
-    }
+    fill(base, noise, pixels);
 
     let mut areas = [Area::default(); MAX_OBJECTS];
     let mut placed = 0;
     for _ in 0..random.between(1, MAX_OBJECTS as u64) {
-        let class = random.between(0, 2);
-        let side = random.between(SIDE.0, SIDE.1) as usize;
-        // One strong and one weak channel make a saturated colour.
-        let strong = random.between(0, 2) as usize;
-        let weak = (strong + random.between(1, 2) as usize) % 3;
-        let mut colour = [0; 3];
-        colour[strong] = random.level(200, 255);
-        colour[weak] = random.level(0, 40);
-        colour[3 - strong - weak] = random.level(0, 255);
-
+        let shape = Shape::random(&mut random);
+        let side = shape.side;
         let free = (0..TRIES).find_map(|_| {
             let x = random.between(0, (width - side) as u64) as usize;
             let y = random.between(0, (height - side) as u64) as usize;
@@ -136,20 +179,66 @@ pub(crate) fn render(
         });
         let Some(area) = free else { continue };
 
-        for row in 0..side {
-            let columns = area.columns(class, row);
-            let start = (area.y + row) * width + area.x;
-            let span = (start + columns.start) * 3..(start + columns.end) * 3;
-            for pixel in pixels[span].chunks_exact_mut(3) {
-                pixel.copy_from_slice(&colour);
-            }
-        }
-        let [left, top, right, bottom] = [area.x, area.y, area.x + side, area.y + side].map(|edge| edge as f32);
-        boxes[placed] = [left, top, right, bottom, 1.0, class as f32];
+        boxes[placed] = shape.paint(area, width, pixels);
         areas[placed] = area;
         placed += 1;
     }
     placed
+}
+
+/// Positions and speeds of moving objects are in this fraction of a pixel.
+const STEPS: u64 = 8;
+
+/// Bounds of a moving object's speed along each axis, both included: half a pixel
+/// to three pixels a frame.
+const SPEED: (u64, u64) = (STEPS / 2, STEPS * 3);
+
+/// Draws frame `frame` of the moving scene of `seed`: five shapes before one background, each of which
+/// moves at a constant speed and turns back at the edges of the frame.
+///
+/// Row `n` of `boxes` is the same object in every frame; a later object covers an earlier one where
+/// they meet. Pixels and boxes are otherwise those of [`render`], and the noise of every frame is
+/// another. Nothing is allocated, and no frame depends on another.
+///
+/// # Panics
+///
+/// Panics where [`render`] does.
+pub(crate) fn render_moving(
+    seed: u64,
+    frame: u64,
+    width: usize,
+    height: usize,
+    pixels: &mut [u8],
+    boxes: &mut [[f32; 6]; MAX_OBJECTS],
+) {
+    check_size(width, height, pixels);
+    let mut random = SplitMix64(SplitMix64(seed).next());
+    let base = [(); 3].map(|()| random.level(16, 64));
+    let noise = (SplitMix64(random.next() ^ frame).next() >> 32) as u32;
+    fill(base, noise, pixels);
+    for row in boxes {
+        let shape = Shape::random(&mut random);
+        let mut along = |length: usize| {
+            let room = (length - shape.side) as u64;
+            let begin = random.between(0, room) * STEPS;
+            let speed = random.between(SPEED.0, SPEED.1);
+            // On the way back if it began in the second half.
+            let begin = if random.between(0, 1) == 0 { begin } else { 2 * room * STEPS - begin };
+            to_and_fro(begin, speed, frame, room)
+        };
+        let (x, y) = (along(width), along(height));
+        *row = shape.paint(Area { x, y, side: shape.side }, width, pixels);
+    }
+}
+
+/// Where something is that goes from 0 to `room` pixels and back, over and over.
+fn to_and_fro(begin: u64, speed: u64, frame: u64, room: u64) -> usize {
+    let there = room * STEPS;
+    if there == 0 {
+        return 0;
+    }
+    let at = (begin + (frame % (2 * there)) * speed) % (2 * there);
+    (at.min(2 * there - at) / STEPS) as usize
 }
 
 #[cfg(test)]
@@ -209,6 +298,46 @@ mod tests {
         assert_eq!(counts[0], 0);
         assert!(counts[1..].iter().all(|&count| count > 10), "{counts:?}");
         assert!(classes.iter().all(|&count| count > 50), "{classes:?}");
+    }
+
+    #[test]
+    fn moving_objects_keep_their_row_and_speed() {
+        let moving = |frame| {
+            let mut pixels = vec![0; HEIGHT * WIDTH * 3];
+            let mut boxes = [[0.0; 6]; MAX_OBJECTS];
+            render_moving(11, frame, WIDTH, HEIGHT, &mut pixels, &mut boxes);
+            (pixels, boxes)
+        };
+        let (mut turned, mut before) = ([0; 2 * MAX_OBJECTS], moving(0).1);
+        let mut directions = [0.0; 2 * MAX_OBJECTS];
+        for frame in 1..600 {
+            let (pixels, boxes) = moving(frame);
+            // Nothing lies above the last object.
+            let [x0, y0, x1, y1, ..] = boxes[MAX_OBJECTS - 1].map(|edge| edge as usize);
+            let bottom = &pixels[((y1 - 1) * WIDTH + (x0 + x1) / 2) * 3..][..3];
+            assert!(y0 < y1 && bottom.iter().any(|&level| level >= 200), "frame {frame}");
+            for (n, (now, then)) in boxes.iter().zip(&before).enumerate() {
+                assert!(now[0] >= 0.0 && now[1] >= 0.0 && now[2] <= WIDTH as f32 && now[3] <= HEIGHT as f32);
+                assert_eq!((now[2] - now[0], now[4], now[5]), (then[2] - then[0], 1.0, then[5]));
+                assert_eq!(now[2] - now[0], now[3] - now[1]);
+                for axis in 0..2 {
+                    let step = now[axis] - then[axis];
+                    assert!(step.abs() <= 3.0, "frame {frame}, object {n}: {step} pixels");
+                    let direction = &mut directions[2 * n + axis];
+                    if step * *direction < 0.0 {
+                        turned[2 * n + axis] += 1;
+                    }
+                    if step != 0.0 {
+                        *direction = step;
+                    }
+                }
+            }
+            before = boxes;
+        }
+        assert!(turned.iter().all(|&turns| turns > 0), "{turned:?}");
+        assert_ne!(moving(3).0, moving(4).0);
+        // No frame number overflows.
+        moving(u64::MAX);
     }
 
     #[test]

@@ -187,7 +187,7 @@ impl Node for Candump {
         }
         let bytes = if config.fd { FD } else { CLASSIC };
         let spec = PortSpec::new(DType::U8, [Dim::AtMost(bytes)]).with_content(Content::Bytes);
-        let ports = Ports::new().output("frame", spec).cost(Cost::Medium);
+        let ports = config.pace.declare(Ports::new()).output("frame", spec).cost(Cost::Medium);
         errors.into_result(ports.memory(stream::buffer(limen::unit::Bytes(MAX_LINE as u64), Framing::Lines)))
     }
 

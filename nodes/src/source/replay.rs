@@ -291,10 +291,7 @@ impl Node for Replay {
         if config.repeat == 0 {
             errors.at("repeat", "0 passes send nothing").help("write 1 or more");
         }
-        let mut ports = Ports::new().cost(Cost::Medium).routes();
-        if config.pace.factor().is_some() {
-            ports = ports.live();
-        }
+        let mut ports = config.pace.declare(Ports::new().cost(Cost::Medium).routes());
         let opened = open(&config.path, cx.folders);
         let surveyed = opened.and_then(|(path, mut reader)| {
             let problem = |error| {

@@ -76,8 +76,10 @@ impl Node for Serial {
             .output("bytes", spec)
             .cost(Cost::Medium)
             .memory(stream::buffer(config.max_bytes, config.framing))
-            .live()
-            .endless();
+            .live();
+        if config.on_close != OnClose::End {
+            ports = ports.endless();
+        }
         if let Some(path) = serial_port::check(&config.device, config.baud, cx.folders, &mut errors) {
             ports = ports.claim(Claim::Device(format!("{} for reading", path.display())));
         }

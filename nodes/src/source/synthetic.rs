@@ -19,7 +19,7 @@ const MIN_SCENE: usize = 56;
 /// Generates images or plain tensors. The same config gives the same data on every machine.
 ///
 /// Outputs: `value` for `counter` and for `noise` with a `shape`; otherwise `image` `u8[height,width,channels]`, and for
-/// `scenes` also the true boxes, `boxes` `f32[≤5,6]`.
+/// `scenes` and `moving` also the true boxes, `boxes` `f32[≤5,6]`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// What to generate.
@@ -39,7 +39,7 @@ pub struct Config {
     pub rate: Option<Rate>,
     /// How many messages to send; unlimited by default.
     pub count: Option<u64>,
-    /// The seed of `noise` and `scenes`; 0 by default.
+    /// The seed of `noise`, `scenes` and `moving`; 0 by default.
     #[serde(default)]
     pub seed: u64,
 }
@@ -55,16 +55,25 @@ pub enum Pattern {
     Noise,
     /// Squares (class 0), discs (1) and triangles (2) on a dark background, with their boxes.
     Scenes,
+    /// Five such shapes that move in straight lines and turn back at the edges, with their boxes; a row is the same shape in every
+    /// message.
+    Moving,
     /// The sequence number of the message in the first element; the other elements are not written.
     Counter,
 }
 
 impl Pattern {
+    /// Whether it draws shapes and sends their boxes.
+    fn has_boxes(self) -> bool {
+        matches!(self, Pattern::Scenes | Pattern::Moving)
+    }
+
     fn name(self) -> &'static str {
         match self {
             Pattern::Ramp => "ramp",
             Pattern::Noise => "noise",
             Pattern::Scenes => "scenes",
+            Pattern::Moving => "moving",
             Pattern::Counter => "counter",
         }
     }
@@ -102,7 +111,7 @@ impl Config {
         let instead = "`width`, `height` and `channels`";
         forbid("shape", self.shape.is_some(), instead);
         forbid("dtype", self.dtype.is_some(), instead);
-        let least = if self.pattern == Pattern::Scenes { MIN_SCENE } else { 1 };
+        let least = if self.pattern.has_boxes() { MIN_SCENE } else { 1 };
         let mut side = |field: &str, value: Option<usize>| match value {
             Some(n) if n >= least => n,
             Some(n) => {
@@ -119,7 +128,7 @@ impl Config {
         let channels = self.channels.unwrap_or(3);
         let fits = match self.pattern {
             Pattern::Ramp => (1..=3).contains(&channels),
-            Pattern::Scenes => channels == 3,
+            Pattern::Scenes | Pattern::Moving => channels == 3,
             Pattern::Noise | Pattern::Counter => channels >= 1,
         };
         if !fits {
@@ -143,7 +152,7 @@ enum Draw {
     Counter,
     Noise { seed: u64 },
     Ramp(Ramp),
-    Scenes { seed: u64, width: usize, height: usize, unseen: Vec<u8> },
+    Scenes { seed: u64, width: usize, height: usize, is_moving: bool, unseen: Vec<u8> },
 }
 
 impl Node for Synthetic {
@@ -158,7 +167,7 @@ impl Node for Synthetic {
         }
         let is_heavy = bytes.is_some_and(|n| n >= HEAVY_BYTES);
         let mut ports = Ports::new().output(name, spec).cost(if is_heavy { Cost::Heavy } else { Cost::Light });
-        if config.pattern == Pattern::Scenes {
+        if config.pattern.has_boxes() {
             ports = ports.output("boxes", boxes::spec(MAX_OBJECTS));
         }
         if config.rate.is_some() {
@@ -178,7 +187,10 @@ impl Node for Synthetic {
             Pattern::Counter => Draw::Counter,
             Pattern::Noise => Draw::Noise { seed },
             Pattern::Ramp => Draw::Ramp(Ramp::new(width, height, config.channels.unwrap_or(3))),
-            Pattern::Scenes => Draw::Scenes { seed, width, height, unseen: Vec::new() },
+            Pattern::Scenes | Pattern::Moving => {
+                let is_moving = config.pattern == Pattern::Moving;
+                Draw::Scenes { seed, width, height, is_moving, unseen: Vec::new() }
+            }
         };
         Ok(Synthetic { draw, pace: Pace::new(config.rate).at_most(config.count) })
     }
@@ -187,16 +199,24 @@ impl Node for Synthetic {
 impl Draw {
     #[inline(never)]
     fn send(&mut self, header: &Header, out: &mut Emit<Many<Tensor>>) -> Result<(), NodeError> {
-        if let Draw::Scenes { seed, width, height, unseen } = self {
+        if let Draw::Scenes { seed, width, height, is_moving, unseen } = self {
             let mut rows = [[0.0; boxes::ROW]; MAX_OBJECTS];
+            let mut render = |pixels: &mut [u8]| {
+                if *is_moving {
+                    scene::render_moving(*seed, header.seq, *width, *height, pixels, &mut rows);
+                    MAX_OBJECTS
+                } else {
+                    scene::render(*seed, header.seq, *width, *height, pixels, &mut rows)
+                }
+            };
             let found = if out[0].is_connected() {
                 let mut image = out[0].loan(header)?;
-                let found = scene::render(*seed, header.seq, *width, *height, image.bytes_mut(), &mut rows);
+                let found = render(image.bytes_mut());
                 out[0].send(image);
                 found
             } else {
                 unseen.resize(*width * *height * 3, 0);
-                scene::render(*seed, header.seq, *width, *height, unseen, &mut rows)
+                render(unseen)
             };
             if out[1].is_connected() {
                 let mut truth = out[1].loan(header)?;
@@ -266,6 +286,8 @@ mod tests {
         check(r#"{"pattern":"ramp","width":64,"height":48,"dtype":"f32"}"#, "`ramp` does not take `dtype`");
         check(r#"{"pattern":"scenes","width":256,"height":192}"#, "image u8[192,256,3]");
         check(r#"{"pattern":"scenes","width":40,"height":192}"#, "40 pixels, `scenes` needs at least 56");
+        check(r#"{"pattern":"moving","width":256,"height":192}"#, "image u8[192,256,3]");
+        check(r#"{"pattern":"moving","width":256,"height":40}"#, "40 pixels, `moving` needs at least 56");
         check(r#"{"pattern":"noise","width":8,"height":8,"channels":5}"#, "image u8[8,8,5]");
         check(r#"{"pattern":"noise","shape":[3,2],"dtype":"f32"}"#, "value f32[3,2]");
         check(r#"{"pattern":"noise","shape":[3,0]}"#, "shape[1]");

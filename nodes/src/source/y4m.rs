@@ -386,9 +386,10 @@ impl Node for Y4m {
             errors.at("repeat", "0 passes send nothing").help("write 1 or more");
         }
         let mut ports = Ports::new().cost(Cost::Heavy);
-        if config.path.is_none() {
-            ports = ports.claim(Claim::Device("standard input".into())).live();
-        }
+        ports = match &config.path {
+            Some(_) => config.pace.declare(ports),
+            None => ports.claim(Claim::Device("standard input".into())).live(),
+        };
         if let Some((header, frames)) = config.plan(cx.folders, &mut errors) {
             ports = ports.output("image", header.spec()).memory(header.bytes() + MAX_LINE);
             if let (Some((frames, seconds)), Some(factor)) = (header.rate, config.pace.factor()) {

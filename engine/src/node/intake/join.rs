@@ -37,6 +37,8 @@ pub(crate) struct JoinRule {
     pub(crate) within: u64,
     /// How long a message is held back so that older ones can still arrive, ns.
     pub(crate) hold: u64,
+    /// By time: whether messages may begin later than now.
+    pub(crate) ahead: bool,
     /// The input whose messages are each joined with the newest of the others.
     pub(crate) trigger: Option<usize>,
     /// The input whose headers represent the sets, where a model keeps a state for its streams.

@@ -40,29 +40,35 @@ fn give_up(
     true
 }
 
+/// A message whose origin is further in the future than this has an invalid clock, ns, unless a source is ahead on purpose. Closer ones
+/// are waited for, so this also bounds how long a wrong clock can hold up a join.
+const FUTURE_NS: u64 = 1_000_000_000;
+
 /// By time: each input supplies the message that `pick` selects for a moment, which an input's head sets. Matching uses
 /// the messages' origins; only `hold` and a full edge end the wait for a better one by the clock.
 fn align_by_time(sides: &mut [&mut dyn AnyJoinInput], rule: &JoinRule, due: &mut u64, known: &mut u64) -> bool {
     let now = rule.clock.now().0;
+    let latest = if rule.ahead { u64::MAX - 1 } else { now.saturating_add(FUTURE_NS) };
     loop {
         let mut newest = None;
         for (at, side) in sides.iter_mut().enumerate() {
-            let begun = side.begun(now);
+            let begun = side.begun(latest);
             // On equal origins, the first input.
             newest = newest.max(begun.map(|begun| (begun, Reverse(at))));
         }
         let moment = match rule.anchor {
-            Some(anchor) => sides[anchor].begun(now).map(|begun| (begun, Reverse(anchor))),
+            Some(anchor) => sides[anchor].begun(latest).map(|begun| (begun, Reverse(anchor))),
             None => newest,
         };
         let Some((moment, Reverse(anchor))) = moment else {
-            if newest.is_some() && give_up(sides, |side| side.begun(now).is_none(), rule.patience) {
+            if newest.is_some() && give_up(sides, |side| side.begun(latest).is_none(), rule.patience) {
                 continue;
             }
             return false;
         };
-        // An earlier message may still arrive on any side, so messages held back are not matched yet.
-        let held_until = moment.saturating_add(rule.hold);
+        // An earlier message may still arrive on any side, so messages held back are not matched yet. Those of a source that is ahead are
+        // not waited for without need.
+        let held_until = if rule.ahead && rule.hold == 0 { 0 } else { moment.saturating_add(rule.hold) };
         let is_full = sides.iter().any(|side| side.is_full());
         if now < held_until && sides.iter().any(|side| side.is_open()) && !is_full {
             *due = held_until;
@@ -73,7 +79,7 @@ fn align_by_time(sides: &mut [&mut dyn AnyJoinInput], rule: &JoinRule, due: &mut
         *known = if rule.hold > 0 { held_until } else { 0 };
         let (mut chosen, mut has_open, mut has_nothing, mut has_passed) = ([0usize; MAX_PORTS], false, false, false);
         for (at, side) in sides.iter_mut().enumerate().filter(|(at, _)| *at != anchor) {
-            match side.choose(moment, rule, now, is_final) {
+            match side.choose(moment, rule, latest, is_final) {
                 Choice::Found { behind, begun, known: at_once } => {
                     chosen[at] = behind;
                     *known = (*known).max(at_once);
@@ -93,8 +99,8 @@ fn align_by_time(sides: &mut [&mut dyn AnyJoinInput], rule: &JoinRule, due: &mut
             continue;
         }
         if has_open || has_nothing {
-            let complete = sides.iter_mut().all(|side| side.begun(now).is_some());
-            if complete || !give_up(sides, |side| side.begun(now).is_none(), rule.patience) {
+            let complete = sides.iter_mut().all(|side| side.begun(latest).is_some());
+            if complete || !give_up(sides, |side| side.begun(latest).is_none(), rule.patience) {
                 return false;
             }
             continue;

@@ -13,10 +13,6 @@ use crate::node::intake::join::JoinRule;
 use std::any::Any;
 use std::collections::VecDeque;
 
-/// A message whose origin is further in the future than this has an invalid clock, ns. Closer ones are waited for, so
-/// this also bounds how long a wrong clock can hold up a join.
-const FUTURE_NS: u64 = 1_000_000_000;
-
 /// One side of a join: an edge, and the messages taken from it and not yet matched.
 pub(in crate::node::intake) struct JoinInput<T: Payload> {
     pub(in crate::node::intake) rx: Rx<T>,
@@ -94,11 +90,11 @@ pub(in crate::node::intake) enum Choice {
 pub(in crate::node::intake) trait AnyJoinInput {
     /// Sequence number and part of the oldest message, taken off the edge if necessary.
     fn head(&mut self) -> Option<(u64, u32)>;
-    /// Origin of the oldest message, after sorting in the messages that have arrived.
-    fn begun(&mut self, now: u64) -> Option<u64>;
+    /// Origin of the oldest message, after sorting in the messages that have arrived; those that began after `latest` are lost.
+    fn begun(&mut self, latest: u64) -> Option<u64>;
     /// Chooses a message for a moment; loses messages that cannot serve this or a later one. With `is_final`, no better
     /// message is waited for.
-    fn choose(&mut self, moment: u64, rule: &JoinRule, now: u64, is_final: bool) -> Choice;
+    fn choose(&mut self, moment: u64, rule: &JoinRule, latest: u64, is_final: bool) -> Choice;
     /// Advances to the newest message available; true if it changed.
     fn renew(&mut self) -> bool;
     fn has_newest(&self) -> bool;
@@ -211,7 +207,7 @@ impl<T: Payload> JoinInput<T> {
 
     /// Drops messages until the head may serve the moment. Returns its origin, and the place in the queue and the origin
     /// of the first message with a later one; `None` if no message is left.
-    fn serving_head(&mut self, moment: u64, rule: &JoinRule, now: u64) -> Option<(u64, Option<(usize, u64)>)> {
+    fn serving_head(&mut self, moment: u64, rule: &JoinRule, latest: u64) -> Option<(u64, Option<(usize, u64)>)> {
         // A message can be dropped when the next one is at least as good for this moment and for every later one.
         let serves = match rule.pick {
             Pick::Nearest | Pick::Interpolate => moment,
@@ -219,7 +215,7 @@ impl<T: Payload> JoinInput<T> {
             Pick::Newest => moment.saturating_add(rule.within),
         };
         loop {
-            let head = self.begun(now)?;
+            let head = self.begun(latest)?;
             // Parts of one message share an origin and serve equally well.
             let begun = |(message, _): &(Message<T>, Run)| message.header().origin.0;
             let later = self.queue.iter().position(|other| begun(other) > head).map(|at| (at, begun(&self.queue[at])));
@@ -267,13 +263,13 @@ impl<T: Payload> AnyJoinInput for JoinInput<T> {
         }
         self.queue.front().map(|(message, _)| (message.header().seq, message.header().part))
     }
-    fn begun(&mut self, now: u64) -> Option<u64> {
+    fn begun(&mut self, latest: u64) -> Option<u64> {
         let Order::Begun { taken } = self.order else { return None };
         if self.queue.len() < BURST {
             let mut interval = self.interval;
             self.take(BURST, |queue, rx, message, run| {
                 let begun = message.header().origin.0;
-                if begun == 0 || begun > now.saturating_add(FUTURE_NS) {
+                if begun == 0 || begun > latest {
                     rx.lose(Reason::InvalidTime, 1);
                 } else if begun < taken {
                     rx.lose(Reason::Unmatched, 1);
@@ -288,9 +284,9 @@ impl<T: Payload> AnyJoinInput for JoinInput<T> {
         }
         self.queue.front().map(|(message, _)| message.header().origin.0)
     }
-    fn choose(&mut self, moment: u64, rule: &JoinRule, now: u64, is_final: bool) -> Choice {
+    fn choose(&mut self, moment: u64, rule: &JoinRule, latest: u64, is_final: bool) -> Choice {
         let last = moment.saturating_add(rule.within);
-        let Some((head, later)) = self.serving_head(moment, rule, now) else {
+        let Some((head, later)) = self.serving_head(moment, rule, latest) else {
             return if self.may_grow() { Choice::Open } else { Choice::Nothing };
         };
         if head > last {
