@@ -37,6 +37,13 @@ pub enum OnClose {
     End,
 }
 
+impl OnClose {
+    /// Declares a live source, which ends by itself only if it is to.
+    pub(crate) fn declare(self, ports: Ports) -> Ports {
+        if self == OnClose::End { ports.live() } else { ports.live().endless() }
+    }
+}
+
 /// Upper bound of `max_bytes`, which fits a length of 32 bits.
 const LARGEST_MESSAGE: u64 = 1 << 30;
 

@@ -157,7 +157,7 @@ fn a_cut_file_gives_every_message_that_is_whole() {
     assert!(RecordingReader::new(&file[..7], 7).is_err());
 }
 
-/// Whatever byte of a finished file is damaged: the messages are all there and right, or the reader says that something is not. Damage to
+/// \[H5\] Whatever byte of a finished file is damaged: the messages are all there and right, or the reader says that something is not. Damage to
 /// one chunk costs no message of another, though only the first defines the channels.
 #[test]
 fn damage_is_found_or_does_not_matter() {

@@ -249,7 +249,7 @@ impl Node for Audio {
             asks = false;
             None
         });
-        let mut ports = Ports::new().cost(Cost::Medium).live().endless();
+        let mut ports = config.on_close.declare(Ports::new().cost(Cost::Medium));
         let ask = config.ask(rate);
         // A device is not asked for what none can have.
         if !asks {

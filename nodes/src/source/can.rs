@@ -116,7 +116,7 @@ impl Node for Can {
         can_frame::check_ids(&config.ids, &mut errors);
         let bytes = if config.fd { FD } else { CLASSIC };
         let spec = PortSpec::new(DType::U8, [Dim::AtMost(bytes)]).with_content(Content::Bytes);
-        errors.into_result(Ports::new().output("frame", spec).cost(Cost::Medium).live().endless())
+        errors.into_result(config.on_close.declare(Ports::new().output("frame", spec).cost(Cost::Medium)))
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {

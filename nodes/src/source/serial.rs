@@ -75,11 +75,8 @@ impl Node for Serial {
         let mut ports = Ports::new()
             .output("bytes", spec)
             .cost(Cost::Medium)
-            .memory(stream::buffer(config.max_bytes, config.framing))
-            .live();
-        if config.on_close != OnClose::End {
-            ports = ports.endless();
-        }
+            .memory(stream::buffer(config.max_bytes, config.framing));
+        ports = config.on_close.declare(ports);
         if let Some(path) = serial_port::check(&config.device, config.baud, cx.folders, &mut errors) {
             ports = ports.claim(Claim::Device(format!("{} for reading", path.display())));
         }

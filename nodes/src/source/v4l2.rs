@@ -334,7 +334,7 @@ impl Node for V4l2 {
         if config.timeout.as_nanos() < 100_000_000 {
             errors.at("timeout", "a camera may need longer for a frame").help("write 100ms or more");
         }
-        let mut ports = Ports::new().cost(Cost::Heavy).live().endless().rate(config.rate);
+        let mut ports = config.on_close.declare(Ports::new().cost(Cost::Heavy).rate(config.rate));
         match cx.folders.input(&config.device) {
             Err(message) => {
                 let help = "allow the device's folder on the command line, such as `--allow-path /dev`";

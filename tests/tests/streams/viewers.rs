@@ -143,6 +143,7 @@ fn a_viewer_gets_what_it_subscribed_to_and_no_more() {
     assert_eq!(report.exit_code(), 0);
 }
 
+/// \[N5\]
 #[test]
 fn no_page_but_those_allowed_reads_the_robots_data() {
     let port = free_port();
@@ -214,6 +215,7 @@ fn attacks(random: &mut fastrand::Rng) -> Vec<(bool, Vec<u8>)> {
     all
 }
 
+/// \[N1\]
 #[test]
 fn hostile_viewers_end_alone() {
     let port = free_port();
@@ -260,7 +262,7 @@ fn hostile_viewers_end_alone() {
     assert!(connections > 100.0 && connections - disconnects <= 1.0, "{connections} {disconnects}");
 }
 
-/// A viewer that never reads, beside one that does.
+/// \[N3\] A viewer that never reads.
 #[test]
 fn a_slow_viewer_misses_messages_and_slows_nobody() {
     let port = free_port();
