@@ -88,11 +88,13 @@ def equal(name):
     # A frame of noise is a number that is almost nowhere twice.
     key = lambda frames: (frames[:, 0] << 16) + (frames[:, 1] & 0xFFFF)
     places = {int(number): place for place, number in enumerate(key(heard))}
-    numbers, found, at, place = key(sound), 0, 0, None
+    numbers, found = key(sound), 0
     heard = key(heard)
+    last = -1
     for number in numbers:
-        place = place + 1 if place is not None and place + 1 < len(heard) and heard[place + 1] == number else places.get(int(number))
-        found += place is not None
+        place = last + 1 if last + 1 < len(heard) and heard[last + 1] == number else places.get(int(number), -1)
+        if place > last:
+            found, last = found + 1, place
     return found / len(numbers), len(heard)
 
 

@@ -125,40 +125,50 @@ impl TryFrom<WrittenPace> for RecordedPace {
 #[derive(Debug)]
 pub(crate) struct Timeline {
     pace: RecordedPace,
+    /// A longer silence is shortened to this, ns; where time goes back by more, the next message follows at once.
+    max_gap: u64,
     start: Option<Time>,
-    /// The first stamp of the pass, and when the pass began; when the latest was due, from the start.
-    first: Option<u64>,
-    pass_start: u64,
-    latest: u64,
+    /// The latest stamp of the pass, and the distance to the one before it.
+    latest: Option<u64>,
+    distance: u64,
+    /// From the first message to the latest, ns, at the recorded pace.
+    elapsed: u64,
+    /// How often time went on or back by more than `max_gap`.
+    pub(crate) jumps: u64,
 }
 
 impl Timeline {
-    pub(crate) fn new(pace: RecordedPace) -> Self {
-        Timeline { pace, start: None, first: None, pass_start: 0, latest: 0 }
+    pub(crate) fn new(pace: RecordedPace, max_gap: u64) -> Self {
+        Timeline { pace, max_gap, start: None, latest: None, distance: 0, elapsed: 0, jumps: 0 }
     }
 
     /// Returns the origin of a message with a stamp in ns, or when it is due if that is later. `now` may be as old as the turn; `clock`
     /// reads the current time and is called only if `now` is too early.
     pub(crate) fn begin(&mut self, stamp: u64, now: Time, clock: impl FnOnce() -> Time) -> Result<Time, Next> {
         let start = *self.start.get_or_insert(now);
-        let since = stamp.saturating_sub(*self.first.get_or_insert(stamp));
-        let scaled = match self.pace.factor() {
-            Some(factor) if factor != 1.0 => (since as f64 / factor) as u64,
-            _ => since,
+        let latest = self.latest.unwrap_or(stamp);
+        let is_jump = stamp.abs_diff(latest) > self.max_gap;
+        let distance = stamp.saturating_sub(latest).min(self.max_gap);
+        let elapsed = self.elapsed.saturating_add(distance);
+        let due = match self.pace.factor() {
+            Some(factor) if factor != 1.0 => (elapsed as f64 / factor) as u64,
+            _ => elapsed,
         };
-        let due = self.pass_start.saturating_add(scaled).max(self.latest);
         // No time of the run is that late.
         let origin = start + due.min(u64::MAX / 2);
         if self.pace.factor().is_some() && origin > now && origin > clock() {
             return Err(Next::At(origin));
         }
-        self.latest = due;
+        self.latest = Some(if is_jump { stamp } else { stamp.max(latest) });
+        (self.elapsed, self.distance) = (elapsed, distance);
+        self.jumps += u64::from(is_jump);
         Ok(origin)
     }
 
-    /// Begins another pass, `gap` ns after the latest message.
-    pub(crate) fn rewind(&mut self, gap: u64) {
-        (self.first, self.pass_start) = (None, self.latest.saturating_add(gap));
+    /// Begins another pass, `gap` ns after the latest message, or as long as that came after the one before it.
+    pub(crate) fn rewind(&mut self, gap: Option<u64>) {
+        self.elapsed = self.elapsed.saturating_add(gap.unwrap_or(self.distance));
+        (self.latest, self.distance) = (None, 0);
     }
 }
 
@@ -169,15 +179,17 @@ mod tests {
     #[test]
     fn recorded_messages_keep_their_distances() {
         for (factor, times) in [
-            (Some(1.0), [0, 500, 500, 1_500, 1_600, 2_100]),
-            (Some(0.5), [0, 1_000, 1_000, 3_000, 3_100, 4_100]),
-            (None, [0, 500, 500, 1_500, 1_600, 2_100]),
+            (Some(1.0), [0, 500, 500, 1_500, 1_600, 2_100, 3_100, 3_100, 3_200]),
+            (Some(0.5), [0, 1_000, 1_000, 3_000, 3_200, 4_200, 6_200, 6_200, 6_400]),
+            (None, [0, 500, 500, 1_500, 1_600, 2_100, 3_100, 3_100, 3_200]),
         ] {
-            let mut timeline = Timeline::new(RecordedPace(factor));
+            let mut timeline = Timeline::new(RecordedPace(factor), 1_000);
             let begin = Time(10_000);
-            for (at, (stamp, due)) in [7_000, 7_500, 7_400, 8_500, 7_000, 7_500].into_iter().zip(times).enumerate() {
+            // The second pass has a clock that is set, and set back.
+            let stamps = [7_000, 7_500, 7_400, 8_500, 7_000, 7_500, u64::MAX, 12, 112];
+            for (at, (stamp, due)) in stamps.into_iter().zip(times).enumerate() {
                 if at == 4 {
-                    timeline.rewind(100);
+                    timeline.rewind(Some(100));
                 }
                 let due = begin + due;
                 if factor.is_some() && due > begin {
@@ -185,18 +197,18 @@ mod tests {
                     let found = timeline.begin(stamp, begin, || early);
                     assert_eq!(found, Err(Next::At(due)), "{factor:?} {stamp}");
                 }
-                assert_eq!(
-                    timeline.begin(stamp, if factor.is_some() { due } else { begin }, || due),
-                    Ok(due),
-                    "{stamp}"
-                );
+                let now = if factor.is_some() { due } else { begin };
+                assert_eq!(timeline.begin(stamp, now, || due), Ok(due), "{factor:?} {stamp}");
             }
+            assert_eq!(timeline.jumps, 2);
+            timeline.rewind(None);
+            assert_eq!(timeline.begin(5, Time(1 << 40), || Time(1 << 40)), Ok(begin + times[8] + times[8] - times[7]));
         }
-        let mut timeline = Timeline::new(RecordedPace(None));
-        assert_eq!(timeline.begin(0, Time(5), || Time(5)), Ok(Time(5)));
-        assert!(timeline.begin(u64::MAX, Time(5), || Time(5)).is_ok());
-        timeline.rewind(1);
-        assert!(timeline.begin(u64::MAX, Time(5), || Time(5)).is_ok());
+        let mut timeline = Timeline::new(RecordedPace(None), u64::MAX);
+        for stamp in [0, u64::MAX, u64::MAX] {
+            assert!(timeline.begin(stamp, Time(5), || Time(5)).is_ok());
+            timeline.rewind(Some(u64::MAX));
+        }
     }
 
     fn pace(hz: f64) -> Pace {

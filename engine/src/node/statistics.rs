@@ -95,7 +95,7 @@ pub struct Statistics(pub(crate) DynArc<dyn Observe>);
 
 impl Statistics {
     /// Returns the statistics, with windows of a second or of the time between two calls if that is longer. A call asks for the next
-    /// windows, and the workers reply later, so what it returns is as old as the call before. It allocates, and never waits.
+    /// windows, and the workers reply later, so what it returns is as old as the call before. It allocates, and waits for no worker.
     ///
     /// Returns `None` before the run has begun, after its end, and while another thread reads.
     pub fn read(&self) -> Option<RunStats> {

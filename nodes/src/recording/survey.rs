@@ -6,7 +6,7 @@ use crate::file::input_file::{self, FileProblem};
 use limen::Folders;
 use limen::files::InputFile;
 use limen::message::{Dim, MAX_PORTS, PortSpec};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufReader, Seek, SeekFrom};
 use std::path::PathBuf;
 
@@ -88,6 +88,8 @@ pub(crate) struct Survey {
     pub(crate) ports: Vec<Seen>,
     /// All topics with their schemas.
     pub(crate) topics: BTreeMap<String, String>,
+    /// Those that have had messages.
+    used: BTreeSet<String>,
     /// Whether the whole file was read.
     pub(crate) is_whole: bool,
     pub(crate) unreadable: Unreadable,
@@ -156,20 +158,20 @@ pub(crate) fn survey(reader: &mut FileReader, ports: &TopicPorts<'_>) -> std::io
         }
     }
     let schema = |number: u16| reader.schema(number).map_or("no schema", |schema| schema.name.as_str()).to_string();
+    let used = topics.keys().filter_map(|number| Some(reader.channel(*number)?.topic.clone())).collect();
     let topics = reader.channels().map(|(_, channel)| (channel.topic.clone(), schema(channel.schema))).collect();
-    Ok(Survey { ports: seen, topics, is_whole, unreadable: reader.unreadable().clone() })
+    Ok(Survey { ports: seen, topics, used, is_whole, unreadable: reader.unreadable().clone() })
 }
 
 impl Survey {
-    /// Returns the ports of all topics, those that the graph names and the others.
+    /// Returns the ports of all topics with messages, those that the graph names and the others.
     pub(crate) fn ports(&self, named: &BTreeMap<String, String>) -> Vec<String> {
         let port = |topic: &String| {
             let named = named.iter().find(|(_, other)| *other == topic);
             named.map_or_else(|| port_of(topic), |(port, _)| port.clone())
         };
-        let mut ports: Vec<String> = self.topics.keys().map(port).take(MAX_PORTS).collect();
-        ports.dedup();
-        ports
+        let ports: BTreeSet<String> = self.used.iter().map(port).collect();
+        ports.into_iter().take(MAX_PORTS).collect()
     }
 
     /// Lists the topics of the file.
@@ -177,11 +179,12 @@ impl Survey {
         let mut listed: Vec<String> = self
             .topics
             .iter()
+            .filter(|(topic, _)| self.used.contains(*topic))
             .take(MAX_LISTED)
             .map(|(topic, schema)| format!("`{}` for {topic} ({schema})", port_of(topic)))
             .collect();
-        if self.topics.len() > MAX_LISTED {
-            listed.push(format!("{} more", self.topics.len() - MAX_LISTED));
+        if self.used.len() > MAX_LISTED {
+            listed.push(format!("{} more", self.used.len() - MAX_LISTED));
         }
         if listed.is_empty() { "none".into() } else { listed.join(", ") }
     }

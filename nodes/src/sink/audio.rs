@@ -356,6 +356,10 @@ impl Sink for Audio {
         let Some(device) = &mut self.device else { return Ok(Progress::Takes(self.due)) };
         let state = device.pcm.position().map_or(State::Gone, |position| position.state);
         let is_full = !self.pending.is_empty();
+        if state == State::Gone {
+            self.close();
+            return Ok(Progress::Takes(self.due));
+        }
         if state == State::Prepared && (is_full || now >= self.begins) && device.pcm.start().is_err() {
             self.close();
             return Ok(Progress::Takes(self.due));

@@ -4,7 +4,7 @@ use crate::recording::inputs::{InputTopics, TopicConfig};
 use crate::recording::meaning::{Channel, Schemas};
 use crate::stream::Address;
 use crate::stream::tcp::TcpConfig;
-use crate::stream::web_socket::{Client, Incoming, Rules, Server, Taken};
+use crate::stream::web_socket::{CONNECTION_MEMORY, Client, Incoming, Rules, Server, Taken};
 use data_encoding::BASE64;
 use limen::node::{
     Building, Connected, Cost, EdgeStats, Metrics, Node, NodeError, NodeStats, OneOf, PathStats, Picked, PlanErrors,
@@ -15,7 +15,7 @@ use limen::{Clock, Tensor, Time};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Serves its inputs, which may have any names, to Foxglove while the graph runs: open `ws://localhost:8765` there. Each input is a topic, as
 /// `record` writes it.
@@ -25,8 +25,9 @@ use std::collections::BTreeMap;
 /// edge. Times are in microseconds.
 ///
 /// Only this machine can connect, unless `listen` has another address and the command line has `--allow-public`. A client gets the topics
-/// that it subscribes to; one that reads too slowly misses messages, which are counted (`full`), and never slows the graph. Clients can
-/// change nothing.
+/// that it subscribes to; one that reads too slowly misses messages, which are counted (`full`), and never makes the graph wait. `sent` counts the
+/// messages in the buffers of connections, and `undelivered` those that were still there when a connection ended. Clients can change
+/// nothing.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The address to listen on; `8765`, a port that other machines cannot reach, by default.
@@ -41,13 +42,14 @@ pub struct Config {
     /// Whether the statistics of the run are served; they are by default.
     #[serde(default = "yes")]
     pub statistics: bool,
-    /// How many bytes may wait for a client that reads slowly; 4 MiB by default, or twice the largest message if that is more.
+    /// How many bytes of messages may wait for a client that reads slowly; 4 MiB by default, or twice the largest message if that is more.
     pub backlog: Option<Bytes>,
     /// Most clients at a time, up to 64; further ones are closed at once and counted (`refused`). 4 by default.
     #[serde(default = "max_connections")]
     pub max_connections: usize,
-    /// Web pages that may connect, beside Foxglove's and those of this machine, such as `https://viewer.example`; `*` for any. A browser
-    /// connects on behalf of whatever page is open in it, and a page that may connect sees everything here.
+    /// Web pages that may connect, beside Foxglove's and those that a server or a file (`file://`) of this machine holds, such as
+    /// `https://viewer.example`; `*` for any. A browser connects on behalf of whatever page is open in it, and a page that may connect sees
+    /// everything here.
     #[serde(default)]
     pub origins: Vec<String>,
 }
@@ -68,6 +70,9 @@ fn max_connections() -> usize {
 const BACKLOG: usize = 4 << 20;
 /// What a message has beside its content: header, stamp, frame and the like.
 const BESIDES: usize = 4 << 10;
+/// The announcement of an input, and those of the statistics of a large graph.
+const ANNOUNCEMENT: usize = 8 << 10;
+const ANNOUNCEMENTS: usize = 1 << 20;
 /// Where Foxglove runs in a browser.
 const FOXGLOVE: [&str; 2] = ["https://app.foxglove.dev", "https://studio.foxglove.dev"];
 /// The protocol's names, new and old; what is used here is the same in both.
@@ -138,6 +143,8 @@ pub struct Foxglove {
     end: Option<Time>,
     sent: u64,
     full: u64,
+    /// Messages for a connection that had just ended.
+    undelivered: u64,
 }
 
 impl Config {
@@ -198,14 +205,11 @@ fn advertise(channels: Vec<Value>) -> String {
 }
 
 /// The announcement of statistics.
-fn advertise_figures(figures: &[Figures]) -> String {
-    let described = |Figures { id, topic, shape: (name, numbers), .. }: &Figures| {
-        let number = |name: &&str| ((*name).to_string(), json!({ "type": "number" }));
-        let properties: Map<String, Value> = numbers.iter().map(number).collect();
-        let schema = json!({ "type": "object", "properties": properties }).to_string();
-        announcement(*id, topic, "json", (name, "jsonschema", schema))
-    };
-    advertise(figures.iter().map(described).collect())
+fn advertise_figures(Figures { id, topic, shape: (name, numbers), .. }: &Figures) -> String {
+    let number = |name: &&str| ((*name).to_string(), json!({ "type": "number" }));
+    let properties: Map<String, Value> = numbers.iter().map(number).collect();
+    let schema = json!({ "type": "object", "properties": properties }).to_string();
+    advertise(vec![announcement(*id, topic, "json", (name, "jsonschema", schema))])
 }
 
 fn micros(ns: u64) -> Value {
@@ -277,7 +281,8 @@ fn answer(client: &mut Client<Subscriptions>, text: &str, channels: u64) {
             client.data.extend(known.map(|asked| (asked.channel_id, asked.id)));
         }
         Ok(Request::Unsubscribe { subscription_ids }) => {
-            client.data.retain(|_, id| !subscription_ids.contains(id));
+            let ids: BTreeSet<u32> = subscription_ids.into_iter().collect();
+            client.data.retain(|_, id| !ids.contains(id));
         }
         Err(_) => {
             let message = "limen serves topics only, and this request is for something else";
@@ -299,7 +304,7 @@ impl Foxglove {
             match client.send(message) {
                 Taken::Yes => self.sent += 1,
                 Taken::Full => self.full += 1,
-                Taken::Closed => {}
+                Taken::Closed => self.undelivered += 1,
             }
         }
     }
@@ -321,8 +326,7 @@ impl Foxglove {
                 }
             }
         }
-        if self.figures.len() > announced {
-            let news = advertise_figures(&self.figures[announced..]);
+        for news in self.figures[announced..].iter().map(advertise_figures) {
             let open = self.server.clients.iter_mut().filter(|client| client.is_open());
             open.for_each(|client| client.tell(news.clone()));
         }
@@ -337,14 +341,20 @@ impl Foxglove {
     }
 
     fn poll(&mut self) {
+        if self.end.is_some() {
+            // What is pending goes out; nothing may follow the end.
+            self.server.poll(|_, _| {});
+            return;
+        }
         let (greeting, figures) = (&self.greeting, &self.figures);
         let channels = (self.channels.len() + figures.len()) as u64;
         self.server.poll(|client, incoming| match incoming {
             Incoming::Opened => {
-                greeting.iter().for_each(|text| client.tell(text.clone()));
-                if !figures.is_empty() {
-                    client.tell(advertise_figures(figures));
-                }
+                greeting
+                    .iter()
+                    .cloned()
+                    .chain(figures.iter().map(advertise_figures))
+                    .for_each(|text| client.tell(text));
             }
             Incoming::Text(text) => answer(client, text, channels),
             Incoming::Binary => answer(client, "", channels),
@@ -359,7 +369,7 @@ impl Foxglove {
 
     /// When to poll next.
     fn next_poll(&self) -> Time {
-        let is_due = self.statistics.is_some() && self.server.clients.iter().any(Client::is_open);
+        let is_due = self.end.is_none() && self.statistics.is_some() && self.server.clients.iter().any(Client::is_open);
         self.server.next_poll().min(if is_due { self.due } else { Time::NEVER })
     }
 }
@@ -378,8 +388,9 @@ impl Node for Foxglove {
             };
         }
         // A buffer grows to twice of what is in it.
-        let each = config.backlog(largest).saturating_mul(2);
-        let memory = each.saturating_mul(config.max_connections).saturating_add(largest.saturating_mul(2));
+        let told = ANNOUNCEMENTS.saturating_add(given.inputs().count().saturating_mul(ANNOUNCEMENT));
+        let each = config.backlog(largest).saturating_add(told).saturating_mul(2).saturating_add(CONNECTION_MEMORY);
+        let memory = each.saturating_mul(config.max_connections).saturating_add(largest.saturating_mul(3));
         let ports = config.tcp().claim(ports.memory(memory));
         errors.into_result(ports.note(format!("Foxglove: open ws://{}", config.listen)))
     }
@@ -409,7 +420,7 @@ impl Node for Foxglove {
         let server = Server::listen(
             config.listen,
             config.max_connections,
-            backlog.saturating_add(told),
+            backlog.saturating_add(told).saturating_add(ANNOUNCEMENTS),
             rules,
             clock.clone(),
             cx.descriptors(),
@@ -427,12 +438,14 @@ impl Node for Foxglove {
             end: None,
             sent: 0,
             full: 0,
+            undelivered: 0,
         })
     }
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("sent", self.sent as f64);
         to.thinned("full", self.full);
+        to.thinned("undelivered", self.undelivered + self.server.unsure());
         let counts = &self.server.counts;
         to.set("connections", counts.connections as f64);
         to.set("disconnects", counts.disconnects as f64);
@@ -467,6 +480,7 @@ impl Sink for Foxglove {
 
     fn finish(&mut self) -> Result<(), NodeError> {
         self.end = Some(self.clock.now() + DRAIN_WAIT);
+        self.server.stop_accepting();
         self.server.clients.iter_mut().for_each(Client::close);
         Ok(())
     }

@@ -166,6 +166,7 @@ impl Audio {
     fn close(&mut self, now: Time) {
         self.device = None;
         self.counts.undelivered += u64::from(self.filled > 0);
+        self.counts.overrun += u64::from(self.gap.is_some());
         (self.filled, self.gap, self.expected) = (0, None, Time::ZERO);
         self.due = self.backoff.after(now);
     }

@@ -11,9 +11,11 @@ use limen::message::{Content, DType, Dim, PortSpec};
 use limen::node::{
     Building, Connected, Cost, Emit, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Source,
 };
+use limen::unit::{Bytes, Span};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io::{ErrorKind, Read, Seek};
+use std::time::Duration;
 
 /// Reads the frames of a log that `candump -L` or the sink `candump` has written: `frame` `u8[≤16]`, or `u8[≤72]` with `fd`, as the source
 /// `can` gives them.
@@ -36,9 +38,16 @@ pub struct Config {
     /// keep their recorded distances from the start of the run.
     #[serde(default)]
     pub pace: RecordedPace,
+    /// A longer silence is shortened to this; `1min` by default. Where the recorded time goes back by more, the next frame follows at once.
+    #[serde(default = "max_gap")]
+    pub max_gap: Span,
     /// How many times to read the file; 1 by default.
     #[serde(default = "one")]
     pub repeat: u32,
+}
+
+fn max_gap() -> Span {
+    Span(Duration::from_secs(60))
 }
 
 fn one() -> u32 {
@@ -165,7 +174,7 @@ impl Candump {
         self.file.rewind().map_err(|error| NodeError::file(self.file.path(), error))?;
         self.lines.clear();
         (self.is_read, self.number) = (false, 0);
-        self.timeline.rewind(0);
+        self.timeline.rewind(None);
         Ok(true)
     }
 }
@@ -188,7 +197,7 @@ impl Node for Candump {
         let bytes = if config.fd { FD } else { CLASSIC };
         let spec = PortSpec::new(DType::U8, [Dim::AtMost(bytes)]).with_content(Content::Bytes);
         let ports = config.pace.declare(Ports::new()).output("frame", spec).cost(Cost::Medium);
-        errors.into_result(ports.memory(stream::buffer(limen::unit::Bytes(MAX_LINE as u64), Framing::Lines)))
+        errors.into_result(ports.memory(stream::buffer(Bytes(MAX_LINE as u64), Framing::Lines)))
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
@@ -197,7 +206,7 @@ impl Node for Candump {
             lines: Deframer::new(Framing::Lines, MAX_LINE),
             is_read: false,
             passes: config.repeat,
-            timeline: Timeline::new(config.pace),
+            timeline: Timeline::new(config.pace, config.max_gap.as_nanos()),
             ahead: None,
             has_sent: false,
             read: 0,
@@ -217,6 +226,10 @@ impl Node for Candump {
         to.set("bus_errors", self.bus_errors as f64);
         if let Some(first) = &self.first {
             to.note(format!("{} of the lines of `{}` are malformed, first {first}", self.malformed, self.config.path));
+        }
+        if self.timeline.jumps > 0 {
+            let (jumps, most) = (self.timeline.jumps, self.config.max_gap.0);
+            to.note(format!("{jumps} times the time of `{}` goes on or back by more than {most:?}", self.config.path));
         }
         if self.too_large > 0 {
             to.note("frames of CAN FD were not sent; `fd: true` sends them");

@@ -292,6 +292,7 @@ impl Node for Replay {
             errors.at("repeat", "0 passes send nothing").help("write 1 or more");
         }
         let mut ports = config.pace.declare(Ports::new().cost(Cost::Medium).routes());
+        let is_asked = given.outputs().next().is_some();
         let opened = open(&config.path, cx.folders);
         let surveyed = opened.and_then(|(path, mut reader)| {
             let problem = |error| {
@@ -347,6 +348,8 @@ impl Node for Replay {
                         ));
                     }
                 }
+                // Nothing takes it.
+                (None, _) if !is_asked => {}
                 (None, Some(why)) => {
                     let message = format!("no message of {} ({}) can be read: {why}", seen.topic, seen.schema);
                     errors.at("path", message).help("connect another topic");

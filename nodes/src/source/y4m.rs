@@ -23,7 +23,7 @@ use std::ops::Range;
 /// It stands in for a camera where there is none. Other videos are converted first, or on the way:
 /// `ffmpeg -i drive.mp4 -pix_fmt yuv420p -f yuv4mpegpipe - | limen-run graph.yaml`. Frames with 8 bits in 4:2:0, 4:2:2 and 4:4:4 are read, without
 /// interlacing; a sample of chroma colours all its pixels alike. From a file that ends within a frame the whole frames are sent, then one
-/// call fails.
+/// call fails. From standard input, grey video is not taken.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The file, relative to the graph's folder; standard input if it is left out.
@@ -354,8 +354,7 @@ impl Y4m {
             return Ok(false);
         }
         file.rewind().map_err(|error| NodeError::file(file.path(), error))?;
-        let period = self.parser.header.and_then(|header| header.stamp(1)).unwrap_or(0);
-        self.timeline.rewind(period);
+        self.timeline.rewind(self.parser.header.and_then(|header| header.stamp(1)));
         self.parser.rewind();
         (self.passes, self.frame) = (self.passes - 1, 0);
         Ok(true)
@@ -419,7 +418,7 @@ impl Node for Y4m {
             parser: Parser::new(planned.max_bytes().unwrap_or(0)),
             colours: config.colours,
             planned,
-            timeline: Timeline::new(config.pace),
+            timeline: Timeline::new(config.pace, u64::MAX),
             passes: config.repeat,
             ahead: None,
             frame: 0,
@@ -448,9 +447,13 @@ impl Source for Y4m {
                     Read::Some(_) => {}
                     Read::Nothing => {
                         self.has_ended = false;
-                        return Ok(Next::WhenReady(Time::NEVER));
+                        let is_file = matches!(self.input, Input::File(_));
+                        return Ok(if is_file { Next::More } else { Next::WhenReady(Time::NEVER) });
                     }
-                    Read::End if self.parser.is_partial() || self.parser.header.is_none() => {
+                    Read::End if self.parser.header.is_none() => {
+                        return Err(NodeError::input(&*self.name, "it ends before the video begins"));
+                    }
+                    Read::End if self.parser.is_partial() => {
                         return Err(self.wrong("it ends within the frame, which is not sent".into()));
                     }
                     Read::End => {

@@ -158,6 +158,9 @@ pub(crate) fn write_log(message: &[u8], stamp: u64, interface: &str, line: &mut 
     let is_fd = message.len() > CLASSIC || message.get(5).is_some_and(|flags| *flags != 0);
     let (frame, _) = frame(message, is_fd)?;
     let id = identifier(&frame);
+    if id & REMOTE != 0 && (is_fd || frame[4] > 8) {
+        return Err("it asks for more than the 8 bytes of a classic frame".into());
+    }
     let (seconds, micros) = (stamp / 1_000_000_000, stamp % 1_000_000_000 / 1_000);
     // Writing to memory cannot fail.
     let mut put = |text: std::fmt::Arguments<'_>| _ = line.write_fmt(text);
@@ -293,6 +296,9 @@ mod tests {
             assert!(parse_log(line).is_err_and(|error| error.contains(why)), "{line}: {:?}", parse_log(line));
         }
         assert_eq!(parse_log("  "), Ok(None));
+        for request in [with(0x123 | REMOTE, 200, &[]), [&(0x123 | REMOTE).to_ne_bytes()[..], &[8, 4, 0, 0]].concat()] {
+            assert!(write_log(&request, 0, "can0", &mut Vec::new()).is_err());
+        }
     }
 
     #[test]

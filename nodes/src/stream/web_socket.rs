@@ -4,6 +4,7 @@ use super::address::Address;
 use super::tcp;
 use limen::node::{Descriptors, Interest, NodeError, Watched};
 use limen::{Clock, Time};
+use std::cell::Cell;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::rc::Rc;
@@ -18,16 +19,20 @@ const HANDSHAKE: u64 = 5_000_000_000;
 /// Delay until the next accept after accepting failed, as when the process has no file descriptors left, ns.
 const DESCRIPTOR_RETRY: u64 = 100_000_000;
 /// The largest message of a client.
-const MAX_INCOMING: usize = 256 << 10;
-/// Messages of one client that are handled at a time.
+const MAX_INCOMING: usize = 64 << 10;
+/// Bytes and messages of one client that are handled at a time, so that the other nodes of the worker have their turns.
+const INCOMING_BYTES: usize = 64 << 10;
 const INCOMING_BURST: usize = 32;
+/// What a connection takes besides what it is sent: a message, one in pieces, and the request at the beginning.
+pub(crate) const CONNECTION_MEMORY: usize = 4 * MAX_INCOMING;
 
 /// Which connections are taken.
 #[derive(Debug)]
 pub(crate) struct Rules {
     /// The protocols spoken, the preferred one first.
     pub(crate) protocols: &'static [&'static str],
-    /// The web pages that may connect, such as `https://app.foxglove.dev`, beside those of this machine; `*` for any.
+    /// The web pages that may connect, such as `https://app.foxglove.dev`, beside those that a server or a file of this machine holds;
+    /// `*` for any.
     pub(crate) origins: Vec<String>,
 }
 
@@ -72,19 +77,46 @@ impl Callback for Check {
     }
 }
 
+/// The socket of a connection, and how the library last used it.
+#[derive(Debug)]
+struct Socket {
+    watched: Watched<TcpStream>,
+    /// Bytes that may still be read in this turn.
+    budget: Cell<usize>,
+    /// What there was no byte or no room for.
+    blocked: Cell<Interest>,
+}
+
 /// The stream of a connection, shared with what waits for it.
 #[derive(Debug)]
-struct Stream(Rc<Watched<TcpStream>>);
+struct Stream(Rc<Socket>);
+
+impl Stream {
+    /// Notes what would have blocked.
+    fn noted<T>(&self, result: io::Result<T>, interest: Interest) -> io::Result<T> {
+        if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock) {
+            self.0.blocked.set(interest);
+        }
+        result
+    }
+}
 
 impl Read for Stream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        (&**self.0).read(bytes)
+        // A client that sends without end would keep the library reading: what is over comes in the next turn.
+        let most = bytes.len().min(self.0.budget.get());
+        if most == 0 && !bytes.is_empty() {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let read = self.noted((&*self.0.watched).read(&mut bytes[..most]), Interest::Read)?;
+        self.0.budget.set(self.0.budget.get() - read);
+        Ok(read)
     }
 }
 
 impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        (&**self.0).write(bytes)
+        self.noted((&*self.0.watched).write(bytes), Interest::Write)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -122,10 +154,12 @@ pub(crate) enum Incoming<'a> {
 #[derive(Debug)]
 pub(crate) struct Client<T> {
     pub(crate) data: T,
-    stream: Rc<Watched<TcpStream>>,
+    socket: Rc<Socket>,
     state: State,
     is_pending: bool,
     was_open: bool,
+    /// Messages since nothing was pending: what the client may not have got.
+    unsure: u64,
     /// Whether messages may be left that were read and not handled.
     has_more: bool,
 }
@@ -145,7 +179,7 @@ impl<T> Client<T> {
     fn written(&mut self, result: Result<(), Error>) -> Taken {
         let taken = match result {
             Ok(()) => {
-                self.is_pending = false;
+                (self.is_pending, self.unsure) = (false, 0);
                 Taken::Yes
             }
             // It is in the buffer.
@@ -159,7 +193,7 @@ impl<T> Client<T> {
                 Taken::Closed
             }
         };
-        self.stream.set_interest(if self.is_pending { Interest::Both } else { Interest::Read });
+        self.socket.watched.set_interest(if self.is_pending { Interest::Both } else { Interest::Read });
         taken
     }
 
@@ -171,7 +205,9 @@ impl<T> Client<T> {
 
     /// Sends bytes as a message.
     pub(crate) fn send(&mut self, bytes: Vec<u8>) -> Taken {
-        self.write(Message::Binary(Bytes::from(bytes)))
+        let taken = self.write(Message::Binary(Bytes::from(bytes)));
+        self.unsure += u64::from(taken == Taken::Yes && self.is_pending);
+        taken
     }
 
     /// Sends a text without which the client would go on with wrong assumptions: if there is no room, the connection is closed.
@@ -181,7 +217,7 @@ impl<T> Client<T> {
         }
     }
 
-    /// Begins to close the connection, with a reason for the client.
+    /// Begins to close the connection, after what is pending.
     pub(crate) fn close(&mut self) {
         if let State::Open(socket) = &mut self.state {
             let result = socket.close(None);
@@ -203,13 +239,13 @@ impl<T> Client<T> {
         };
         match handshake.handshake() {
             Ok(socket) => {
-                self.stream.set_interest(Interest::Read);
+                self.socket.watched.set_interest(Interest::Read);
                 self.state = State::Open(Box::new(socket));
                 true
             }
             Err(HandshakeError::Interrupted(handshake)) if now < until => {
-                // It may have to read or to write.
-                self.stream.set_interest(Interest::Both);
+                // Only for what it lacks: an idle socket can always be written.
+                self.socket.watched.set_interest(self.socket.blocked.get());
                 self.state = State::Handshake(Box::new(handshake), until);
                 false
             }
@@ -238,6 +274,8 @@ pub(crate) struct Counts {
     pub(crate) disconnects: u64,
     /// Connections that came when there was no place, or whose handshake failed.
     pub(crate) refused: u64,
+    /// Messages that a client may not have got when its connection ended.
+    pub(crate) unsure: u64,
 }
 
 /// The listener and its connections.
@@ -313,20 +351,20 @@ impl<T: Default> Server<T> {
             } else {
                 None
             };
-            let Some(stream) = watched else {
+            let Some(watched) = watched else {
                 self.counts.refused += 1;
                 continue;
             };
-            let stream = Rc::new(stream);
+            let socket = Rc::new(Socket { watched, budget: Cell::new(0), blocked: Cell::new(Interest::Read) });
             let check = Check(self.rules.clone());
-            let handshake = ServerHandshake::start(Stream(stream.clone()), check, Some(self.config));
-            let state = State::Handshake(Box::new(handshake), now + HANDSHAKE);
+            let handshake = ServerHandshake::start(Stream(socket.clone()), check, Some(self.config));
             self.clients.push(Client {
                 data: T::default(),
-                stream,
-                state,
+                socket,
+                state: State::Handshake(Box::new(handshake), now + HANDSHAKE),
                 is_pending: false,
                 was_open: false,
+                unsure: 0,
                 has_more: true,
             });
         }
@@ -335,13 +373,13 @@ impl<T: Default> Server<T> {
     /// Handles everything that is ready, without blocking, and tells `on` what clients did.
     pub(crate) fn poll(&mut self, mut on: impl FnMut(&mut Client<T>, Incoming<'_>)) {
         let now = self.clock.now();
-        self.accept(now);
         for client in &mut self.clients {
             let is_late = matches!(client.state, State::Handshake(_, until) if until <= now);
-            if !(client.stream.is_ready() || client.has_more || is_late) {
+            if !(client.socket.watched.is_ready() || client.has_more || is_late) {
                 continue;
             }
             client.has_more = false;
+            client.socket.budget.set(INCOMING_BYTES);
             if matches!(client.state, State::Handshake(..)) {
                 if !client.shake(now) {
                     continue;
@@ -358,9 +396,11 @@ impl<T: Default> Server<T> {
                         match &message {
                             Message::Text(text) => on(client, Incoming::Text(text)),
                             Message::Binary(_) => on(client, Incoming::Binary),
-                            // Answered by the library.
-                            Message::Ping(_) | Message::Pong(_) | Message::Close(_) | Message::Frame(_) => {}
+                            // Answered by the library, as soon as there is room.
+                            Message::Ping(_) | Message::Close(_) => client.is_pending = true,
+                            Message::Pong(_) | Message::Frame(_) => {}
                         }
+                        client.flush();
                         true
                     }
                 };
@@ -368,6 +408,7 @@ impl<T: Default> Server<T> {
                     break;
                 }
             }
+            client.has_more |= client.is_open() && client.socket.budget.get() == 0;
         }
         let counts = &mut self.counts;
         self.clients.retain(|client| {
@@ -376,8 +417,22 @@ impl<T: Default> Server<T> {
             }
             let count = if client.was_open { &mut counts.disconnects } else { &mut counts.refused };
             *count += 1;
+            counts.unsure += client.unsure;
             false
         });
+        // After the places of those that have gone are free.
+        self.accept(now);
+    }
+
+    /// Takes no more connections.
+    pub(crate) fn stop_accepting(&mut self) {
+        (self.most, self.next_accept) = (0, Time::NEVER);
+        self.listener.set_interest(Interest::Nothing);
+    }
+
+    /// Returns how many messages the clients may not have got.
+    pub(crate) fn unsure(&self) -> u64 {
+        self.counts.unsure + self.clients.iter().map(|client| client.unsure).sum::<u64>()
     }
 
     /// When to call [`poll`](Self::poll) next, even if no descriptor is ready.

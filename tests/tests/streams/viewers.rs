@@ -280,3 +280,41 @@ fn a_slow_viewer_misses_messages_and_slows_nobody() {
     assert!(of("v.full") > 100.0 && of("v.full") + of("v.sent") <= 400.0, "{} {}", of("v.full"), of("v.sent"));
     assert_eq!(of("lost"), 0.0);
 }
+
+/// A connection that has yet to say what it wants takes no time: the node is not turned for it.
+#[test]
+fn a_silent_connection_wakes_nobody() {
+    let port = free_port();
+    let graph_file = Graph::new();
+    let running = graph_file.start(&graph(port).replace("1kHz", "20Hz"));
+    let mut silent = connect(port);
+    silent.write_all(&REQUEST.as_bytes()[..20]).unwrap();
+    let mut viewer = open(port, "").expect("opens");
+    subscribe(&mut viewer, 1, 1);
+    (0..20).for_each(|_| _ = message(&mut viewer, 1));
+    let report = stop(running);
+    let turns = report.nodes.iter().find(|node| node.name == "v").unwrap().turns;
+    assert!(turns < 300, "{turns} turns for 20 messages");
+    drop(silent);
+}
+
+/// \[N1\] A message in pieces without content, sent without end, does not keep the others waiting.
+#[test]
+fn a_viewer_that_sends_without_end_has_only_its_share() {
+    let port = free_port();
+    let graph_file = Graph::new();
+    let running = graph_file.start(&graph(port));
+    let mut flood = open(port, "").expect("opens");
+    let flooding = std::thread::spawn(move || {
+        let _ = flood.write_all(b"\x01\x80\0\0\0\0");
+        let pieces = b"\0\x80\0\0\0\0".repeat(10_000);
+        // Until the graph has ended.
+        while flood.write_all(&pieces).is_ok() {}
+    });
+    let mut viewer = open(port, "").expect("opens");
+    subscribe(&mut viewer, 1, 1);
+    (0..200).for_each(|_| _ = message(&mut viewer, 1));
+    let report = stop(running);
+    flooding.join().unwrap();
+    assert_eq!((report.exit_code(), report.bugs.len()), (0, 0), "{:?}", report.bugs);
+}

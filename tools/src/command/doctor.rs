@@ -100,12 +100,10 @@ impl Host<'_> {
         match self.read("/sys/devices/system/cpu/isolated") {
             None => unknown(what, "the kernel does not report it"),
             Some(found) if found.is_empty() => {
-                let online = self.read("/sys/devices/system/cpu/online");
-                // The last of `0-3`.
-                let last = online.and_then(|online| online.rsplit(['-', ',']).next()?.parse::<usize>().ok());
-                let remedy = match last.unwrap_or(0) {
-                    last @ 3.. => {
-                        let two = format!("{},{last}", last - 1);
+                let online = numbers(&self.read("/sys/devices/system/cpu/online").unwrap_or_default());
+                let remedy = match online[..] {
+                    [_, _, .., one, other] => {
+                        let two = format!("{one},{other}");
                         format!(
                             "other processes and the kernel's own work share every core: boot with `isolcpus={two} nohz_full={two} \
                              rcu_nocbs={two}` and run with `--cores {two}`"
@@ -208,6 +206,15 @@ impl Host<'_> {
             None => unknown(what, "the kernel does not report it"),
         }
     }
+}
+
+/// The numbers in a list of the kernel's, such as `0-3,8`.
+fn numbers(list: &str) -> Vec<usize> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        first.parse().ok().zip(last.parse::<usize>().ok())
+    };
+    list.split(',').filter_map(range).flat_map(|(first, last): (usize, usize)| first..=last.min(first + 4096)).collect()
 }
 
 fn unknown(what: &'static str, found: &str) -> Finding {
@@ -418,7 +425,12 @@ mod tests {
             assert!(found.state == Health::Poor && found.remedy.is_some(), "{found:?}");
         }
         // Advice is for cores that there are.
-        for (online, part) in [("0-1\n", "too few"), ("0-7\n", "isolcpus=6,7 "), ("0-3,8-11\n", "--cores 10,11`")] {
+        for (online, part) in [
+            ("0-1\n", "too few"),
+            ("0-7\n", "isolcpus=6,7 "),
+            ("0-3,8-11\n", "--cores 10,11`"),
+            ("0-1,3,5\n", "--cores 3,5`"),
+        ] {
             write("/sys/devices/system/cpu/online", online);
             let remedy = state("isolated cores").remedy.unwrap();
             assert!(remedy.contains(part), "{online}: {remedy}");
