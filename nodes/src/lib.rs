@@ -11,8 +11,8 @@
 //! views, images, boxes, regions, elements as text), [`signal`] (samples, filters, spectra), `pattern` (generated images and noise), `pace` (the schedule of an open-loop
 //! source).
 //!
-//! Every payload is a [`limen::Tensor`]. Apart from image decoders, no node allocates per message once its buffers have
-//! grown. No input from a file, socket or device can cause a panic. There is no unsafe code. Kinds that run models are in
+//! Every payload is a [`limen::Tensor`]. Apart from image decoders, `candump` and `foxglove`, no node
+//! allocates per message once its buffers have grown. No input from a file, socket or device can cause a panic. There is no unsafe code. Kinds that run models are in
 //! `limen-backends`.
 
 #![forbid(unsafe_code)]
