@@ -10,8 +10,9 @@ use serde::Deserialize;
 /// Compares the inputs `predicted` and `truth` and reports how often they agree.
 ///
 /// With `task: labels`, both are `i32[]`, and the report has `accuracy`, `correct`, `total`. With `task: boxes`, both are
-/// `f32[≤n,6]`, and the report has `precision`, `recall`, `true_positives`, `false_positives`, `missed`. Ratios whose
-/// denominator is 0 are 0.
+/// `f32[≤n,6]`, and the report has `precision`, `recall`, `true_positives`, `false_positives`, `missed`, and
+/// `mean_average_precision`: the mean over the classes of the precision at 101 recalls, as COCO has it, at the one `iou`. For that the
+/// detector's threshold should be low; scores count from 0 to 1, in steps of 1/1024. Ratios whose denominator is 0 are 0.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// What to compare; `labels` by default.
@@ -49,6 +50,83 @@ pub struct Score {
     predicted: u64,
     /// All true labels, or all true boxes.
     present: u64,
+    curves: Curves,
+}
+
+/// Steps of the scores of predicted boxes.
+const STEPS: usize = 1024;
+/// The most classes whose precision is averaged.
+const MAX_CLASSES: usize = 256;
+
+/// The predictions of a class by their scores.
+#[derive(Debug)]
+struct Curve {
+    class: u32,
+    /// True boxes.
+    present: u64,
+    /// Of each step of the score: predictions that match, and all.
+    steps: Box<[(u32, u32); STEPS]>,
+}
+
+impl Curve {
+    fn new(class: u32) -> Self {
+        Curve { class, present: 0, steps: Box::new([(0, 0); STEPS]) }
+    }
+
+    fn add(&mut self, score: f32, is_right: bool) {
+        // NaN is the lowest score.
+        let step = &mut self.steps[((score * STEPS as f32) as usize).min(STEPS - 1)];
+        step.0 = step.0.saturating_add(u32::from(is_right));
+        step.1 = step.1.saturating_add(1);
+    }
+
+    /// The mean, over 101 recalls, of the highest precision at that recall or beyond: Lin et al., Microsoft COCO (2014), as pycocotools
+    /// computes it.
+    fn average_precision(&self) -> f64 {
+        let (mut right, mut all) = (0, 0);
+        let mut points = Vec::new();
+        for (matching, predicted) in self.steps.iter().rev().filter(|(_, predicted)| *predicted > 0) {
+            (right, all) = (right + u64::from(*matching), all + u64::from(*predicted));
+            points.push((ratio(right, self.present), ratio(right, all)));
+        }
+        let best =
+            |least: f64| points.iter().filter(|(recall, _)| *recall >= least).map(|(_, p)| *p).fold(0.0, f64::max);
+        (0..=100).map(|percent| best(f64::from(percent) / 100.0)).sum::<f64>() / 101.0
+    }
+}
+
+/// The predictions of all classes.
+#[derive(Debug, Default)]
+struct Curves {
+    of: Vec<Curve>,
+    /// Boxes of classes beyond the most.
+    beyond: u64,
+}
+
+impl Curves {
+    fn of(&mut self, row: &Row) -> Option<&mut Curve> {
+        let class = row[5].to_bits();
+        let at = match self.of.iter().position(|curve| curve.class == class) {
+            Some(at) => at,
+            None if self.of.len() < MAX_CLASSES => {
+                self.of.push(Curve::new(class));
+                self.of.len() - 1
+            }
+            None => {
+                self.beyond += 1;
+                return None;
+            }
+        };
+        self.of.get_mut(at)
+    }
+
+    /// The mean of the classes that have true boxes; 0 if there are none.
+    fn mean_average_precision(&self) -> f64 {
+        let present = self.of.iter().filter(|curve| curve.present > 0);
+        let (sum, count) =
+            present.fold((0.0, 0u32), |(sum, count), curve| (sum + curve.average_precision(), count + 1));
+        if count == 0 { 0.0 } else { sum / f64::from(count) }
+    }
 }
 
 /// Matches predicted boxes with true boxes, reusing its buffers.
@@ -59,9 +137,9 @@ struct Matcher {
 }
 
 impl Matcher {
-    /// Returns how many predicted boxes match a true box. The highest score is matched first, each box with the unmatched true
-    /// box of its class that it overlaps most.
-    fn count_matches(&mut self, predicted: &[Row], truth: &[Row], iou: f32) -> u64 {
+    /// Tells of each predicted box whether it matches a true box, and returns how many do. The highest score is matched first, each box
+    /// with the unmatched true box of its class that it overlaps most.
+    fn match_boxes(&mut self, predicted: &[Row], truth: &[Row], iou: f32, mut judged: impl FnMut(&Row, bool)) -> u64 {
         self.order.clear();
         self.order.extend(predicted.iter().map(|row| row[4]).zip(0..));
         self.order.sort_unstable_by(|a, b| boxes::by_score(*a, *b));
@@ -83,6 +161,7 @@ impl Matcher {
                 self.free[i] = false;
                 found += 1;
             }
+            judged(row, best.1.is_some());
         }
         found
     }
@@ -105,7 +184,10 @@ impl Node for Score {
             Task::Labels => PortSpec::fixed(DType::I32, []),
             Task::Boxes => boxes::any_spec(given.input(port)),
         };
-        let ports = Ports::new().input("predicted", spec("predicted")).input("truth", spec("truth"));
+        let mut ports = Ports::new().input("predicted", spec("predicted")).input("truth", spec("truth"));
+        if config.task == Task::Boxes {
+            ports = ports.memory(MAX_CLASSES * size_of::<[(u32, u32); STEPS]>());
+        }
         errors.into_result(ports.cost(if config.task == Task::Boxes { Cost::Medium } else { Cost::Light }))
     }
 
@@ -117,11 +199,12 @@ impl Node for Score {
             right: 0,
             predicted: 0,
             present: 0,
+            curves: Curves::default(),
         })
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        let Score { right, predicted, present, .. } = *self;
+        let (right, predicted, present) = (self.right, self.predicted, self.present);
         match self.task {
             Task::Labels => {
                 to.set("accuracy", ratio(right, predicted));
@@ -134,6 +217,13 @@ impl Node for Score {
                 to.set("true_positives", right as f64);
                 to.set("false_positives", (predicted - right) as f64);
                 to.set("missed", (present - right) as f64);
+                to.set("mean_average_precision", self.curves.mean_average_precision());
+                if self.curves.beyond > 0 {
+                    let beyond = self.curves.beyond;
+                    to.note(format!(
+                        "{beyond} boxes of more than {MAX_CLASSES} classes are not in the mean average precision"
+                    ));
+                }
             }
         }
     }
@@ -152,7 +242,17 @@ impl Sink for Score {
             }
             Task::Boxes => {
                 let (predicted, truth) = (boxes::rows(&predicted.body)?, boxes::rows(&truth.body)?);
-                self.right += self.matcher.count_matches(predicted, truth, self.iou);
+                let curves = &mut self.curves;
+                self.right += self.matcher.match_boxes(predicted, truth, self.iou, |row, is_right| {
+                    if let Some(curve) = curves.of(row) {
+                        curve.add(row[4], is_right);
+                    }
+                });
+                for row in truth {
+                    if let Some(curve) = self.curves.of(row) {
+                        curve.present += 1;
+                    }
+                }
                 self.predicted += predicted.len() as u64;
                 self.present += truth.len() as u64;
             }
@@ -185,7 +285,8 @@ mod tests {
             (vec![row(f32::NAN, f32::NAN, 0.0)], 0.5, 0),
             (vec![], 0.5, 0),
         ] {
-            assert_eq!(Matcher::default().count_matches(&predicted, &truth, iou), expected, "{predicted:?} at {iou}");
+            let found = Matcher::default().match_boxes(&predicted, &truth, iou, |_, _| {});
+            assert_eq!(found, expected, "{predicted:?} at {iou}");
         }
     }
 
@@ -194,7 +295,41 @@ mod tests {
         // Both overlap the first true box. The higher score overlaps it more and takes it; the other one matches the second.
         let truth = [row(0.0, 1.0, 0.0), row(6.0, 1.0, 0.0)];
         let predicted = [row(3.0, 0.6, 0.0), row(1.0, 0.9, 0.0)];
-        assert_eq!(Matcher::default().count_matches(&predicted, &truth, 0.5), 2);
+        assert_eq!(Matcher::default().match_boxes(&predicted, &truth, 0.5, |_, _| {}), 2);
+    }
+
+    /// The figures are those of pycocotools 2.0.11 for the same boxes (`COCOeval`, `iouThrs` 0.5, one size, 100 detections).
+    #[test]
+    fn the_mean_average_precision_is_that_of_coco() {
+        let truth = |class| [row(0.0, 1.0, class), row(50.0, 1.0, class), row(100.0, 1.0, class)];
+        for (predicted, classes, expected) in [
+            // All found, each with another score.
+            (vec![row(0.0, 0.9, 0.0), row(50.0, 0.8, 0.0), row(100.0, 0.7, 0.0)], 1, 1.0),
+            // One is missed.
+            (vec![row(0.0, 0.9, 0.0), row(50.0, 0.8, 0.0)], 1, 67.0 / 101.0),
+            // A wrong one before the second.
+            (
+                vec![row(0.0, 0.9, 0.0), row(200.0, 0.85, 0.0), row(50.0, 0.8, 0.0)],
+                1,
+                (34.0 + 33.0 * 2.0 / 3.0) / 101.0,
+            ),
+            // A class without predictions, and predictions of a class without true boxes.
+            (vec![row(0.0, 0.9, 0.0), row(50.0, 0.8, 0.0), row(100.0, 0.7, 0.0), row(0.0, 0.9, 7.0)], 2, 0.5),
+            (vec![row(0.0, f32::NAN, 0.0), row(50.0, 5.0, 0.0), row(100.0, -1.0, 0.0)], 1, 1.0),
+            (vec![], 1, 0.0),
+        ] {
+            let mut curves = Curves::default();
+            let truth: Vec<Row> = (0..classes).flat_map(|class| truth(class as f32)).collect();
+            Matcher::default().match_boxes(&predicted, &truth, 0.5, |row, is_right| {
+                curves.of(row).unwrap().add(row[4], is_right);
+            });
+            truth.iter().for_each(|row| curves.of(row).unwrap().present += 1);
+            assert!(
+                (curves.mean_average_precision() - expected).abs() < 1e-9,
+                "{predicted:?}: {}",
+                curves.mean_average_precision()
+            );
+        }
     }
 
     #[test]
