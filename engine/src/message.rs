@@ -11,7 +11,7 @@ pub(crate) mod tensor;
 pub use device::{Device, DeviceMemory, DevicePool, DeviceTensor};
 pub use payload::{Header, Message, Payload, Plain};
 pub use tensor::{
-    Content, DType, Dim, Element, Layout, MAX_RANK, Memory, PortSpec, Shape, Tensor, TensorError, TensorMut,
+    Content, DType, Dim, Element, Label, Layout, MAX_RANK, Memory, PortSpec, Shape, Tensor, TensorError, TensorMut,
 };
 
 /// A node has at most this many inputs, and at most this many outputs.

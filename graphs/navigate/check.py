@@ -9,6 +9,7 @@ import json
 import sys
 
 PERIOD = 0.01
+AXES = ["ax (m/s²)", "ay (m/s²)", "az (m/s²)", "gx (rad/s)", "gy (rad/s)", "gz (rad/s)"]
 
 
 def near(a, b, off):
@@ -16,22 +17,22 @@ def near(a, b, off):
 
 
 def main():
-    with open(sys.argv[1], newline="") as file:
+    with open(sys.argv[1], newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     sent, report = (json.load(open(path)) for path in sys.argv[2:])
     fixes = {round(fix[0] * 100): fix for fix in sent["fixes"]}
     apart = []
     for row in rows:
-        time, latitude, longitude, altitude, speed, course = fixes.pop(round(float(row["time"]) * 100))
-        near(row["time"], time, 1e-9)
-        near(row["latitude"], latitude, 1e-9)
-        near(row["longitude"], longitude, 1e-9)
-        near(row["altitude"], altitude, 1e-5)
-        near(row["speed"], speed, 1e-5)
-        near(row["course"], course, 1e-4)
+        time, latitude, longitude, altitude, speed, course = fixes.pop(round(float(row["time (s)"]) * 100))
+        near(row["time (s)"], time, 1e-9)
+        near(row["latitude (deg)"], latitude, 1e-9)
+        near(row["longitude (deg)"], longitude, 1e-9)
+        near(row["altitude (m)"], altitude, 1e-5)
+        near(row["speed (kn)"], speed, 1e-5)
+        near(row["course (deg)"], course, 1e-4)
         number = int(row["number"])
-        assert int(row["stamp"]) == number * 10_000, row
-        for axis, value in enumerate(sent["readings"][number]):
+        assert int(row["stamp (µs)"]) == number * 10_000, row
+        for axis, value in zip(AXES, sent["readings"][number], strict=True):
             near(row[f"motion_{axis}"], value, 1e-5)
         apart.append(abs(time - sent["begin"] - number * PERIOD))
 

@@ -23,5 +23,8 @@ pub(crate) mod writer;
 pub(crate) const DTYPE: &str = "limen.dtype";
 /// The key of a channel's metadata that holds the dims of a tensor: `2,≤100,6`.
 pub(crate) const SHAPE: &str = "limen.shape";
+/// The keys of a channel's metadata that hold the names and the units of a tensor's numbers: `ax,ay,az` and `m/s²,m/s²,m/s²`.
+pub(crate) const NAMES: &str = "limen.names";
+pub(crate) const UNITS: &str = "limen.units";
 /// The key of a channel's metadata that holds the content of a tensor of bytes.
 pub(crate) const CONTENT: &str = "limen.content";

@@ -144,3 +144,73 @@ fn mistakes_about_recordings_are_named() {
     }
     assert_eq!(fs::read_to_string(folder.0.join("x.mcap")).unwrap(), "precious");
 }
+
+/// Names and units of numbers go on through nodes, into tables and through a recording.
+#[test]
+fn names_and_units_travel_into_tables_and_recordings() {
+    let graph = "
+version: 1
+nodes:
+  bytes: { kind: file, config: { path: log.txt, framing: lines } }
+  imu:
+    kind: decode
+    from: bytes
+    config:
+      format: csv
+      fields:
+        - { name: ax, type: f32, unit: m/s², to: acc }
+        - { name: ay, type: f32, unit: m/s², to: acc }
+        - { name: temp, type: f32, unit: °C }
+        - { name: raw, type: u16, repeat: 2 }
+        - { name: gyro, type: f32, repeat: 2, unit: rad/s }
+  turned: { kind: slice, from: imu/acc, config: { from: -1, step: -1 } }
+  both: { kind: concat, inputs: { a: imu/acc, b: imu/gyro }, config: {} }
+  g: { kind: map, from: imu/acc, config: { outputs: { acc: { formula: 'in / 9.80665', unit: g }, plain: 'in * 2' } } }
+  hot: { kind: map, from: imu/temp, config: { outputs: { kelvin: { formula: 'in + 273.15', unit: K, dtype: f64 } } } }
+  level: { kind: threshold, from: imu/acc, config: { at: 1.0 } }
+  table:
+    kind: csv
+    inputs:
+      { acc: imu/acc, temp: imu/temp, raw: imu/raw, gyro: imu/gyro, turned: turned, both: both, g: g/acc, plain: g/plain, k: hot/kelvin, level: level }
+    config: { path: table.csv }
+  rec: { kind: record, inputs: { acc: imu/acc, temp: imu/temp }, config: { path: r.mcap } }
+";
+    let folder = Folder::with("units", graph);
+    fs::write(folder.0.join("log.txt"), "1,2,20,7,8,0.1,0.2\n3,4,21,9,10,0.3,0.4\n").unwrap();
+    folder.run("graph.yaml -q").expect(0, "", "");
+    let header = |name: &str| {
+        let table = fs::read_to_string(folder.0.join(name)).unwrap();
+        table.lines().next().unwrap_or_default().to_string()
+    };
+    let expected = "seq,acc_ax (m/s²),acc_ay (m/s²),temp (°C),raw_0,raw_1,gyro_0 (rad/s),gyro_1 (rad/s),turned_ay (m/s²),turned_ax (m/s²),\
+         both_ax (m/s²),both_ay (m/s²),both_2 (rad/s),both_3 (rad/s),g_ax (g),g_ay (g),plain_ax,plain_ay,k (K),level_ax,level_ay";
+    assert_eq!(header("table.csv"), expected);
+    let again = "version: 1
+nodes:
+  bag: { kind: replay, config: { path: r.mcap, pace: max } }
+  table: { kind: csv, inputs: { acc: bag/acc, temp: bag/temp }, join: { patience: 16 }, config: { path: again.csv } }
+";
+    fs::write(folder.0.join("again.yaml"), again).unwrap();
+    folder.run("again.yaml -q").expect(0, "", "");
+    assert_eq!(header("again.csv"), "seq,acc_ax (m/s²),acc_ay (m/s²),temp (°C)");
+    // A table that was written is read with its names.
+    let third = "version: 1
+nodes:
+  rows: { kind: csv, config: { path: again.csv, columns: ['acc_ay (m/s²)', 'temp (°C)'] } }
+  table: { kind: csv, inputs: { r: rows }, config: { path: third.csv } }
+";
+    fs::write(folder.0.join("third.yaml"), third).unwrap();
+    folder.run("third.yaml -q").expect(0, "", "");
+    assert_eq!(header("third.csv"), "seq,r_acc_ay (m/s²),r_temp (°C)");
+    // Numbers in one unit do not become a field in another.
+    let wrong = graph.replace(
+        "  rec: {",
+        "  out: { kind: encode, inputs: { temp: imu/temp }, config: { format: struct, fields: [{ name: temp, type: f32, unit: K }] } }\n  \
+         odd: { kind: map, from: imu/raw, config: { outputs: { x: { formula: in, unit: 'a,b' } } } }\n  \
+         end: { kind: 'null', inputs: { a: out, b: odd/x } }\n  rec: {",
+    );
+    fs::write(folder.0.join("wrong.yaml"), wrong).unwrap();
+    let ran = folder.run("check wrong.yaml");
+    ran.expect(2, "", "its numbers are in `°C`, the field is in `K`");
+    assert!(ran.err.contains("\"a,b\" is no unit: it has a comma"), "{}", ran.err);
+}

@@ -150,6 +150,51 @@ pub enum Content {
     Text,
 }
 
+/// The name and the unit of a number in a message, for logs and plots: `ax` in `m/s²`. Either may be empty.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Label {
+    name: String,
+    unit: String,
+}
+
+impl Label {
+    /// The most bytes of a name or a unit.
+    pub const MAX_LEN: usize = 64;
+
+    /// Creates a label; each part may be empty.
+    ///
+    /// # Errors
+    /// A part is longer than [`Label::MAX_LEN`], or has a comma, a quote or a control character: labels go into the headers of tables.
+    pub fn new(name: impl Into<String>, unit: impl Into<String>) -> Result<Self, &'static str> {
+        let (name, unit) = (name.into(), unit.into());
+        for part in [&name, &unit] {
+            if part.len() > Label::MAX_LEN {
+                return Err("it is longer than 64 bytes");
+            }
+            if part.chars().any(|c| matches!(c, ',' | '"') || c.is_control()) {
+                return Err("it has a comma, a quote or a control character");
+            }
+        }
+        Ok(Label { name, unit })
+    }
+
+    /// Returns the name; empty if there is none.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the unit; empty if it is not known.
+    pub fn unit(&self) -> &str {
+        &self.unit
+    }
+
+    /// Returns the same name without a unit.
+    #[must_use]
+    pub fn without_unit(self) -> Self {
+        Label { unit: String::new(), ..self }
+    }
+}
+
 /// The kind of memory that holds a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -173,7 +218,7 @@ impl fmt::Display for Memory {
     }
 }
 
-/// The messages of a port: element type, shape of one message, layout, content and memory.
+/// The messages of a port: element type, shape of one message, layout, content, labels and memory.
 ///
 /// ```
 /// use limen::message::{DType, Dim, PortSpec};
@@ -193,13 +238,15 @@ pub struct PortSpec {
     pub content: Content,
     /// The kind of memory that holds the buffer.
     pub memory: Memory,
+    /// One for a scalar, otherwise one for each place of the last dim.
+    pub(crate) labels: Vec<Label>,
 }
 
 impl PortSpec {
     /// Creates a spec in host memory.
     pub fn new(dtype: DType, shape: impl IntoIterator<Item = Dim>) -> Self {
         let shape = shape.into_iter().collect();
-        PortSpec { dtype, shape, layout: None, content: Content::default(), memory: Memory::Host }
+        PortSpec { dtype, shape, layout: None, content: Content::default(), memory: Memory::Host, labels: Vec::new() }
     }
 
     /// Creates a spec with fixed dims in host memory.
@@ -231,6 +278,38 @@ impl PortSpec {
     pub fn with_content(mut self, content: Content) -> Self {
         self.content = content;
         self
+    }
+
+    /// Sets names and units of its numbers: one label for a scalar, otherwise one for each place of the last dim.
+    ///
+    /// ```
+    /// use limen::message::{DType, Label, PortSpec};
+    /// let axes = ["ax", "ay", "az"].map(|name| Label::new(name, "m/s²").unwrap());
+    /// let acceleration = PortSpec::fixed(DType::F32, [3]).with_labels(axes);
+    /// assert_eq!(acceleration.labels()[1].name(), "ay");
+    /// ```
+    #[must_use]
+    pub fn with_labels(mut self, labels: impl IntoIterator<Item = Label>) -> Self {
+        self.labels = labels.into_iter().collect();
+        self
+    }
+
+    /// Removes the units, for a node whose results have others; the names stay.
+    #[must_use]
+    pub fn without_units(mut self) -> Self {
+        self.labels = self.labels.into_iter().map(Label::without_unit).collect();
+        self
+    }
+
+    /// Returns names and units of its numbers: one for a scalar, otherwise one for each place of the last dim. Empty if none are known, or
+    /// if they are not as many, because the shape was changed since.
+    pub fn labels(&self) -> &[Label] {
+        let places = match self.shape.last() {
+            None => Some(1),
+            Some(Dim::Fixed(length)) => Some(*length),
+            Some(_) => None,
+        };
+        if places == Some(self.labels.len()) { &self.labels } else { &[] }
     }
 
     /// Returns whether messages are text, to be shown as such.

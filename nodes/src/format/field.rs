@@ -1,6 +1,6 @@
 //! The numbers of a message, and the ports that they belong to.
 
-use limen::message::{DType, MAX_PORTS, PortSpec};
+use limen::message::{DType, Label, MAX_PORTS, PortSpec};
 use limen::node::PlanErrors;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -28,6 +28,8 @@ pub struct Field {
     pub repeat: Option<usize>,
     /// The name of the port, which several fields of one type may share; by default the name of the field.
     pub to: Option<String>,
+    /// The unit of its numbers, such as `m/s²`.
+    pub unit: Option<String>,
     /// `struct`: the offset in bytes from the start of the message; by default the end of the previous field.
     pub offset: Option<usize>,
     /// `struct`: the byte order; by default `endian` of the config.
@@ -73,11 +75,13 @@ pub(crate) struct Port {
     pub(crate) length: Option<usize>,
     /// The fields, in the order of their numbers.
     pub(crate) fields: Vec<usize>,
+    /// What its numbers are called; empty if nothing is known but the port's name.
+    pub(crate) labels: Vec<Label>,
 }
 
 impl Port {
     pub(crate) fn spec(&self) -> PortSpec {
-        PortSpec::fixed(self.dtype, self.length)
+        PortSpec::fixed(self.dtype, self.length).with_labels(self.labels.iter().cloned())
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -115,7 +119,7 @@ pub(crate) fn ports(fields: &[Field], errors: &mut PlanErrors) -> Vec<Port> {
         match ports.iter_mut().find(|port| port.name == *to) {
             None => {
                 let (name, dtype, length) = (to.clone(), field.dtype, field.repeat);
-                ports.push(Port { name, dtype, length, fields: vec![i] });
+                ports.push(Port { name, dtype, length, fields: vec![i], labels: Vec::new() });
             }
             Some(port) if port.dtype != field.dtype => {
                 let message = format!("`{name}` is {}, but `{to}` is {}", field.dtype, port.dtype);
@@ -127,6 +131,9 @@ pub(crate) fn ports(fields: &[Field], errors: &mut PlanErrors) -> Vec<Port> {
             }
         }
     }
+    for port in &mut ports {
+        port.labels = labels(port, fields, errors);
+    }
     if ports.len() > MAX_PORTS {
         let message = format!("{} ports, a node has at most {MAX_PORTS} on a side", ports.len());
         errors
@@ -134,6 +141,40 @@ pub(crate) fn ports(fields: &[Field], errors: &mut PlanErrors) -> Vec<Port> {
             .help("remove fields that are not used, or let fields of one type share a port through `to`");
     }
     ports
+}
+
+/// The most numbers of a port that are labelled: more are no columns of a table.
+const MAX_LABELS: usize = 1024;
+
+/// Returns what the numbers of a port are called, and reports units that are none.
+fn labels(port: &Port, fields: &[Field], errors: &mut PlanErrors) -> Vec<Label> {
+    let mut is_right = true;
+    for (i, unit) in port.fields.iter().filter_map(|i| Some((i, fields[*i].unit.as_ref()?))) {
+        if let Err(why) = Label::new("", unit.trim()) {
+            let help = "write it as a table names it, such as `m/s²` or `deg`";
+            errors.at(format!("fields[{i}].unit"), format!("{unit:?} is no unit: {why}")).help(help);
+            is_right = false;
+        }
+    }
+    let is_shared = port.fields.iter().any(|i| fields[*i].to.is_some());
+    let has_units = port.fields.iter().any(|i| fields[*i].unit.is_some());
+    if !is_right || !(is_shared || has_units) || port.length.is_some_and(|length| length > MAX_LABELS) {
+        return Vec::new();
+    }
+    let labels = port.fields.iter().map(|i| &fields[*i]).flat_map(|field| {
+        let unit = field.unit.as_deref().unwrap_or_default().trim();
+        (0..field.count()).map(move |at| {
+            let name = match field.repeat {
+                // The numbers of the port are those of the field, so their places say it all.
+                Some(_) if !is_shared => String::new(),
+                Some(_) => format!("{}_{at}", field.name),
+                None => field.name.clone(),
+            };
+            // A name that is too long has none here; the port has it.
+            Label::new(name, unit).unwrap_or_default()
+        })
+    });
+    labels.collect()
 }
 
 /// Returns the ranges that lie in one another, of `(begin, end, field)`: the field of the one that begins first, that of the other, and what

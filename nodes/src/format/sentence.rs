@@ -44,6 +44,38 @@ impl Sentence {
         }
     }
 
+    /// Returns the unit of a value; empty for those that have none.
+    fn unit(name: &str) -> &'static str {
+        match name {
+            "time" => "s",
+            "latitude" | "longitude" | "heading" | "course" | "magnetic_variation" => "deg",
+            "altitude" | "geoid_separation" => "m",
+            "speed" => "kn",
+            "zone" => "min",
+            _ => "",
+        }
+    }
+
+    /// Returns the fields with the units that the sentence gives, and reports those for which the graph says another.
+    pub(crate) fn with_units(fields: &[Field], errors: &mut PlanErrors) -> Vec<Field> {
+        let mut fields = fields.to_vec();
+        for (i, field) in fields.iter_mut().enumerate() {
+            let unit = Sentence::unit(field.path());
+            match &field.unit {
+                Some(written) if !unit.is_empty() && written.trim() != unit => {
+                    let message =
+                        format!("the sentence has `{}` in `{unit}`, not in `{}`", field.path(), written.trim());
+                    errors
+                        .at(format!("fields[{i}].unit"), message)
+                        .help("leave it out; `map` converts: `{ formula: 'speed * 0.514444', unit: m/s }`");
+                }
+                Some(_) => {}
+                None => field.unit = (!unit.is_empty()).then(|| unit.to_string()),
+            }
+        }
+        fields
+    }
+
     /// Returns which value each field has, and reports those that have none.
     pub(crate) fn values(self, fields: &[Field], errors: &mut PlanErrors) -> Vec<usize> {
         let mut values = Vec::new();

@@ -2,12 +2,12 @@
 
 use super::proto::Fields;
 use super::schema::{descriptors, ros_definition};
-use super::{CONTENT, DTYPE, SHAPE, ros};
+use super::{CONTENT, DTYPE, NAMES, SHAPE, UNITS, ros};
 use crate::tensor::boxes::{self, ROW};
 use crate::tensor::text::Values;
 use half::{bf16, f16};
 use limen::Tensor;
-use limen::message::{Content, DType, Dim, Layout, PortSpec};
+use limen::message::{Content, DType, Dim, Label, Layout, PortSpec};
 use limen::node::NodeError;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -181,11 +181,17 @@ impl Channel {
             Content::Text => "text",
             _ => "numbers",
         };
-        let metadata = BTreeMap::from([
+        let mut metadata = BTreeMap::from([
             (DTYPE.to_string(), spec.dtype.name().to_string()),
             (SHAPE.to_string(), written(&spec.shape)),
             (CONTENT.to_string(), content.to_string()),
         ]);
+        for (key, part) in [(NAMES, Label::name as fn(&Label) -> &str), (UNITS, Label::unit)] {
+            if spec.labels().iter().any(|label| !part(label).is_empty()) {
+                let parts: Vec<&str> = spec.labels().iter().map(part).collect();
+                metadata.insert(key.to_string(), parts.join(","));
+            }
+        }
         Channel { topic, schema, meaning, encoding, frame, metadata, is_text }
     }
 

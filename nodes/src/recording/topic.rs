@@ -2,8 +2,8 @@
 
 use super::decoded::{Decoded, Elements, MAX_COLUMNS};
 use super::proto::{self, Value};
-use super::{CONTENT, DTYPE, SHAPE, ros};
-use limen::message::{Content, DType, Dim, Layout, MAX_RANK, PortSpec};
+use super::{CONTENT, DTYPE, NAMES, SHAPE, UNITS, ros};
+use limen::message::{Content, DType, Dim, Label, Layout, MAX_RANK, PortSpec};
 use std::collections::BTreeMap;
 
 /// How the messages of a topic are read.
@@ -77,6 +77,15 @@ fn dims(written: &str) -> Option<Vec<Dim>> {
     dims.filter(|dims| dims.len() <= MAX_RANK && dims.iter().all(|dim| dim.max() != Some(0)))
 }
 
+/// Reads names and units of numbers; those that are none are left out.
+fn labels(metadata: &BTreeMap<String, String>) -> Vec<Label> {
+    let parts = |key| metadata.get(key).map(|parts| parts.split(',').collect::<Vec<_>>()).unwrap_or_default();
+    let (names, units) = (parts(NAMES), parts(UNITS));
+    let part = |parts: &[&str], at: usize| parts.get(at).copied().unwrap_or_default().to_string();
+    let label = |at| Label::new(part(&names, at), part(&units, at)).unwrap_or_default();
+    (0..names.len().max(units.len())).map(label).collect()
+}
+
 impl Topic {
     /// Describes a topic by its channel and its schema.
     pub(crate) fn new(name: &str, schema: &str, encoding: &str, metadata: &BTreeMap<String, String>) -> Topic {
@@ -111,7 +120,9 @@ impl Topic {
         let mut topic = Topic { name: name.into(), schema, form, content, recorded: None };
         let recorded = known.zip(metadata.get(SHAPE).and_then(|shape| dims(shape)));
         if topic.form != Form::Bytes {
-            topic.recorded = recorded.map(|(dtype, dims)| topic.finished(PortSpec::new(dtype, dims)));
+            let labels = labels(metadata);
+            topic.recorded =
+                recorded.map(|(dtype, dims)| topic.finished(PortSpec::new(dtype, dims)).with_labels(labels));
         }
         topic
     }

@@ -3,12 +3,13 @@
 use crate::file::output_file::{self, Exists, OutputFile};
 use crate::tensor::text::{Form, Values};
 use limen::Tensor;
-use limen::message::{DType, Dim, PortSpec};
+use limen::message::{DType, Dim, Label, PortSpec};
 use limen::node::{
     Building, Connected, Cost, Many, MessageSet, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
+use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
 
 /// Most columns of a table.
@@ -17,7 +18,8 @@ const MAX_COLUMNS: usize = 1024;
 /// Writes one row per message to a comma-separated file: the sequence number, then the value of each input.
 ///
 /// A scalar or text input has one column, `<input>`; a vector or a small array of fixed shape has one column per element,
-/// `<input>_0`, `<input>_1` and so on. Inputs may have any names; their columns are in the order of the graph file.
+/// `<input>_0`, `<input>_1` and so on, or `<input>_<name>` if its numbers have names; a unit follows in brackets: `imu_ax (m/s²)`. Inputs may
+/// have any names; their columns are in the order of the graph file.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The file, relative to the graph's folder or to that given with `--out`. The last folder of the path is created.
@@ -41,10 +43,19 @@ pub struct Csv {
 fn header<'a>(inputs: impl Iterator<Item = (&'a str, &'a PortSpec)>) -> String {
     let mut header = String::from("seq");
     for (name, spec) in inputs {
-        if spec.shape.is_empty() || spec.is_text() {
-            header.push_str(&format!(",{name}"));
-        } else {
-            (0..spec.max_elements().unwrap_or(0)).for_each(|i| header.push_str(&format!(",{name}_{i}")));
+        let is_single = spec.shape.is_empty() || spec.is_text();
+        let labels = if spec.shape.len() <= 1 { spec.labels() } else { &[] };
+        for i in 0..if is_single { 1 } else { spec.max_elements().unwrap_or(0) } {
+            let label = labels.get(i);
+            // Writing to a string cannot fail.
+            let _ = match label.map(Label::name).filter(|label| !label.is_empty()) {
+                _ if is_single => write!(header, ",{name}"),
+                Some(label) => write!(header, ",{name}_{label}"),
+                None => write!(header, ",{name}_{i}"),
+            };
+            if let Some(unit) = label.map(Label::unit).filter(|unit| !unit.is_empty()) {
+                let _ = write!(header, " ({unit})");
+            }
         }
     }
     header

@@ -4,7 +4,7 @@ use crate::pace::Pace;
 use crate::stream::{self, Framing};
 use csv_core::{ReadRecordResult, Reader};
 use limen::files::InputFile;
-use limen::message::{DType, PortSpec};
+use limen::message::{DType, Label, PortSpec};
 use limen::node::{
     Building, Connected, Cost, Emit, Next, Node, NodeError, NodeErrorKind, PlanErrors, Planning, Ports, Source,
 };
@@ -17,7 +17,8 @@ use std::ops::Range;
 
 /// Reads the rows of a comma-separated file as numbers: `row` `f32[n]`.
 ///
-/// The first line names the columns. A field that is not a number, or a row that is too long, fails one call; with
+/// The first line names the columns, with units in brackets or without: `ax (m/s²)`; names and units go on into tables and recordings. A
+/// field that is not a number, or a row that is too long, fails one call; with
 /// `on_error: skip` the next row follows.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
@@ -170,7 +171,18 @@ impl Rows {
     }
 }
 
+/// Returns the name and the unit of a column: `ax (m/s²)`.
+fn label(column: &str) -> Label {
+    let parts = column.strip_suffix(')').and_then(|column| column.split_once('('));
+    let (name, unit) = parts.unwrap_or((column, ""));
+    Label::new(name.trim(), unit.trim()).unwrap_or_default()
+}
+
 impl Table {
+    fn spec(&self) -> PortSpec {
+        PortSpec::fixed(DType::F32, [self.columns.len()]).with_labels(self.columns.iter().map(|(_, name)| label(name)))
+    }
+
     fn open(config: &Config, folders: &Folders) -> Result<Table, Vec<TableProblem>> {
         let at_path = |message: String| vec![("path".to_string(), message)];
         let file = folders.open(&config.path).map_err(|e| at_path(e.to_string()))?;
@@ -289,7 +301,7 @@ impl Node for Csv {
         let mut ports =
             Ports::new().cost(Cost::Medium).rate(config.rate).memory(stream::buffer(config.max_bytes, Framing::Lines));
         match Table::open(config, cx.folders) {
-            Ok(table) => ports = ports.output("row", PortSpec::fixed(DType::F32, [table.columns.len()])),
+            Ok(table) => ports = ports.output("row", table.spec()),
             Err(problems) => problems.into_iter().for_each(|(field, message)| {
                 errors.at(field, message);
             }),

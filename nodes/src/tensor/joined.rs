@@ -46,6 +46,9 @@ pub(crate) fn common(given: &Connected, except: Option<usize>, errors: &mut Plan
         if spec.content != common.content {
             common.content = Content::Bytes;
         }
+        if spec.labels() != common.labels() {
+            common = common.with_labels([]);
+        }
     }
     given.inputs().all(|(_, spec)| spec.is_some()).then_some(common)
 }

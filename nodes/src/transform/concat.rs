@@ -3,7 +3,7 @@
 use crate::tensor::view::{self, Lengths, View};
 use crate::tensor::{cost, header, joined, shape};
 use limen::Tensor;
-use limen::message::{Dim, PortSpec};
+use limen::message::{Dim, Label, PortSpec};
 use limen::node::{
     Building, Connected, Emit, Many, MessageSet, Node, NodeError, PlanErrors, Planning, Ports, Transform,
 };
@@ -39,11 +39,25 @@ fn total<'a>(mut lengths: impl Iterator<Item = &'a Dim>) -> Option<Dim> {
     })
 }
 
+/// The most unlabelled numbers of an input beside which those of the others keep their labels.
+const MAX_LABELS: usize = 1024;
+
 fn planned(config: &Config, given: &Connected, errors: &mut PlanErrors) -> Option<PortSpec> {
     let dim = shape::named_dim(given.inputs().find_map(|(_, spec)| spec)?, config.dim, errors)?;
     let mut out = joined::common(given, Some(dim), errors)?;
     out.shape[dim] = total(given.inputs().filter_map(|(_, spec)| spec?.shape.get(dim)))?;
-    Some(out)
+    if dim + 1 < out.shape.len() {
+        return Some(out);
+    }
+    // Some inputs may have no labels, but the places of the others follow from their lengths.
+    let labels =
+        given.inputs().filter_map(|(_, spec)| spec).flat_map(|spec| match (spec.labels(), spec.shape.last()) {
+            ([], Some(Dim::Fixed(length))) if *length <= MAX_LABELS => vec![Label::default(); *length],
+            (labels, _) => labels.to_vec(),
+        });
+    let labels: Vec<Label> = labels.collect();
+    let has_some = labels.iter().any(|label| *label != Label::default());
+    Some(out.with_labels(if has_some { labels } else { Vec::new() }))
 }
 
 impl Node for Concat {

@@ -44,9 +44,10 @@ pub struct Config {
     /// What a message is.
     pub format: Format,
     /// The fields, in the order of the outputs. Each has a `name` and a `type` (`f32`, `u16`). Optional: `repeat`, the number of values in a
-    /// row, which are an array in JSON and CBOR; `to`, the name of the output, by default that of the field. `struct`: `offset` in bytes from
-    /// the start of the message, by default the end of the previous field; `endian`, by default that of the config. `json`, `cbor`, `nmea`:
-    /// `path`, by default the name. `csv`: `column`, from 0, by default the one after the previous field.
+    /// row, which are an array in JSON and CBOR; `to`, the name of the output, by default that of the field; `unit`, such as `m/s²`, which
+    /// tables and recordings name. `struct`: `offset` in bytes from the start of the message, by default the end of the previous field;
+    /// `endian`, by default that of the config. `json`, `cbor`, `nmea`: `path`, by default the name. `csv`: `column`, from 0, by default the
+    /// one after the previous field.
     pub fields: Vec<Field>,
     /// `struct`: byte order of fields without their own `endian`; `little` by default.
     pub endian: Option<Endian>,
@@ -105,7 +106,10 @@ enum Reader {
 fn planned(config: &Config, most: Option<usize>, errors: &mut PlanErrors) -> Vec<Port> {
     let Config { format, fields, endian, size, delimiter, sentence, crc } = config;
     let most = most.map(|most| most.saturating_sub(crc.map_or(0, Checksum::bytes)));
-    let ports = ports(fields, errors);
+    let ports = match format {
+        Format::Nmea => ports(&Sentence::with_units(fields, errors), errors),
+        _ => ports(fields, errors),
+    };
     let keys = [
         ("endian", endian.is_some(), Format::Struct),
         ("size", size.is_some(), Format::Struct),

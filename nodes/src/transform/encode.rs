@@ -8,7 +8,7 @@ use crate::format::tree::Tree;
 pub use crate::format::{Algorithm, Checksum, Endian, Field};
 use crate::tensor::{header, joined, shape};
 use limen::Tensor;
-use limen::message::{Content, DType, Dim, PortSpec};
+use limen::message::{Content, DType, Dim, Label, PortSpec};
 use limen::node::{
     Building, Connected, Emit, Many, MessageSet, Node, NodeError, PlanErrors, Planning, Ports, Transform,
 };
@@ -31,9 +31,9 @@ pub struct Config {
     /// What a message is.
     pub format: Format,
     /// The fields. Each has a `name` and a `type` (`f32`, `u16`). Optional: `repeat`, the number of values in a row, which are an array in JSON
-    /// and CBOR; `to`, the name of the input, by default that of the field. `struct`: `offset` in bytes from the start of the message, by
-    /// default the end of the previous field; `endian`, by default that of the config. `json`, `cbor`: `path`, by default the name. `csv`:
-    /// `column`, from 0, by default the one after the previous field.
+    /// and CBOR; `to`, the name of the input, by default that of the field; `unit`, which must be that of the numbers that arrive, if both
+    /// are known. `struct`: `offset` in bytes from the start of the message, by default the end of the previous field; `endian`, by default that
+    /// of the config. `json`, `cbor`: `path`, by default the name. `csv`: `column`, from 0, by default the one after the previous field.
     pub fields: Vec<Field>,
     /// `struct`: byte order of fields without their own `endian`; `little` by default.
     pub endian: Option<Endian>,
@@ -156,6 +156,19 @@ impl Node for Encode {
         for port in ports.iter().filter(|port| !is_alone && given.inputs().all(|(name, _)| name != port.name)) {
             let help = "connect it, or leave the field out: it is then 0 in a `struct`, empty in a row, not there in an object";
             errors.at("fields", format!("nothing is connected to `{}`", port.name)).help(help);
+        }
+        for (name, spec) in given.inputs() {
+            let port = ports.iter().find(|port| is_alone || port.name == name);
+            let labels = port.zip(spec).map(|(port, spec)| std::iter::zip(&port.labels, spec.labels()));
+            let differs = |(want, have): &(&Label, &Label)| {
+                !want.unit().is_empty() && !have.unit().is_empty() && want.unit() != have.unit()
+            };
+            if let Some((want, have)) = labels.into_iter().flatten().find(differs) {
+                let message = format!("its numbers are in `{}`, the field is in `{}`", have.unit(), want.unit());
+                errors
+                    .input(name, message)
+                    .help("convert them with `map`, which takes a `unit` too, or change the field's");
+            }
         }
         let spec = |name: &str| ports.iter().find(|port| is_alone || port.name == name).map(Port::spec);
         let inputs = given.inputs().fold(Ports::new(), |ports, (name, _)| match spec(name) {

@@ -3,7 +3,7 @@
 use crate::tensor::formula::{Block, Formula, LANES};
 use crate::tensor::number::{Number, with_type};
 use crate::tensor::{cost, header, joined, shape};
-use limen::message::{Content, DType, PortSpec};
+use limen::message::{Content, DType, Dim, Label, PortSpec};
 use limen::node::{
     Building, Connected, Emit, MAX_PORTS, Many, MessageSet, Metrics, Node, NodeError, OutPort, PlanErrors, Planning,
     Ports, Transform,
@@ -31,18 +31,23 @@ pub struct Config {
     pub outputs: BTreeMap<String, Output>,
 }
 
+/// The most numbers that get a unit without having names.
+const MAX_LABELS: usize = 1024;
+
 /// An output.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "expected a formula, or `{ formula: …, dtype: … }`")]
+#[serde(untagged, deny_unknown_fields, expecting = "expected a formula, or `{ formula: …, dtype: …, unit: … }`")]
 pub enum Output {
     /// A formula. Its elements are `f32`, or `u8` if it is true or false.
     Formula(String),
-    /// A formula and the type of its elements.
+    /// A formula, and the type or the unit of its elements.
     Typed {
         /// The formula.
         formula: String,
-        /// The type.
-        dtype: DType,
+        /// The type; by default `f32`, or `u8` if it is true or false.
+        dtype: Option<DType>,
+        /// The unit of the results, such as `m/s`, for tables and recordings.
+        unit: Option<String>,
     },
 }
 
@@ -55,9 +60,28 @@ impl Output {
 
     fn dtype(&self, formula: &Formula) -> DType {
         match self {
-            Output::Typed { dtype, .. } => *dtype,
-            Output::Formula(_) if formula.is_truth() => DType::U8,
-            Output::Formula(_) => DType::F32,
+            Output::Typed { dtype: Some(dtype), .. } => *dtype,
+            _ if formula.is_truth() => DType::U8,
+            _ => DType::F32,
+        }
+    }
+
+    fn unit(&self) -> &str {
+        match self {
+            Output::Typed { unit: Some(unit), .. } => unit.trim(),
+            _ => "",
+        }
+    }
+
+    /// Names and units of its results, whose inputs have `spec`.
+    fn labels(&self, name: &str, spec: &PortSpec) -> Vec<Label> {
+        let unit = self.unit();
+        let of = |name: &str| Label::new(name, unit).unwrap_or_default();
+        match (spec.labels(), spec.shape.last()) {
+            (_, None) => vec![of(name)],
+            (labels @ [_, ..], _) => labels.iter().map(|label| of(label.name())).collect(),
+            (_, Some(Dim::Fixed(length))) if !unit.is_empty() && *length <= MAX_LABELS => vec![of(""); *length],
+            _ => Vec::new(),
         }
     }
 }
@@ -154,6 +178,12 @@ impl Node for Map {
                 errors.input(*name, format!("no formula reads `{name}`")).help("leave it out");
             }
         }
+        for (name, output) in &config.outputs {
+            if let Err(why) = Label::new("", output.unit()) {
+                let message = format!("{:?} is no unit: {why}", output.unit());
+                errors.at(format!("outputs.{name}.unit"), message).help("write it as a table names it, such as `m/s²`");
+            }
+        }
         let common = common(given, &mut errors);
         let ports = given.inputs().fold(Ports::new(), |ports, (name, spec)| match spec {
             Some(spec) => ports.input(name, spec.clone()),
@@ -162,7 +192,10 @@ impl Node for Map {
         let steps: usize = formulas.iter().map(|(_, _, formula)| formula.inputs().count()).sum();
         let elements = common.as_ref().and_then(PortSpec::max_elements).unwrap_or(0);
         let ports = formulas.into_iter().fold(ports, |ports, (name, dtype, _)| {
-            let spec = common.clone().map(|spec| spec.with_dtype(dtype).with_content(Content::Numbers));
+            let spec = common.clone().map(|spec| {
+                let labels = config.outputs.get(&name).map(|output| output.labels(&name, &spec));
+                spec.with_dtype(dtype).with_content(Content::Numbers).with_labels(labels.unwrap_or_default())
+            });
             ports.out_port(OutPort { name, spec, emits: 1, rows: 1, forwards: Vec::new() })
         });
         errors.into_result(ports.cost(cost::of(elements.saturating_mul(steps.max(1)))))

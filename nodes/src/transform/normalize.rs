@@ -112,7 +112,7 @@ impl Node for Normalize {
             }
         }
         spec.layout = layout;
-        let ports = shape::takes(Some(spec.clone())).output_forwarding("out", Some(spec), "in");
+        let ports = shape::takes(Some(spec.clone())).output_forwarding("out", Some(spec.without_units()), "in");
         errors.into_result(ports.cost(Cost::Medium))
     }
 

@@ -120,6 +120,20 @@ impl Config {
             }
         };
         let mut out = spec.clone();
+        if dim + 1 == spec.shape.len() && !spec.labels().is_empty() {
+            // Those that are selected, or none if the selection has a problem.
+            out = out.with_labels(match &selection {
+                Selection::Index(index) if spec.shape.len() == 1 => {
+                    shape::place(*index, most).map(|at| spec.labels()[at].clone()).into_iter().collect()
+                }
+                Selection::Index(_) => Vec::new(),
+                Selection::Range(range) => {
+                    let (first, count) = range.of(most);
+                    let place = |n: usize| usize::try_from(first as i64 + n as i64 * range.step).ok();
+                    (0..count).filter_map(|n| spec.labels().get(place(n)?).cloned()).collect()
+                }
+            });
+        }
         match selection {
             Selection::Index(index) => {
                 require("index", Some(index), false);

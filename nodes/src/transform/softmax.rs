@@ -1,7 +1,7 @@
 //! Probabilities from scores.
 
 use crate::tensor::shape;
-use limen::message::DType;
+use limen::message::{DType, PortSpec};
 use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
 use limen::{Tensor, TensorMut};
 use schemars::JsonSchema;
@@ -36,7 +36,11 @@ impl Node for Softmax {
         if let Some(spec) = spec.as_ref().filter(|spec| spec.shape.is_empty()) {
             errors.input("in", format!("{spec} is a scalar, expected at least one dim"));
         }
-        errors.into_result(shape::takes(spec.clone()).output_forwarding("out", spec, "in").cost(Cost::Medium))
+        errors.into_result(
+            shape::takes(spec.clone())
+                .output_forwarding("out", spec.map(PortSpec::without_units), "in")
+                .cost(Cost::Medium),
+        )
     }
 
     fn build(_: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {

@@ -43,7 +43,7 @@ impl Node for Threshold {
             errors.at("release", message).help("write a number at or below `at`");
         }
         let spec = shape::any_shape(given, DType::F32);
-        let out = spec.as_ref().map(|spec| spec.clone().with_dtype(DType::U8));
+        let out = spec.as_ref().map(|spec| spec.clone().with_dtype(DType::U8).without_units());
         errors.into_result(shape::gives(shape::takes(spec), out))
     }
 
