@@ -7,6 +7,7 @@ pub(crate) mod address;
 pub(crate) mod backoff;
 pub(crate) mod can_frame;
 pub(crate) mod datagram;
+pub(crate) mod device_clock;
 pub(crate) mod framing;
 pub(crate) mod outgoing;
 pub(crate) mod ready;
@@ -16,6 +17,7 @@ pub(crate) mod tcp;
 pub(crate) mod web_socket;
 
 pub use address::Address;
+pub use device_clock::StampClock;
 pub use framing::Framing;
 pub use sound_device::{FoundSoundDevice, SampleFormat, sound_devices};
 

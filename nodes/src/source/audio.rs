@@ -3,6 +3,7 @@
 use crate::file::sound_file;
 use crate::stream::OnClose;
 use crate::stream::backoff::Backoff;
+use crate::stream::device_clock::{DeviceClock, Offset, Stamp, StampClock};
 use crate::stream::sound_device::{Ask, MAX_CHANNELS, SampleFormat, SoundDevice, default_name, time_of};
 use limen::message::{DType, PortSpec};
 use limen::node::{
@@ -49,6 +50,10 @@ pub struct Config {
     /// How long the device may deliver nothing before it is closed as if it were gone; `2s` by default.
     #[serde(default = "timeout")]
     pub timeout: Span,
+    /// Whose clock says when a message began: `device`, the driver's stamps as times of the run, or `run`, when it was read; `device` by
+    /// default.
+    #[serde(default)]
+    pub clock: StampClock,
     /// What to do when the device is gone; `reconnect` by default.
     #[serde(default)]
     pub on_close: OnClose,
@@ -84,8 +89,6 @@ pub enum ChannelsWord {
 
 /// Most frames of a message, and most frames of context.
 const MAX_FRAMES: usize = 1 << 20;
-/// A stamp older than this is of another clock, ns.
-const STALE_NS: u64 = 10_000_000_000;
 /// The longest time from a microphone to the buffer that is believed, ns.
 const MAX_DELAY: u64 = 1_000_000_000;
 
@@ -148,6 +151,10 @@ pub struct Audio {
     /// The last frames of the message before.
     context: Vec<f32>,
     counts: Counts,
+    stamps: DeviceClock,
+    /// Frames that were read since the device was opened or ran over, and their times by the device's rate against those by its stamps.
+    heard: u64,
+    rate: Offset,
     /// Why the device could not be opened again.
     trouble: Option<String>,
 }
@@ -181,6 +188,8 @@ impl Audio {
             (self.gap, self.since) = (Some(Time(from.0.saturating_sub(lost))), now);
         }
         self.filled = 0;
+        self.heard = 0;
+        self.rate.restart();
         self.counts.overruns += 1;
         device.pcm.prepare()?;
         device.pcm.start()
@@ -306,6 +315,9 @@ impl Node for Audio {
             gap: None,
             context: vec![0.0; config.context * channels],
             counts: Counts::default(),
+            stamps: DeviceClock::new(config.clock),
+            heard: 0,
+            rate: Offset::default(),
             trouble: None,
             config,
         })
@@ -324,6 +336,11 @@ impl Node for Audio {
         to.lost("stopped", ((self.filled + waiting) / self.config.frames.max(1)) as u64);
         to.set("stalls", stalls as f64);
         to.set("disconnects", disconnects as f64);
+        self.stamps.metrics(to);
+        if let Some(drift) = self.rate.drift() {
+            to.set("rate_ppm", drift);
+            to.note(format!("its rate is {drift:+.1} ppm off, by the run's clock"));
+        }
         if let Some(trouble) = &self.trouble {
             to.note(format!("could not be opened again: {trouble}"));
         }
@@ -346,6 +363,9 @@ impl Source for Audio {
                 Ok(device) => {
                     (self.device, self.since, self.trouble) = (Some(device), now, None);
                     self.context.fill(0.0);
+                    self.heard = 0;
+                    self.rate.restart();
+                    self.stamps.restart();
                     out.begin_segment();
                     return Ok(Next::More);
                 }
@@ -403,8 +423,8 @@ impl Source for Audio {
         }
         // When the first frame was heard that has not been read yet.
         let seen = self.clock.now();
-        let stamp = position.time.map(|time| Time(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)));
-        let stamp = stamp.filter(|stamp| *stamp <= seen && seen.since(*stamp) < STALE_NS).unwrap_or(seen);
+        let stamp = position.time.map(|time| Stamp::Run(Time(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))));
+        let stamp = self.stamps.origin(stamp, seen);
         let buffered = device.time_of(position.available);
         let heard = device.time_of(position.delay).clamp(buffered, buffered.saturating_add(MAX_DELAY));
         let first = Time(stamp.0.saturating_sub(heard));
@@ -423,6 +443,9 @@ impl Source for Audio {
             }
         };
         let after = first + device.time_of(read);
+        let nominal = u128::from(self.heard) * 1_000_000_000 / u128::from(device.setup.rate.max(1));
+        self.rate.observe(Duration::from_nanos(u64::try_from(nominal).unwrap_or(u64::MAX)), first);
+        self.heard += read as u64;
         self.end_gap(first);
         if self.filled == 0 {
             // The device's times are as fine as its steps; those of messages never go back.

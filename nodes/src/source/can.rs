@@ -3,6 +3,7 @@
 use crate::stream::backoff::Backoff;
 use crate::stream::can_frame::{self, BUS_OFF, CLASSIC, ERROR, EXTENDED, FD, HEAD, LONGEST, STANDARD, check_interface};
 use crate::stream::datagram::{Datagram, Overrun, control, drain, receive, stamp_and_count};
+use crate::stream::device_clock::{DeviceClock, Stamp, StampClock};
 use crate::stream::{self, OnClose};
 use limen::message::{Content, DType, Dim, PortSpec};
 use limen::node::{
@@ -39,6 +40,10 @@ pub struct Config {
     /// The kernel's buffer, such as `1MiB`; `1MiB` by default, of which the system may allow less (`net.core.rmem_max`).
     #[serde(default = "receive_buffer")]
     pub receive_buffer: Bytes,
+    /// Whose clock says when a message began: `device`, the driver's stamps as times of the run, or `run`, when it was read; `device` by
+    /// default.
+    #[serde(default)]
+    pub clock: StampClock,
     /// What to do when the interface is gone; `reconnect` by default.
     #[serde(default)]
     pub on_close: OnClose,
@@ -67,6 +72,7 @@ pub struct Can {
     bus_errors: u64,
     bus_off: u64,
     disconnects: u64,
+    stamps: DeviceClock,
 }
 
 /// Sets up a socket that receives some identifiers, or all, and errors.
@@ -125,6 +131,7 @@ impl Node for Can {
         let descriptors = cx.descriptors();
         let socket = config.open().and_then(|fd| descriptors.watch(fd, Interest::Read)).map_err(refused)?;
         Ok(Can {
+            stamps: DeviceClock::new(config.clock),
             config,
             descriptors,
             socket: Some(socket),
@@ -155,6 +162,7 @@ impl Node for Can {
         to.set("bus_errors", self.bus_errors as f64);
         to.set("bus_off", self.bus_off as f64);
         to.set("disconnects", self.disconnects as f64);
+        self.stamps.metrics(to);
     }
 }
 
@@ -197,7 +205,8 @@ impl Source for Can {
                     return Ok(Next::More);
                 };
                 self.received += 1;
-                let origin = stamp.map_or_else(|| out.clock(), |stamp| self.clock.of_wall(stamp, self.opened));
+                let stamp = stamp.map(|stamp| Stamp::Run(self.clock.of_wall(stamp, self.opened)));
+                let origin = self.stamps.origin(stamp, out.clock());
                 stream::send(message, origin, out)?;
                 Ok(Next::More)
             }

@@ -3,6 +3,7 @@
 use crate::file::image_file::Encoded;
 use crate::stream::OnClose;
 use crate::stream::backoff::Backoff;
+use crate::stream::device_clock::{DeviceClock, Stamp, StampClock};
 use crate::tensor::yuv::YuvToRgb;
 use limen::message::{DType, PortSpec};
 use limen::node::{
@@ -21,8 +22,8 @@ use std::time::Duration;
 /// Receives frames from a camera of Linux (V4L2): `image` `u8[h,w,3]` in RGB, or `u8[h,w]` with `format: grey`.
 ///
 /// The device is outside the graph's folder, so the command line has to allow it: `--allow-path /dev`. It must be there when the graph is
-/// planned; one that is unplugged later is opened again when it is back. The origin of a frame is the driver's stamp, if that is of the
-/// run's clock (`CLOCK_MONOTONIC`), and otherwise when it was read. Frames that the camera or the driver lost, by their numbers, are
+/// planned; one that is unplugged later is opened again when it is back. The origin of a frame is the driver's stamp as a time of the
+/// run: as it is if it is of `CLOCK_MONOTONIC`, otherwise mapped by the least delay; a frame without one began when it was read. Frames that the camera or the driver lost, by their numbers, are
 /// counted (`dropped`), so are those that it marks or that prove as damaged (`damaged`), and times without a frame (`stalls`). If the graph does
 /// not keep up, the driver has no free buffers and drops frames. YUV is converted by BT.601 or BT.709 and its range as the driver says.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -47,6 +48,10 @@ pub struct Config {
     /// How long the camera may deliver nothing before it is closed as if it were gone; `2s` by default.
     #[serde(default = "timeout")]
     pub timeout: Span,
+    /// Whose clock says when a message began: `device`, the driver's stamps as times of the run, or `run`, when it was read; `device` by
+    /// default.
+    #[serde(default)]
+    pub clock: StampClock,
     /// What to do when the camera is gone; `reconnect` by default.
     #[serde(default)]
     pub on_close: OnClose,
@@ -149,8 +154,6 @@ fn decode(frame: &[u8], (height, width): (usize, usize), into: &mut [u8]) -> boo
     (size.height, size.width, size.channels) == (height, width, 3) && image.decode(into).is_ok()
 }
 
-/// A stamp older than this is of another clock, ns.
-const STALE_NS: u64 = 10_000_000_000;
 /// The most modes that a message lists.
 const MAX_LISTED: usize = 12;
 
@@ -277,6 +280,7 @@ pub struct V4l2 {
     counts: Counts,
     /// Why the camera could not be opened again.
     trouble: Option<String>,
+    stamps: DeviceClock,
 }
 
 impl V4l2 {
@@ -395,6 +399,7 @@ impl Node for V4l2 {
             since: cx.now(),
             counts: Counts::default(),
             trouble: None,
+            stamps: DeviceClock::new(config.clock),
             config,
         };
         let started = node.start().map_err(|error| NodeError::file(node.config.device.clone(), error));
@@ -410,6 +415,7 @@ impl Node for V4l2 {
         to.thinned("superseded", superseded);
         to.set("stalls", stalls as f64);
         to.set("disconnects", disconnects as f64);
+        self.stamps.metrics(to);
         if let Some(trouble) = &self.trouble {
             to.note(format!("could not be opened again: {trouble}"));
         }
@@ -431,6 +437,7 @@ impl Source for V4l2 {
             match self.start() {
                 Ok(running) => {
                     (self.running, self.since, self.trouble) = (Some(running), now, None);
+                    self.stamps.restart();
                     out.begin_segment();
                     return Ok(Next::More);
                 }
@@ -451,9 +458,11 @@ impl Source for V4l2 {
                 }
                 (self.last, self.since) = (Some(frame.sequence), now);
                 self.counts.superseded += u64::from(passed);
-                let stamp = frame.time.map(|time| Time(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)));
-                // A driver may stamp the end of a frame that it has yet to reach.
-                let origin = stamp.filter(|stamp| *stamp <= now && now.since(*stamp) < STALE_NS).unwrap_or(now);
+                let stamp = frame.time.map(|time| match u64::try_from(time.as_nanos()) {
+                    Ok(nanos) if frame.is_monotonic => Stamp::Run(Time(nanos)),
+                    _ => Stamp::Foreign(time),
+                });
+                let origin = self.stamps.origin(stamp, now);
                 let is_whole = !frame.is_damaged && send(&frame, format, self.pixels, origin, out)?;
                 self.backoff.reset();
                 if is_whole {

@@ -131,8 +131,10 @@ pub struct Frame<'a> {
     bytes: &'a [u8],
     fd: BorrowedFd<'a>,
     index: u32,
-    /// When it was taken, by `CLOCK_MONOTONIC`; `None` if the driver uses another clock.
+    /// When it was taken, by `CLOCK_MONOTONIC` or by another clock; `None` if the driver does not say.
     pub time: Option<Duration>,
+    /// Whether the clock is `CLOCK_MONOTONIC`.
+    pub is_monotonic: bool,
     /// Its number, counted by the driver; numbers are missing where frames were lost.
     pub sequence: u32,
     /// Whether the driver says that its content is damaged.
@@ -428,7 +430,8 @@ impl Camera {
             bytes,
             fd: self.fd.as_fd(),
             index: buffer.index,
-            time: is_monotonic.then(|| Duration::new(seconds, nanos)),
+            time: Some(Duration::new(seconds, nanos)).filter(|time| !time.is_zero()),
+            is_monotonic,
             sequence: buffer.sequence,
             is_damaged: buffer.flags & kernel::FLAG_ERROR != 0,
         })
