@@ -34,6 +34,7 @@ mod contributing {}
 
 mod command;
 mod dump;
+mod page;
 mod report;
 mod terminal;
 mod text;
@@ -55,6 +56,7 @@ pub use dump::hgrm::percentile_text;
 pub use dump::hlog::write_hlog;
 pub use dump::run_info::{GraphFile, RunInfo, WorkerInfo};
 pub use dump::{Dump, IntervalLog};
+pub use page::{BaseReport, ReportPage};
 pub use report::exit_code::exit_code;
 pub use report::gate::{Gate, GateError, GateVerdict};
 pub use report::printed::{Detail, show_report};

@@ -14,6 +14,7 @@ mod memory;
 mod program;
 mod recordings;
 mod reference_pages;
+mod report_page;
 #[cfg(feature = "audio")]
 mod sound;
 mod streams;

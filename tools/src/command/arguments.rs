@@ -331,6 +331,16 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Output")]
     pub histograms: Option<PathBuf>,
 
+    /// Write a page about the run, one HTML file that needs no network: the graph, latencies, losses, threads
+    #[arg(long, env = "LIMEN_REPORT", value_name = "FILE")]
+    #[arg(hide_env = true, help_heading = "Output")]
+    pub report: Option<PathBuf>,
+
+    /// Compare the run with that of a page which --report wrote before
+    #[arg(long, env = "LIMEN_REPORT_BASE", value_name = "FILE", requires = "report")]
+    #[arg(hide_env = true, help_heading = "Output")]
+    pub report_base: Option<PathBuf>,
+
     /// Length of an interval in the .hlog, at least 1s (the default); 0s for one interval over the whole run
     #[arg(long, env = "LIMEN_INTERVAL", value_name = "TIME")]
     #[arg(hide_env = true, help_heading = "Output")]

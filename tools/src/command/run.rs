@@ -7,9 +7,10 @@ use super::dot::show_dot;
 use super::option_values::Shadow;
 use super::plan::{plan_json, show_plan, show_why};
 use super::problems::show_problems;
-use super::watch::execute;
+use super::watch::{Ended, execute};
 use crate::dump::run_info::{GraphFile, RunInfo};
 use crate::dump::{Dump, is_dumped};
+use crate::page::{BaseReport, ReportPage};
 use crate::report::exit_code::{FAILED, REFUSED};
 use crate::report::gate::GateVerdict;
 use crate::report::printed::show_report;
@@ -21,11 +22,11 @@ use crate::text::number::count;
 use crate::text::paragraph::paragraph;
 use limen::files::real_path;
 use limen::plan::NodePlan;
-use limen::{Layers, Plan, Problems, Registry, Report, RunError, Spec};
+use limen::{Layers, Plan, Problems, Registry, RunError, Spec};
 use limen_backends::{BEYOND_TOLERANCE, BackendOptions};
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, IsTerminal, stderr};
+use std::io::{IsTerminal, stderr};
 use std::path::{Path, PathBuf};
 
 /// Prints the problems of a graph on stderr.
@@ -144,9 +145,15 @@ impl<'a> Run<'a> {
                 return self.not_started(&name, &format!("{option} {}: {error}", folder.display()), REFUSED);
             }
         }
+        let base = match arguments.report_base.as_deref().map(|base| (base, BaseReport::read(base))) {
+            Some((base, Err(error))) => {
+                return self.not_started(&name, &format!("--report-base {}: {error}", base.display()), REFUSED);
+            }
+            read => read.and_then(|(_, read)| read.ok()),
+        };
         let graph = GraphFile::read(path);
         match execute(plan, arguments) {
-            Ok((report, log)) => self.finish(&report, &graph, log),
+            Ok(ended) => self.finish(ended, &graph, base.as_ref()),
             Err(error) => {
                 let code = if matches!(error, RunError::Build { .. }) { FAILED } else { REFUSED };
                 self.not_started(&name, &error.to_string(), code)
@@ -167,6 +174,16 @@ impl<'a> Run<'a> {
         let is_dumped = |name: &str| is_dumped(plan.graph(), name);
         let options: [OutputFolder<'_>; 2] =
             [("--histograms", &self.arguments.histograms, &is_dumped), ("--cache", &cache, &is_cached)];
+        if let Some(path) = &self.arguments.report {
+            let about = |what| format!("--report {}: would overwrite {what}; name another file", path.display());
+            if let Some(read) = plan.reads(path) {
+                return Some(about(format!("`{}`, which the graph reads", read.display())));
+            }
+            let real = real_path(path);
+            if let Some((node, _)) = plan.writes().find(|(_, written)| *written == real) {
+                return Some(about(format!("the file that the node `{node}` writes")));
+            }
+        }
         options.into_iter().find_map(|(option, folder, is_written)| {
             let folder = folder.as_ref()?;
             let about = |name: &OsStr, what: String| {
@@ -341,8 +358,9 @@ impl<'a> Run<'a> {
     }
 
     /// Applies the gates to a report, prints it and dumps it.
-    fn finish(mut self, report: &Report, graph: &GraphFile, log: Option<io::Result<PathBuf>>) -> u8 {
-        let arguments = self.arguments;
+    fn finish(mut self, ended: Ended, graph: &GraphFile, base: Option<&BaseReport>) -> u8 {
+        let Ended { report, log, page } = ended;
+        let (report, arguments) = (&report, self.arguments);
         let verdicts: Vec<GateVerdict> = arguments.fail_on.iter().map(|gate| gate.judge(report)).collect();
         let summary = Summary::new(report, &verdicts);
         let text = if arguments.json { summary.json() } else { show_report(report, arguments.detail()) };
@@ -350,9 +368,23 @@ impl<'a> Run<'a> {
         for verdict in verdicts.iter().filter(|v| v.tripped || arguments.verbose) {
             print_error(&format!("gate: {}", one_line(&verdict.text)));
         }
+        if arguments.histograms.is_none() && arguments.report.is_none() {
+            return code;
+        }
+        let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+        let run = RunInfo::new(report, graph, words);
+        if let (Some(path), Some(page)) = (&arguments.report, page) {
+            let shown = one_line(&path.display().to_string());
+            match ReportPage::write(path, &page.html(report, &summary, &run, base)) {
+                Ok(()) if !arguments.quiet => print_info(&format!("limen-run: report in {shown}")),
+                Ok(()) => {}
+                Err(error) => {
+                    print_error(&format!("limen-run: --report {shown}: {}", one_line(&error.to_string())));
+                    code = code.max(FAILED);
+                }
+            }
+        }
         if let Some(folder) = &arguments.histograms {
-            let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
-            let run = RunInfo::new(report, graph, words);
             let log = log.transpose();
             let files =
                 log.and_then(|log| Dump { report, summary: &summary, run: &run, log: log.as_deref() }.write(folder));

@@ -2,6 +2,7 @@
 
 use super::arguments::RunArguments;
 use crate::dump::IntervalLog;
+use crate::page::ReportPage;
 use crate::terminal::events::RateLimiter;
 use crate::terminal::interrupt::{Interrupt, name_unfinished};
 use crate::terminal::log::{self, print_error, print_info};
@@ -12,8 +13,17 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Runs a plan to its end, its `--duration`, or a signal. Returns the report, and the path of the interval log if one was asked for.
-pub(super) fn execute(plan: Plan, arguments: &RunArguments) -> Result<(Report, Option<io::Result<PathBuf>>), RunError> {
+/// A run that has ended.
+pub(super) struct Ended {
+    pub(super) report: Report,
+    /// The path of the interval log, if one was asked for.
+    pub(super) log: Option<io::Result<PathBuf>>,
+    /// The page, if one was asked for.
+    pub(super) page: Option<ReportPage>,
+}
+
+/// Runs a plan to its end, its `--duration`, or a signal.
+pub(super) fn execute(plan: Plan, arguments: &RunArguments) -> Result<Ended, RunError> {
     // Printed even with `--quiet`.
     for node in plan.nodes() {
         node.notices.iter().for_each(|notice| print_error(&format!("limen-run: `{}` {}", node.name, one_line(notice))));
@@ -30,14 +40,17 @@ pub(super) fn execute(plan: Plan, arguments: &RunArguments) -> Result<(Report, O
     let duration = arguments.duration.map(|duration| duration.0);
     let progress = ProgressLine::new(&plan, arguments.frames, duration, arguments.quiet);
     let name = plan.graph().to_string();
+    let page = arguments.report.is_some().then(|| ReportPage::new(&plan));
     let mut running = plan.wire()?.start()?;
     interrupt.stops(running.stopper());
     let every = arguments.interval.map_or(Duration::from_secs(1), |interval| interval.0);
     let folder = arguments.histograms.as_ref().filter(|_| !every.is_zero());
     let log = folder.map(|folder| IntervalLog::create(folder, &name, running.started()));
+    // The page has a point a second whatever the log has.
+    let every = if page.is_some() && every.is_zero() { Duration::from_secs(1) } else { every };
     let intervals = Intervals { log, every, last: Instant::now() };
-    let mut watch = Watch { events: running.events(), limiter: RateLimiter::default(), progress, intervals };
-    watch.intervals.write(&running, true);
+    let mut watch = Watch { events: running.events(), limiter: RateLimiter::default(), progress, intervals, page };
+    watch.intervals.write(&running, true, &mut watch.page);
     let end = arguments.duration.and_then(|d| Instant::now().checked_add(d.0));
     if !watch.until(&mut running, end) {
         running.stopper().stop();
@@ -50,7 +63,7 @@ pub(super) fn execute(plan: Plan, arguments: &RunArguments) -> Result<(Report, O
     let log = watch.intervals.log.map(|log| log?.finish(&report));
     // A node that hangs will never complete its file.
     name_unfinished();
-    Ok((report, log))
+    Ok(Ended { report, log, page: watch.page })
 }
 
 /// Writes the histograms of each interval to the log.
@@ -63,8 +76,10 @@ struct Intervals {
 
 impl Intervals {
     /// Writes the intervals that have ended, if one is due. After an error, which is reported at the end, writes nothing more.
-    fn write(&mut self, running: &Running, at_once: bool) {
-        let Some(Ok(log)) = &mut self.log else { return };
+    fn write(&mut self, running: &Running, at_once: bool, page: &mut Option<ReportPage>) {
+        if page.is_none() && !matches!(self.log, Some(Ok(_))) {
+            return;
+        }
         // Some intervals arrive a little after they are due.
         if !at_once && self.last.elapsed() + POLL < self.every {
             return;
@@ -74,7 +89,12 @@ impl Intervals {
             return;
         }
         self.last = Instant::now();
-        if let Err(error) = log.write(&intervals) {
+        if let Some(page) = page {
+            page.add_intervals(&intervals);
+        }
+        if let Some(Ok(log)) = &mut self.log
+            && let Err(error) = log.write(&intervals)
+        {
             self.log = Some(Err(error));
         }
     }
@@ -89,6 +109,7 @@ struct Watch {
     limiter: RateLimiter,
     progress: ProgressLine,
     intervals: Intervals,
+    page: Option<ReportPage>,
 }
 
 impl Watch {
@@ -98,7 +119,10 @@ impl Watch {
             let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
             let has_ended = running.wait_for(left.min(POLL));
             self.print_events(false);
-            self.intervals.write(running, false);
+            self.intervals.write(running, false, &mut self.page);
+            if let Some(page) = &mut self.page {
+                page.look(running);
+            }
             if has_ended {
                 return true;
             }
@@ -113,6 +137,9 @@ impl Watch {
     #[allow(clippy::disallowed_methods, reason = "lines of a log begin with the wall-clock time")]
     fn print_events(&mut self, all: bool) {
         for event in self.events.by_ref() {
+            if let Some(page) = &mut self.page {
+                page.add_event(&event);
+            }
             if let Some(line) = self.limiter.add(event) {
                 self.progress.print_above(|| log::print_event(&line));
             }

@@ -1,0 +1,219 @@
+//! `--report FILE`: a page that shows a run, in one file that needs no network.
+//!
+//! The page is `page.html` with its style, its script and the run's data written into it. The data are one JSON object, so that a later page
+//! can be compared with it, and other programs can read it.
+
+mod history;
+mod outline;
+
+use crate::dump::run_info::RunInfo;
+use crate::report::summary::Summary;
+use crate::text::escape::plain_json;
+use history::History;
+use limen::files::{self, Target};
+use limen::report::Term;
+use limen::run::IntervalReport;
+use limen::{Event, Plan, Report, Running};
+use outline::Outline;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::io;
+use std::path::Path;
+
+/// The format of the data.
+const FORMAT: u64 = 1;
+/// The most paths whose way through the graph is shown.
+const MAX_PATHS: usize = 64;
+/// The most bytes of a graph file that are shown.
+const MAX_GRAPH: u64 = 128 << 10;
+/// The most bytes of a page that is compared with.
+const MAX_PAGE: u64 = 32 << 20;
+/// Points of a percentile curve for a factor of ten.
+const STEPS: i32 = 8;
+/// The lines around the data.
+const BEGIN: &str = "<script type=\"application/json\" id=\"data\">";
+const END: &str = "</script>";
+
+/// The data of another run's page, to compare with.
+#[derive(Debug, Clone)]
+pub struct BaseReport(Value);
+
+impl BaseReport {
+    /// Reads a page that `--report` has written.
+    ///
+    /// # Errors
+    /// Those of the file, and [`io::ErrorKind::InvalidData`] if it is no such page.
+    pub fn read(path: &Path) -> io::Result<Self> {
+        let bytes = files::read(path, MAX_PAGE)?;
+        let text = String::from_utf8_lossy(&bytes);
+        let begin = text.find(BEGIN).map(|at| at + BEGIN.len());
+        let data = begin.and_then(|begin| Some(&text[begin..begin + text[begin..].find(END)?]));
+        let data: Option<Value> = data.and_then(|data| serde_json::from_str(data).ok());
+        match data {
+            Some(mut data) if data["limen_report"] == FORMAT => {
+                // A comparison of a comparison compares the newer run.
+                data["base"] = Value::Null;
+                Ok(BaseReport(data))
+            }
+            _ => {
+                let why = "it is no page that `--report` of this version has written";
+                Err(io::Error::new(io::ErrorKind::InvalidData, why))
+            }
+        }
+    }
+}
+
+/// A page about a run, under construction while the graph runs.
+///
+/// ```no_run
+/// use limen_run::{GraphFile, ReportPage, RunInfo, Summary};
+/// use std::time::Duration;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let plan = limen::Plan::from_file("graph.yaml", &Default::default(), &limen_run::registry(), &Default::default())?;
+/// let mut page = ReportPage::new(&plan);
+/// let mut running = plan.wire()?.start()?;
+/// let mut events = running.events();
+/// while !running.wait_for(Duration::from_millis(100)) {
+///     events.by_ref().for_each(|event| page.add_event(&event));
+///     page.look(&running);
+///     page.add_intervals(&running.intervals());
+/// }
+/// let report = running.wait();
+/// let run = RunInfo::new(&report, &GraphFile::read("graph.yaml"), std::env::args());
+/// std::fs::write("report.html", page.html(&report, &Summary::new(&report, &[]), &run, None))?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct ReportPage {
+    outline: Outline,
+    history: History,
+}
+
+impl ReportPage {
+    /// Begins the page of a plan that is about to run.
+    pub fn new(plan: &Plan) -> Self {
+        let outline = Outline::new(plan);
+        let threads = plan.workers().iter().map(|worker| worker.name.clone());
+        let history = History::new(plan.edges().len(), plan.nodes().len(), plan.paths().len(), threads);
+        ReportPage { outline, history }
+    }
+
+    /// Adds an event.
+    pub fn add_event(&mut self, event: &Event) {
+        self.history.happened(event);
+    }
+
+    /// Adds intervals that have ended, about one a second.
+    pub fn add_intervals(&mut self, intervals: &[IntervalReport]) {
+        self.history.add(intervals);
+    }
+
+    /// Looks how full edges are and how busy threads are. To be called about ten times a second.
+    pub fn look(&mut self, running: &Running) {
+        self.history.look(running);
+    }
+
+    /// Returns the page of a run that has ended. With `base`, both runs are shown beside each other.
+    pub fn html(mut self, report: &Report, summary: &Summary, run: &RunInfo, base: Option<&BaseReport>) -> String {
+        self.history.finish(report);
+        let data = self.data(report, summary, run, base);
+        // Nothing in the data can end the script.
+        let data = plain_json(data.to_string()).replace('<', "\\u003c");
+        let mut page = include_str!("page/page.html").to_string();
+        for (mark, text) in [
+            ("/* style */", include_str!("page/page.css")),
+            ("/* script */", include_str!("page/page.js")),
+            ("/* data */", &data),
+        ] {
+            // The data come last: a mark within them is no mark.
+            page = page.replacen(mark, text, 1);
+        }
+        page
+    }
+
+    /// Writes the page to a file, which it replaces once it is whole.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn write(path: &Path, page: &str) -> io::Result<()> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        std::fs::create_dir_all(folder)?;
+        let (mut file, part) = Target::beneath(folder, name.to_string_lossy().into_owned())?.begin()?;
+        io::Write::write_all(&mut file, page.as_bytes())?;
+        part.finish()
+    }
+
+    fn data(&self, report: &Report, summary: &Summary, run: &RunInfo, base: Option<&BaseReport>) -> Value {
+        let graph = files::read(Path::new(&run.file), MAX_GRAPH).ok();
+        let graph = graph.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        json!({
+            "limen_report": FORMAT,
+            "summary": summary,
+            "run": run,
+            "outline": self.outline,
+            "routes": self.routes(report),
+            "curves": curves(report),
+            "history": self.history.json(report.started),
+            "graph": graph,
+            "base": base.map(|base| &base.0),
+        })
+    }
+
+    /// For each path: the way that takes most of its time, with the mean of each term, and the mean from end to end. Means add up.
+    fn routes(&self, report: &Report) -> Vec<Value> {
+        const TERMS: [Term; 6] = [Term::Source, Term::Queue, Term::Hold, Term::Blocked, Term::Compute, Term::Emit];
+        let mean = |node: &str, term: Term| {
+            let recorded = report.histogram(node, term).map(|recorded| &recorded.histogram);
+            recorded.filter(|histogram| !histogram.is_empty()).map(hdrhistogram::Histogram::mean)
+        };
+        // Where several edges come in, the last message waits for no partner.
+        let joins: BTreeSet<&str> = {
+            let mut seen = BTreeSet::new();
+            let all = self.outline.edges.iter().filter(|edge| !seen.insert(edge.to));
+            all.map(|edge| self.outline.nodes[edge.to].name.as_str()).collect()
+        };
+        // The time of a source is counted from the origin, and includes its calls.
+        let is_source = |node: &str| report.histogram(node, Term::Source).is_some();
+        let terms = |node: &str| -> Vec<(Term, f64)> {
+            let all = TERMS.into_iter().filter(|term| match term {
+                Term::Compute => !is_source(node),
+                Term::Hold => !joins.contains(node),
+                _ => true,
+            });
+            all.filter_map(|term| Some((term, mean(node, term)?))).collect()
+        };
+        let route = |(from, to, recorded): (&str, &str, &limen::report::Recorded)| {
+            let cost = |node: &str| terms(node).iter().map(|(_, mean)| mean).sum();
+            let nodes = self.outline.slowest_route(from, to, cost);
+            let terms: Vec<Value> = nodes
+                .iter()
+                .flat_map(|n| {
+                    let name = &self.outline.nodes[*n].name;
+                    terms(name).into_iter().map(move |(term, mean)| json!([n, term.name(), mean.round()]))
+                })
+                .collect();
+            json!({ "from": from, "to": to, "terms": terms, "mean": recorded.histogram.mean().round() })
+        };
+        report.paths().filter(|(_, _, recorded)| !recorded.histogram.is_empty()).take(MAX_PATHS).map(route).collect()
+    }
+}
+
+/// For each histogram of times the points of its percentile curve: how many of the values are beyond, as 1 in so many, and the value in ns.
+/// A quantile has at least ten samples beyond it; the last point is the maximum.
+fn curves(report: &Report) -> Value {
+    let followed = |term: Term| matches!(term, Term::EndToEnd | Term::Compute | Term::Queue);
+    let curves = report.histograms.iter().filter(|one| followed(one.term) && !one.recorded.histogram.is_empty());
+    let curve = |recorded: &limen::report::Recorded| {
+        let mut points: Vec<(f64, u64)> = (0..12 * STEPS)
+            .map(|step| 10f64.powf(f64::from(step) / f64::from(STEPS)))
+            .map_while(|one_in| Some((one_in, recorded.quantile(1.0 - 1.0 / one_in)?)))
+            .collect();
+        points.push((recorded.histogram.len() as f64, recorded.histogram.max()));
+        let round = |one_in: f64| (one_in * 1000.0).round() / 1000.0;
+        points.into_iter().map(|(one_in, value)| json!([round(one_in), value])).collect::<Vec<Value>>()
+    };
+    curves.map(|one| (one.tag(), Value::from(curve(&one.recorded)))).collect::<serde_json::Map<String, Value>>().into()
+}
