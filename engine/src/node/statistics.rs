@@ -70,6 +70,10 @@ pub struct EdgeStats {
     pub highest: u64,
     /// Messages it holds.
     pub capacity: usize,
+    /// Messages that were given to it so far.
+    pub sent: u64,
+    /// Messages that it lost so far, but for those that the graph thins on purpose.
+    pub lost: u64,
 }
 
 /// The statistics of a run at one time.

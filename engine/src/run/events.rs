@@ -71,7 +71,18 @@ impl WatchedEdge {
             bytes: self.max_bytes.map(|bytes| messages.saturating_mul(bytes as u64)),
             highest: seen.max(messages),
             capacity: self.capacity,
+            sent: self.counters.producer.moved.get(),
+            lost: UNINTENDED
+                .into_iter()
+                .filter(|reason| !self.is_meant(*reason))
+                .map(|reason| self.counters.lost(reason))
+                .sum(),
         }
+    }
+
+    /// Whether it loses messages for this reason because the graph asks for it.
+    fn is_meant(&self, reason: Reason) -> bool {
+        reason == Reason::Unmatched && self.thins
     }
 }
 
@@ -242,8 +253,7 @@ impl Watcher {
             let of = now.sent - before.sent;
             for (i, reason) in UNINTENDED.into_iter().enumerate() {
                 let count = now.lost[i] - before.lost[i];
-                let is_meant = reason == Reason::Unmatched && watched.thins;
-                if count > 0 && !is_meant && count as f64 > self.drops_above * of as f64 {
+                if count > 0 && !watched.is_meant(reason) && count as f64 > self.drops_above * of as f64 {
                     self.shared.notice(|| Noticed::Lost { edge, reason, count, of, within });
                 }
             }

@@ -1,10 +1,12 @@
-//! The progress line of a run. Off if stderr is not a terminal, and if nodes of the graph print lines on the same terminal: those
+//! The progress line of a run: what sources and sinks did and how fast, what was lost, and the slowest node of the last second. Off if stderr is not a terminal, and if nodes of the graph print lines on the same terminal: those
 //! show the progress.
 
 use crate::terminal::log;
 use crate::text::escape::one_line;
+use crate::text::number::figure;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use limen::plan::Role;
+use limen::run::NodeStats;
 use limen::{Plan, Running};
 use std::io::{IsTerminal, stderr, stdout};
 use std::time::{Duration, Instant};
@@ -21,6 +23,8 @@ pub(crate) struct ProgressLine {
     bound: Bound,
     /// Sources and sinks.
     ends: Vec<(String, Role)>,
+    /// What all sources had begun at which time.
+    before: (Instant, u64),
 }
 
 /// What bounds a run, if anything.
@@ -52,7 +56,8 @@ impl ProgressLine {
         }
         let ends = plan.nodes().iter().filter(|node| matches!(node.role, Role::Source | Role::Sink));
         let ends = ends.map(|node| (node.name.clone(), node.role)).collect();
-        ProgressLine { bar, began: Instant::now(), shown: Instant::now(), bound, ends }
+        let now = Instant::now();
+        ProgressLine { bar, began: now, shown: now, bound, ends, before: (now, 0) }
     }
 
     /// Prints something above the line.
@@ -68,9 +73,17 @@ impl ProgressLine {
         self.shown = Instant::now();
         let stats = running.stats();
         let done = |name: &str| stats.iter().find(|stats| stats.node == name).map_or(0, |stats| stats.done);
-        let counts: Vec<String> =
-            self.ends.iter().map(|(name, _)| format!("{} {}", one_line(name), done(name))).collect();
-        self.bar.set_message(counts.join("  "));
+        let sources = self.ends.iter().filter(|(_, role)| *role == Role::Source);
+        let begun: u64 = sources.map(|(name, _)| done(name)).sum();
+        let lost: u64 = running.edge_stats().iter().map(|edge| edge.lost).sum();
+        let (then, before) = std::mem::replace(&mut self.before, (self.shown, begun));
+        let rate = begun.saturating_sub(before) as f64 / (self.shown - then).as_secs_f64().max(1e-9);
+        self.bar.set_message(line(
+            rate,
+            lost,
+            slowest(&stats),
+            self.ends.iter().map(|(name, _)| (&**name, done(name))),
+        ));
         match self.bound {
             Bound::Time => self.bar.set_position(millis(self.began.elapsed())),
             Bound::Messages => {
@@ -87,6 +100,28 @@ impl ProgressLine {
     }
 }
 
+/// The text of the line; what matters most comes first, because a narrow terminal cuts it off.
+fn line<'a>(rate: f64, lost: u64, slowest: Option<(&str, u64)>, ends: impl Iterator<Item = (&'a str, u64)>) -> String {
+    let mut text = format!("{}/s", figure(rate.round()));
+    if lost > 0 {
+        text += &format!("  lost {lost}");
+    }
+    if let Some((name, time)) = slowest {
+        text += &format!("  slowest {} {}", one_line(name), limen::unit::show_ns(time));
+    }
+    ends.for_each(|(name, done)| text += &format!("  {} {done}", one_line(name)));
+    text
+}
+
+/// The node whose calls took longest in the last second, by their median, or by the longest where there were few.
+fn slowest(stats: &[NodeStats]) -> Option<(&str, u64)> {
+    let times = stats.iter().filter_map(|stats| {
+        let window = stats.compute.filter(|window| window.count > 0)?;
+        Some((stats.node.as_str(), window.p50.unwrap_or(window.max)))
+    });
+    times.max_by_key(|(_, time)| *time)
+}
+
 /// Whether nodes of a kind print lines on stdout.
 fn prints_lines(kind: &str) -> bool {
     matches!(kind, "console" | "stdout")
@@ -94,4 +129,20 @@ fn prints_lines(kind: &str) -> bool {
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_begins_with_what_matters() {
+        let ends = [("cam", 12_000u64), ("out", 11_990)];
+        for (lost, slowest, expected) in [
+            (0, None, "4000/s  cam 12000  out 11990"),
+            (10, Some(("net", 1_250_000)), "4000/s  lost 10  slowest net 1.25 ms  cam 12000  out 11990"),
+        ] {
+            assert_eq!(line(3999.6, lost, slowest, ends.into_iter()), expected);
+        }
+    }
 }
