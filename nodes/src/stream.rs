@@ -5,6 +5,7 @@
 
 pub(crate) mod address;
 pub(crate) mod backoff;
+pub(crate) mod bus_errors;
 pub(crate) mod can_frame;
 pub(crate) mod datagram;
 pub(crate) mod framing;

@@ -1,7 +1,8 @@
 //! Frames from a CAN bus.
 
 use crate::stream::backoff::Backoff;
-use crate::stream::can_frame::{self, BUS_OFF, CLASSIC, ERROR, EXTENDED, FD, HEAD, LONGEST, STANDARD, check_interface};
+use crate::stream::bus_errors::BusErrors;
+use crate::stream::can_frame::{self, CLASSIC, EXTENDED, FD, LONGEST, STANDARD, check_interface};
 use crate::stream::datagram::{Datagram, Overrun, control, drain, receive, stamp_and_count};
 use crate::stream::{self, OnClose};
 use limen::message::{Content, DType, Dim, PortSpec};
@@ -24,8 +25,10 @@ use std::os::fd::{AsFd, OwnedFd};
 /// A message is the kernel's frame: four bytes of identifier (with bit 31 for those of 29 bits, bit 30 for requests), the length, the flags of
 /// CAN FD, two bytes without a meaning, and the data from byte 8 on, which `decode` with `format: struct` reads. Its origin is the time at
 /// which the kernel received it. Frames that the kernel dropped because its buffer was full are counted (`overrun`), so are those still in
-/// it when the graph was stopped (`stopped`) or the interface went away (`undelivered`), and errors that the controller reports (`bus_errors`, of which `bus_off` took it off the bus).
-/// An interface that goes down or away is waited for.
+/// it when the graph was stopped (`stopped`) or the interface went away (`undelivered`). What the controller reports is counted as well: errors
+/// (`bus_errors`), among them that it had no room for a frame (`controller_overrun`), that it may no longer disturb the bus
+/// (`error_passive`) and that it left the bus (`bus_off`). A bus that the controller has left, and an interface that goes down or away, are
+/// waited for.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The interface, such as `can0`.
@@ -64,8 +67,7 @@ pub struct Can {
     overrun: Overrun,
     /// Frames that were in the socket when the interface went away.
     undelivered: u64,
-    bus_errors: u64,
-    bus_off: u64,
+    errors: BusErrors,
     disconnects: u64,
 }
 
@@ -103,6 +105,7 @@ impl Can {
     fn close(&mut self, now: Time) {
         self.socket = None;
         self.overrun = self.overrun.renewed();
+        self.errors.is_back();
         self.due = self.backoff.after(now);
     }
 }
@@ -137,8 +140,7 @@ impl Node for Can {
             malformed: 0,
             overrun: Overrun::default(),
             undelivered: 0,
-            bus_errors: 0,
-            bus_off: 0,
+            errors: BusErrors::default(),
             disconnects: 0,
         })
     }
@@ -152,8 +154,7 @@ impl Node for Can {
         to.lost("malformed", self.malformed);
         to.lost("stopped", stopped);
         to.lost("undelivered", self.undelivered);
-        to.set("bus_errors", self.bus_errors as f64);
-        to.set("bus_off", self.bus_off as f64);
+        self.errors.report(&self.config.interface, to);
         to.set("disconnects", self.disconnects as f64);
     }
 }
@@ -187,9 +188,7 @@ impl Source for Can {
             Ok(Some(Datagram { bytes, stamp, .. })) => {
                 self.backoff.reset();
                 let frame = &frame[..bytes.min(FD)];
-                if frame.len() >= HEAD && can_frame::identifier(frame) & ERROR != 0 {
-                    self.bus_errors += 1;
-                    self.bus_off += u64::from(can_frame::identifier(frame) & BUS_OFF != 0);
+                if self.errors.record(frame) {
                     return Ok(Next::More);
                 }
                 let Some(message) = can_frame::message(frame) else {
@@ -205,6 +204,7 @@ impl Source for Can {
             // The kernel says once that the interface is down. The socket stays, with the frames in it.
             Err(Errno::ENETDOWN) => {
                 self.disconnects += 1;
+                self.errors.is_back();
                 Ok(Next::More)
             }
             // The interface is gone.
