@@ -9,6 +9,7 @@ pub(crate) mod bus_errors;
 pub(crate) mod can_frame;
 pub(crate) mod datagram;
 pub(crate) mod framing;
+pub(crate) mod listener;
 pub(crate) mod outgoing;
 pub(crate) mod ready;
 pub(crate) mod serial_port;
