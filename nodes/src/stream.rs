@@ -12,6 +12,7 @@ pub(crate) mod framing;
 pub(crate) mod listener;
 pub(crate) mod outgoing;
 pub(crate) mod ready;
+pub(crate) mod removable;
 pub(crate) mod serial_port;
 pub(crate) mod sound_device;
 pub(crate) mod tcp;

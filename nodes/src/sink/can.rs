@@ -1,8 +1,8 @@
 //! Frames to a CAN bus.
 
-use crate::stream::backoff::Backoff;
 use crate::stream::bus_errors::{self, BusErrors};
 use crate::stream::can_frame::{self, check_interface};
+use crate::stream::removable::Removable;
 use crate::stream::{self, Framing};
 use limen::node::{Building, Connected, Cost, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Progress, Sink};
 use limen::{Clock, Message, Tensor, Time};
@@ -39,12 +39,8 @@ const REPORTS: usize = 64;
 /// The node.
 #[derive(Debug)]
 pub struct Can {
-    /// `None` while the interface is gone.
-    socket: Option<OwnedFd>,
+    socket: Removable<OwnedFd>,
     config: Config,
-    backoff: Backoff,
-    /// When to open it again.
-    due: Time,
     clock: Clock,
     /// A frame for which there was no room, and until when it waits.
     pending: Option<([u8; can_frame::FD], usize, Time)>,
@@ -70,7 +66,7 @@ impl Config {
 impl Can {
     /// Reads what the controller has reported. The kernel takes frames for one that is off the bus, and drops them.
     fn read_errors(&mut self) {
-        let Some(socket) = &self.socket else { return };
+        let Some(socket) = self.socket.get() else { return };
         let mut frame = [0; can_frame::FD];
         for _ in 0..REPORTS {
             match recv(socket.as_raw_fd(), &mut frame, MsgFlags::MSG_DONTWAIT) {
@@ -86,19 +82,16 @@ impl Can {
 
     /// Sends a frame; returns whether it is done with.
     fn send(&mut self, frame: &[u8]) -> bool {
-        if self.socket.is_none() && self.clock.now() >= self.due {
-            self.socket = self.config.open().ok();
-            self.due = self.backoff.after(self.clock.now());
-        }
+        self.socket.reopen(self.clock.now(), || self.config.open());
         self.read_errors();
         loop {
-            let Some(socket) = &self.socket else {
+            let Some(socket) = self.socket.get() else {
                 self.unsent += 1;
                 return true;
             };
             match send(socket.as_raw_fd(), frame, MsgFlags::MSG_DONTWAIT) {
                 Ok(_) => {
-                    self.backoff.reset();
+                    self.socket.works();
                     if self.errors.is_off() {
                         self.unsent += 1;
                     } else {
@@ -110,9 +103,9 @@ impl Can {
                 Err(error) => {
                     self.unsent += 1;
                     if matches!(error, Errno::ENODEV | Errno::ENXIO) {
-                        self.socket = None;
+                        self.socket.disconnected();
+                        self.socket.close(self.clock.now());
                         self.errors.is_back();
-                        self.due = self.backoff.after(self.clock.now());
                     }
                 }
             }
@@ -133,24 +126,14 @@ impl Node for Can {
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let refused = |error: io::Error| NodeError::input(format!("the interface `{}`", config.interface), error);
-        let socket = Some(config.open().map_err(refused)?);
-        let backoff = Backoff::new(cx.node(), cx.now());
-        Ok(Can {
-            socket,
-            config,
-            backoff,
-            due: Time::ZERO,
-            clock: cx.clock(),
-            pending: None,
-            errors: BusErrors::default(),
-            sent: 0,
-            unsent: 0,
-        })
+        let socket = Removable::new(config.open().map_err(refused)?, cx);
+        Ok(Can { socket, config, clock: cx.clock(), pending: None, errors: BusErrors::default(), sent: 0, unsent: 0 })
     }
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("sent", self.sent as f64);
         self.errors.report_off(&self.config.interface, to);
+        self.socket.report(to);
         to.lost("unsent", self.unsent + u64::from(self.pending.is_some()));
     }
 }

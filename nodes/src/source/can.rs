@@ -1,9 +1,9 @@
 //! Frames from a CAN bus.
 
-use crate::stream::backoff::Backoff;
 use crate::stream::bus_errors::BusErrors;
 use crate::stream::can_frame::{self, CLASSIC, EXTENDED, FD, LONGEST, STANDARD, check_interface};
 use crate::stream::datagram::{Datagram, Overrun, control, drain, receive, stamp_and_count};
+use crate::stream::removable::Removable;
 use crate::stream::{self, OnClose};
 use limen::message::{Content, DType, Dim, PortSpec};
 use limen::node::{
@@ -56,11 +56,9 @@ fn receive_buffer() -> Bytes {
 pub struct Can {
     config: Config,
     descriptors: Descriptors,
-    socket: Option<Watched<OwnedFd>>,
+    socket: Removable<Watched<OwnedFd>>,
     clock: Clock,
     opened: Time,
-    backoff: Backoff,
-    due: Time,
     control: Vec<u8>,
     received: u64,
     malformed: u64,
@@ -68,7 +66,8 @@ pub struct Can {
     /// Frames that were in the socket when the interface went away.
     undelivered: u64,
     errors: BusErrors,
-    disconnects: u64,
+    /// Whether the interface was down when the socket was last looked at.
+    is_down: bool,
 }
 
 /// Sets up a socket that receives some identifiers, or all, and errors.
@@ -103,10 +102,10 @@ impl Config {
 
 impl Can {
     fn close(&mut self, now: Time) {
-        self.socket = None;
+        self.socket.close(now);
         self.overrun = self.overrun.renewed();
         self.errors.is_back();
-        self.due = self.backoff.after(now);
+        self.is_down = false;
     }
 }
 
@@ -130,32 +129,30 @@ impl Node for Can {
         Ok(Can {
             config,
             descriptors,
-            socket: Some(socket),
+            socket: Removable::new(socket, cx),
             clock: cx.clock(),
             opened,
-            backoff: Backoff::new(cx.node(), opened),
-            due: Time::ZERO,
             control: control(),
             received: 0,
             malformed: 0,
             overrun: Overrun::default(),
             undelivered: 0,
             errors: BusErrors::default(),
-            disconnects: 0,
+            is_down: false,
         })
     }
 
     fn metrics(&self, to: &mut Metrics) {
         let mut overrun = self.overrun;
         // Called when the socket is about to be closed, which discards the frames in the kernel.
-        let stopped = self.socket.as_ref().map_or(0, |socket| drain(&**socket, &mut overrun));
+        let stopped = self.socket.get().map_or(0, |socket| drain(&**socket, &mut overrun));
         to.set("received", self.received as f64);
         to.lost("overrun", overrun.total);
         to.lost("malformed", self.malformed);
         to.lost("stopped", stopped);
         to.lost("undelivered", self.undelivered);
         self.errors.report(&self.config.interface, to);
-        to.set("disconnects", self.disconnects as f64);
+        self.socket.report(to);
     }
 }
 
@@ -163,30 +160,19 @@ impl Source for Can {
     type Out = Tensor;
 
     fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {
-        let Some(socket) = &self.socket else {
-            let now = out.clock();
-            if self.config.on_close == OnClose::End {
-                return Ok(Next::Done);
+        let Some(socket) = self.socket.get() else {
+            let open = || self.config.open().and_then(|fd| self.descriptors.watch(fd, Interest::Read));
+            if let Some(next) = self.socket.come_back(self.config.on_close, out.clock(), open) {
+                return Ok(next);
             }
-            if self.due > now {
-                return Ok(Next::At(self.due));
-            }
-            match self.config.open().and_then(|fd| self.descriptors.watch(fd, Interest::Read)) {
-                Ok(socket) => {
-                    self.socket = Some(socket);
-                    out.begin_segment();
-                    return Ok(Next::More);
-                }
-                Err(_) => {
-                    self.due = self.backoff.after(now);
-                    return Ok(Next::At(self.due));
-                }
-            }
+            out.begin_segment();
+            return Ok(Next::More);
         };
         let mut frame = [0; FD];
         match receive(&**socket, &mut frame, &mut self.control, &mut self.overrun) {
             Ok(Some(Datagram { bytes, stamp, .. })) => {
-                self.backoff.reset();
+                self.socket.works();
+                self.is_down = false;
                 let frame = &frame[..bytes.min(FD)];
                 if self.errors.record(frame) {
                     return Ok(Next::More);
@@ -203,14 +189,17 @@ impl Source for Can {
             Ok(None) => Ok(Next::WhenReady(Time::NEVER)),
             // The kernel says once that the interface is down. The socket stays, with the frames in it.
             Err(Errno::ENETDOWN) => {
-                self.disconnects += 1;
+                self.socket.disconnected();
+                self.is_down = true;
                 self.errors.is_back();
                 Ok(Next::More)
             }
-            // The interface is gone.
+            // The interface is gone. One that goes away goes down first.
             Err(_) => {
-                self.disconnects += 1;
                 self.undelivered += drain(&**socket, &mut self.overrun);
+                if !self.is_down {
+                    self.socket.disconnected();
+                }
                 self.close(out.clock());
                 Ok(Next::More)
             }

@@ -2,7 +2,7 @@
 
 use crate::file::image_file::Encoded;
 use crate::stream::OnClose;
-use crate::stream::backoff::Backoff;
+use crate::stream::removable::Removable;
 use crate::tensor::yuv::YuvToRgb;
 use limen::message::{DType, PortSpec};
 use limen::node::{
@@ -208,6 +208,15 @@ impl Config {
         Ok((file, camera))
     }
 
+    /// Opens the camera in the planned mode.
+    fn start(&self, planned: &Format, folders: &Folders, descriptors: &Descriptors) -> io::Result<Running> {
+        let (file, mut camera) = self.open(folders)?;
+        let interval = self.rate.map(|rate| Duration::from_nanos(rate.period_ns() as u64));
+        let (format, _) = camera.start(planned, interval, self.buffers)?;
+        let file = descriptors.watch(file, Interest::Read)?;
+        Ok(Running { camera, file, format })
+    }
+
     /// Chooses the mode: what the graph says, and for the rest what the camera has.
     fn choose(&self, camera: &Camera) -> Result<(PixelFormat, Format), (&'static str, String, String)> {
         let modes = camera.modes();
@@ -255,7 +264,6 @@ struct Counts {
     damaged: u64,
     superseded: u64,
     stalls: u64,
-    disconnects: u64,
 }
 
 /// The node.
@@ -267,33 +275,11 @@ pub struct V4l2 {
     pixels: PixelFormat,
     /// The mode that was planned.
     planned: Format,
-    running: Option<Running>,
-    backoff: Backoff,
-    /// When to open the camera again.
-    due: Time,
+    running: Removable<Running>,
     last: Option<u32>,
     /// When the last frame came, or the stream began.
     since: Time,
     counts: Counts,
-    /// Why the camera could not be opened again.
-    trouble: Option<String>,
-}
-
-impl V4l2 {
-    /// Opens the camera in the planned mode.
-    fn start(&self) -> io::Result<Running> {
-        let (file, mut camera) = self.config.open(&self.folders)?;
-        let interval = self.config.rate.map(|rate| Duration::from_nanos(rate.period_ns() as u64));
-        let (format, _) = camera.start(&self.planned, interval, self.config.buffers)?;
-        let file = self.descriptors.watch(file, Interest::Read)?;
-        Ok(Running { camera, file, format })
-    }
-
-    fn close(&mut self, now: Time) {
-        self.running = None;
-        self.last = None;
-        self.due = self.backoff.after(now);
-    }
 }
 
 /// Returns the newest frame that is ready and how many were passed over, or the oldest.
@@ -383,36 +369,30 @@ impl Node for V4l2 {
             ));
         }
         drop(camera);
-        let mut node = V4l2 {
-            folders: cx.folders().clone(),
-            descriptors: cx.descriptors(),
+        let (folders, descriptors) = (cx.folders().clone(), cx.descriptors());
+        let started = config.start(&planned, &folders, &descriptors);
+        let running = started.map_err(|error| NodeError::file(config.device.clone(), error))?;
+        Ok(V4l2 {
+            folders,
+            descriptors,
             pixels,
             planned,
-            running: None,
-            backoff: Backoff::new(cx.node(), cx.now()),
-            due: Time::ZERO,
+            running: Removable::new(running, cx),
             last: None,
             since: cx.now(),
             counts: Counts::default(),
-            trouble: None,
             config,
-        };
-        let started = node.start().map_err(|error| NodeError::file(node.config.device.clone(), error));
-        node.running = Some(started?);
-        Ok(node)
+        })
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        let Counts { frames, dropped, damaged, superseded, stalls, disconnects } = self.counts;
+        let Counts { frames, dropped, damaged, superseded, stalls } = self.counts;
         to.set("frames", frames as f64);
         to.lost("dropped", dropped);
         to.lost("damaged", damaged);
         to.thinned("superseded", superseded);
         to.set("stalls", stalls as f64);
-        to.set("disconnects", disconnects as f64);
-        if let Some(trouble) = &self.trouble {
-            to.note(format!("could not be opened again: {trouble}"));
-        }
+        self.running.report(to);
     }
 }
 
@@ -421,28 +401,17 @@ impl Source for V4l2 {
 
     fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {
         let now = out.clock();
-        let Some(running) = &mut self.running else {
-            if self.config.on_close == OnClose::End {
-                return Ok(Next::Done);
+        let Some(running) = self.running.get_mut() else {
+            let open = || self.config.start(&self.planned, &self.folders, &self.descriptors);
+            if let Some(next) = self.running.come_back(self.config.on_close, now, open) {
+                return Ok(next);
             }
-            if self.due > now {
-                return Ok(Next::At(self.due));
-            }
-            match self.start() {
-                Ok(running) => {
-                    (self.running, self.since, self.trouble) = (Some(running), now, None);
-                    out.begin_segment();
-                    return Ok(Next::More);
-                }
-                Err(error) => {
-                    self.trouble = Some(error.to_string());
-                    self.due = self.backoff.after(now);
-                    return Ok(Next::At(self.due));
-                }
-            }
+            (self.last, self.since) = (None, now);
+            out.begin_segment();
+            return Ok(Next::More);
         };
         let Running { camera, format, .. } = running;
-        let is_gone = match take(camera, self.config.latest) {
+        let taken = match take(camera, self.config.latest) {
             Ok(Some((frame, passed))) => {
                 if let Some(last) = self.last {
                     // A number that is not ahead is of a driver that counts anew.
@@ -454,8 +423,14 @@ impl Source for V4l2 {
                 let stamp = frame.time.map(|time| Time(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)));
                 // A driver may stamp the end of a frame that it has yet to reach.
                 let origin = stamp.filter(|stamp| *stamp <= now && now.since(*stamp) < STALE_NS).unwrap_or(now);
-                let is_whole = !frame.is_damaged && send(&frame, format, self.pixels, origin, out)?;
-                self.backoff.reset();
+                Ok(Some(!frame.is_damaged && send(&frame, format, self.pixels, origin, out)?))
+            }
+            Ok(None) => Ok(None),
+            Err(error) => Err(error),
+        };
+        match taken {
+            Ok(Some(is_whole)) => {
+                self.running.works();
                 if is_whole {
                     self.counts.frames += 1
                 } else {
@@ -468,16 +443,11 @@ impl Source for V4l2 {
                 if now < until {
                     return Ok(Next::WhenReady(until));
                 }
-                false
+                self.counts.stalls += 1
             }
-            Err(_) => true,
-        };
-        if is_gone {
-            self.counts.disconnects += 1
-        } else {
-            self.counts.stalls += 1
+            Err(_) => self.running.disconnected(),
         }
-        self.close(now);
+        self.running.close(now);
         Ok(Next::More)
     }
 }
