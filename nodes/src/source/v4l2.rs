@@ -110,7 +110,7 @@ impl PixelFormat {
         }
     }
 
-    /// Converts a frame. Returns whether it was whole.
+    /// Converts a frame in one pass over its pixels. Returns whether it was whole.
     fn convert(self, frame: &[u8], format: &Format, into: &mut [u8]) -> bool {
         let (width, height, stride) = (format.width, format.height, format.stride);
         let yuv = || YuvToRgb::new(format.colour.is_709, format.colour.is_full_range);
@@ -129,12 +129,15 @@ impl PixelFormat {
         match self {
             PixelFormat::Yuyv => yuv().yuyv(frame, stride, width, into),
             PixelFormat::Nv12 => yuv().nv12(frame, stride, (height, width), into),
+            PixelFormat::Bgr => {
+                for (into, from) in into.chunks_exact_mut(row).zip(frame.chunks(stride)) {
+                    let pixels = into.as_chunks_mut::<3>().0.iter_mut().zip(from.as_chunks().0);
+                    pixels.for_each(|(into, [b, g, r])| *into = [*r, *g, *b]);
+                }
+            }
             _ => {
                 for (into, from) in into.chunks_exact_mut(row).zip(frame.chunks(stride)) {
                     into.copy_from_slice(&from[..row]);
-                }
-                if self == PixelFormat::Bgr {
-                    into.as_chunks_mut::<3>().0.iter_mut().for_each(|pixel| pixel.swap(0, 2));
                 }
             }
         }
@@ -449,5 +452,60 @@ impl Source for V4l2 {
         }
         self.running.close(now);
         Ok(Next::More)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use limen_v4l2::YuvColour;
+
+    fn jpeg(width: u16, height: u16, colour: jpeg_encoder::ColorType, channels: usize) -> Vec<u8> {
+        let pixels: Vec<u8> =
+            (0..usize::from(width) * usize::from(height) * channels).map(|at| (at * 7) as u8).collect();
+        let mut bytes = Vec::new();
+        jpeg_encoder::Encoder::new(&mut bytes, 90).encode(&pixels, width, height, colour).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn a_frame_of_mjpeg_that_is_damaged_or_of_another_size_is_not_whole() {
+        use jpeg_encoder::ColorType::{Luma, Rgb};
+        let format =
+            Format { width: 24, height: 16, stride: 0, bytes: 0, pixels: FourCc::MJPEG, colour: YuvColour::default() };
+        let whole = jpeg(24, 16, Rgb, 3);
+        let is_whole = |frame: &[u8]| PixelFormat::Mjpeg.convert(frame, &format, &mut vec![0; 24 * 16 * 3]);
+        assert!(is_whole(&whole));
+        // A driver's buffer may be longer than what is in it.
+        assert!(is_whole(&[&whole[..], &[0; 100]].concat()));
+        for (what, frame) in [
+            ("nothing", Vec::new()),
+            ("the first half", whole[..whole.len() / 2].to_vec()),
+            ("the head alone", whole[..20].to_vec()),
+            ("another size", jpeg(24, 8, Rgb, 3)),
+            ("a larger size", jpeg(48, 32, Rgb, 3)),
+            ("grey", jpeg(24, 16, Luma, 1)),
+            ("no JPEG", vec![0x55; whole.len()]),
+        ] {
+            assert!(!is_whole(&frame), "{what}");
+        }
+    }
+
+    #[test]
+    fn rows_of_a_driver_may_be_longer_than_those_of_the_image() {
+        let format =
+            |pixels, stride| Format { width: 2, height: 2, stride, bytes: 0, pixels, colour: YuvColour::default() };
+        for (pixels, stride, expected) in [
+            (PixelFormat::Rgb, 8, &[0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 13][..]),
+            (PixelFormat::Bgr, 8, &[2, 1, 0, 5, 4, 3, 10, 9, 8, 13, 12, 11]),
+            (PixelFormat::Grey, 3, &[0, 1, 3, 4]),
+        ] {
+            let frame: Vec<u8> = (0..16).collect();
+            let mut into = vec![0; expected.len()];
+            assert!(pixels.convert(&frame, &format(pixels.code(), stride), &mut into));
+            assert_eq!(into, expected, "{pixels:?}");
+            let short = stride + expected.len() / 2 - 1;
+            assert!(!pixels.convert(&frame[..short], &format(pixels.code(), stride), &mut into), "{pixels:?}");
+        }
     }
 }
