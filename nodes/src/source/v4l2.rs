@@ -147,11 +147,19 @@ impl PixelFormat {
 
 /// Decodes a JPEG image of a known size.
 fn decode(frame: &[u8], (height, width): (usize, usize), into: &mut [u8]) -> bool {
+    // The decoder fills up an image that was cut off. One that is whole ends with a marker; the last one before is that of the data.
+    let is_marker = |pair: &&[u8]| matches!(pair, [0xff, END | SCAN]);
+    if frame.windows(2).rev().find(is_marker).is_none_or(|pair| pair[1] != END) {
+        return false;
+    }
     let Ok(image) = Encoded::new(frame) else { return false };
     let size = image.size();
     (size.height, size.width, size.channels) == (height, width, 3) && image.decode(into).is_ok()
 }
 
+/// Markers of JPEG: the end of an image, and the data of a scan.
+const END: u8 = 0xd9;
+const SCAN: u8 = 0xda;
 /// A stamp older than this is of another clock, ns.
 const STALE_NS: u64 = 10_000_000_000;
 /// The most modes that a message lists.
@@ -481,6 +489,7 @@ mod tests {
         for (what, frame) in [
             ("nothing", Vec::new()),
             ("the first half", whole[..whole.len() / 2].to_vec()),
+            ("all but the end", whole[..whole.len() - 2].to_vec()),
             ("the head alone", whole[..20].to_vec()),
             ("another size", jpeg(24, 8, Rgb, 3)),
             ("a larger size", jpeg(48, 32, Rgb, 3)),
