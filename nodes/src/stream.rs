@@ -5,12 +5,15 @@
 
 pub(crate) mod address;
 pub(crate) mod backoff;
+pub(crate) mod bus_errors;
 pub(crate) mod can_frame;
 pub(crate) mod datagram;
 pub(crate) mod device_clock;
 pub(crate) mod framing;
+pub(crate) mod listener;
 pub(crate) mod outgoing;
 pub(crate) mod ready;
+pub(crate) mod removable;
 pub(crate) mod serial_port;
 pub(crate) mod sound_device;
 pub(crate) mod tcp;

@@ -1,7 +1,7 @@
 //! Sound to a device.
 
 use crate::file::sound_file;
-use crate::stream::backoff::Backoff;
+use crate::stream::removable::Removable;
 use crate::stream::sound_device::{Ask, MAX_CHANNELS, SampleFormat, SoundDevice, default_name};
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{
@@ -58,10 +58,7 @@ pub struct Audio {
     ask: Ask,
     descriptors: Descriptors,
     clock: Clock,
-    device: Option<SoundDevice>,
-    backoff: Backoff,
-    /// When to open the device again.
-    due: Time,
+    device: Removable<SoundDevice>,
     channels: usize,
     /// The samples of the message that is being written, and how many were.
     pending: Vec<f32>,
@@ -83,9 +80,6 @@ pub struct Audio {
     underruns: u64,
     unsent: u64,
     unplayed: u64,
-    disconnects: u64,
-    /// Why the device could not be opened again.
-    trouble: Option<String>,
 }
 
 /// Returns the number of channels of a spec, or the message and the help of an error.
@@ -124,7 +118,7 @@ impl Config {
 impl Audio {
     /// Returns how many messages the device has yet to play, by its clock.
     fn unheard(&self) -> u64 {
-        let Some(device) = &self.device else { return 0 };
+        let Some(device) = self.device.get() else { return 0 };
         let (frames, then) = self.queued;
         let played = u128::from(self.clock.now().since(then)) * u128::from(device.setup.rate) / 1_000_000_000;
         let left = frames.saturating_sub(usize::try_from(played).unwrap_or(usize::MAX));
@@ -138,34 +132,24 @@ impl Audio {
 
     /// The device is gone.
     fn close(&mut self) {
-        self.disconnects += 1;
+        self.device.disconnected();
         self.unplayed += self.unheard();
         self.unsent += u64::from(!self.pending.is_empty());
         self.clear();
-        self.device = None;
-        self.due = self.backoff.after(self.clock.now());
+        self.device.close(self.clock.now());
     }
 
     /// Opens the device again if that is due.
     fn reopen(&mut self, now: Time) {
-        if self.device.is_some() || now < self.due {
-            return;
-        }
-        match self.ask.open(&self.config.device, &self.descriptors) {
-            Ok(device) => {
-                (self.device, self.queued, self.begins, self.trouble) = (Some(device), (0, now), Time::NEVER, None)
-            }
-            Err(error) => {
-                self.trouble = Some(error.to_string());
-                self.due = self.backoff.after(now);
-            }
+        if self.device.reopen(now, || self.ask.open(&self.config.device, &self.descriptors)) {
+            (self.queued, self.begins) = ((0, now), Time::NEVER);
         }
     }
 
     /// Writes what there is room for.
     fn push(&mut self) {
         for _ in 0..TRIES {
-            let Some(device) = &mut self.device else { return };
+            let Some(device) = self.device.get_mut() else { return };
             if self.written == self.pending.len() {
                 break;
             }
@@ -177,7 +161,7 @@ impl Audio {
                     self.moved = now;
                     self.begins = self.begins.min(now + self.config.buffer.as_nanos());
                     self.queued = (device.pcm.position().map_or(0, |position| position.delay), now);
-                    self.backoff.reset();
+                    self.device.works();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => {
@@ -200,7 +184,7 @@ impl Audio {
 
     /// Waits for the device to play what it has. Returns until when to wait; `None` if that is over.
     fn drain(&mut self, now: Time) -> Option<Time> {
-        let device = self.device.as_mut()?;
+        let device = self.device.get_mut()?;
         let position = device.pcm.position().ok();
         let left = device.time_of(position.map_or(0, |position| position.delay).min(device.setup.buffer * 2));
         let until = *self.drains.get_or_insert(now + left + DRAIN_WAIT);
@@ -215,7 +199,7 @@ impl Audio {
                 self.unplayed += left.div_ceil(self.last.max(1)) as u64;
             }
         }
-        self.device = None;
+        self.device.end();
         None
     }
 }
@@ -272,9 +256,7 @@ impl Node for Audio {
             ask,
             descriptors,
             clock: cx.clock(),
-            device: Some(device),
-            backoff: Backoff::new(cx.node(), cx.now()),
-            due: Time::ZERO,
+            device: Removable::new(device, cx),
             channels,
             pending: Vec::with_capacity(samples),
             written: 0,
@@ -290,8 +272,6 @@ impl Node for Audio {
             underruns: 0,
             unsent: 0,
             unplayed: 0,
-            disconnects: 0,
-            trouble: None,
             config,
         })
     }
@@ -300,14 +280,11 @@ impl Node for Audio {
         to.set("sent", self.sent as f64);
         to.set("frames", self.frames as f64);
         to.set("underruns", self.underruns as f64);
-        to.set("disconnects", self.disconnects as f64);
         to.set("drained", f64::from(u8::from(self.is_drained)));
         to.lost("unsent", self.unsent + u64::from(!self.pending.is_empty()));
         // Called when the device is about to be closed, which discards the frames in its buffer.
         to.lost("unplayed", self.unplayed + self.unheard());
-        if let Some(trouble) = &self.trouble {
-            to.note(format!("could not be opened again: {trouble}"));
-        }
+        self.device.report(to);
     }
 }
 
@@ -321,7 +298,7 @@ impl Sink for Audio {
         // The engine gives the next one when this has been taken.
         self.unsent += u64::from(!self.pending.is_empty());
         self.clear();
-        if self.device.is_none() {
+        if self.device.get().is_none() {
             self.unsent += 1;
             return Ok(());
         }
@@ -343,26 +320,26 @@ impl Sink for Audio {
 
     fn progress(&mut self) -> Result<Progress, NodeError> {
         let now = self.clock.now();
-        if self.is_ending && self.device.is_none() {
+        if self.is_ending && self.device.get().is_none() {
             return Ok(Progress::Takes(Time::NEVER));
         }
         self.reopen(now);
-        let Some(device) = &mut self.device else { return Ok(Progress::Takes(self.due)) };
+        let Some(device) = self.device.get_mut() else { return Ok(Progress::Takes(self.device.due())) };
         device.pcm.acknowledge();
         self.push();
         if !self.pending.is_empty() && now.since(self.moved) > STALLED {
             self.close();
         }
-        let Some(device) = &mut self.device else { return Ok(Progress::Takes(self.due)) };
+        let Some(device) = self.device.get_mut() else { return Ok(Progress::Takes(self.device.due())) };
         let state = device.pcm.position().map_or(State::Gone, |position| position.state);
         let is_full = !self.pending.is_empty();
         if state == State::Gone {
             self.close();
-            return Ok(Progress::Takes(self.due));
+            return Ok(Progress::Takes(self.device.due()));
         }
         if state == State::Prepared && (is_full || now >= self.begins) && device.pcm.start().is_err() {
             self.close();
-            return Ok(Progress::Takes(self.due));
+            return Ok(Progress::Takes(self.device.due()));
         }
         device.wait(is_full);
         if is_full {

@@ -1,12 +1,13 @@
 //! Frames to a CAN bus.
 
-use crate::stream::backoff::Backoff;
+use crate::stream::bus_errors::{self, BusErrors};
 use crate::stream::can_frame::{self, check_interface};
+use crate::stream::removable::Removable;
 use crate::stream::{self, Framing};
 use limen::node::{Building, Connected, Cost, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Progress, Sink};
 use limen::{Clock, Message, Tensor, Time};
 use nix::errno::Errno;
-use nix::sys::socket::{MsgFlags, send};
+use nix::sys::socket::{MsgFlags, recv, send};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use socketcan::{CanFdSocket, CanSocket, Socket, SocketOptions};
@@ -18,7 +19,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 ///
 /// The length is that of the data; data of CAN FD is filled up with zeros to one of its lengths. A frame waits up to 100 ms for room in the
 /// interface's queue; one that has waited in vain, or that a bus without power or an interface that is down does not take, is counted
-/// (`unsent`). An interface that goes away is opened again when it is back. A message that is no frame fails the call. Whether a frame arrives is not known.
+/// (`unsent`), and so is one that is given to a controller which has left the bus after too many errors (`bus_off`), for the kernel takes it and drops it. An
+/// interface that goes away is opened again when it is back. A message that is no frame fails the call. Whether a frame arrives is not known.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The interface, such as `can0`.
@@ -31,26 +33,26 @@ pub struct Config {
 /// How long a frame waits for room, and how long to the next attempt, ns.
 const WAIT: u64 = 100_000_000;
 const AGAIN: u64 = 1_000_000;
+/// The most reports of the controller that are read before a frame is sent.
+const REPORTS: usize = 64;
 
 /// The node.
 #[derive(Debug)]
 pub struct Can {
-    /// `None` while the interface is gone.
-    socket: Option<OwnedFd>,
+    socket: Removable<OwnedFd>,
     config: Config,
-    backoff: Backoff,
-    /// When to open it again.
-    due: Time,
     clock: Clock,
     /// A frame for which there was no room, and until when it waits.
     pending: Option<([u8; can_frame::FD], usize, Time)>,
+    errors: BusErrors,
     sent: u64,
     unsent: u64,
 }
 
-/// Sets up a socket that receives nothing.
+/// Sets up a socket that receives nothing but what says whether frames can be sent.
 fn set_up<S: Socket + SocketOptions + AsFd>(socket: &S) -> io::Result<OwnedFd> {
     socket.set_filter_drop_all()?;
+    socket.set_error_filter(bus_errors::OF_STATE)?;
     socket.set_nonblocking(true)?;
     socket.as_fd().try_clone_to_owned()
 }
@@ -62,29 +64,48 @@ impl Config {
 }
 
 impl Can {
+    /// Reads what the controller has reported. The kernel takes frames for one that is off the bus, and drops them.
+    fn read_errors(&mut self) {
+        let Some(socket) = self.socket.get() else { return };
+        let mut frame = [0; can_frame::FD];
+        for _ in 0..REPORTS {
+            match recv(socket.as_raw_fd(), &mut frame, MsgFlags::MSG_DONTWAIT) {
+                Ok(bytes) => _ = self.errors.record(&frame[..bytes.min(can_frame::FD)]),
+                // The interface is down: it begins anew when it is up.
+                Err(Errno::ENETDOWN) => self.errors.is_back(),
+                Err(Errno::EINTR) => {}
+                // Sending says it if the interface is gone.
+                Err(_) => return,
+            }
+        }
+    }
+
     /// Sends a frame; returns whether it is done with.
     fn send(&mut self, frame: &[u8]) -> bool {
-        if self.socket.is_none() && self.clock.now() >= self.due {
-            self.socket = self.config.open().ok();
-            self.due = self.backoff.after(self.clock.now());
-        }
+        self.socket.reopen(self.clock.now(), || self.config.open());
+        self.read_errors();
         loop {
-            let Some(socket) = &self.socket else {
+            let Some(socket) = self.socket.get() else {
                 self.unsent += 1;
                 return true;
             };
             match send(socket.as_raw_fd(), frame, MsgFlags::MSG_DONTWAIT) {
                 Ok(_) => {
-                    self.backoff.reset();
-                    self.sent += 1;
+                    self.socket.works();
+                    if self.errors.is_off() {
+                        self.unsent += 1;
+                    } else {
+                        self.sent += 1;
+                    }
                 }
                 Err(Errno::EINTR) => continue,
                 Err(Errno::EAGAIN | Errno::ENOBUFS) => return false,
                 Err(error) => {
                     self.unsent += 1;
                     if matches!(error, Errno::ENODEV | Errno::ENXIO) {
-                        self.socket = None;
-                        self.due = self.backoff.after(self.clock.now());
+                        self.socket.disconnected();
+                        self.socket.close(self.clock.now());
+                        self.errors.is_back();
                     }
                 }
             }
@@ -105,13 +126,14 @@ impl Node for Can {
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let refused = |error: io::Error| NodeError::input(format!("the interface `{}`", config.interface), error);
-        let socket = Some(config.open().map_err(refused)?);
-        let backoff = Backoff::new(cx.node(), cx.now());
-        Ok(Can { socket, config, backoff, due: Time::ZERO, clock: cx.clock(), pending: None, sent: 0, unsent: 0 })
+        let socket = Removable::new(config.open().map_err(refused)?, cx);
+        Ok(Can { socket, config, clock: cx.clock(), pending: None, errors: BusErrors::default(), sent: 0, unsent: 0 })
     }
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("sent", self.sent as f64);
+        self.errors.report_off(&self.config.interface, to);
+        self.socket.report(to);
         to.lost("unsent", self.unsent + u64::from(self.pending.is_some()));
     }
 }

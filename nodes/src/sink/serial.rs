@@ -98,6 +98,7 @@ impl Node for Serial {
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("sent", self.sent as f64);
+        self.port.report(to);
         to.lost("unsent", self.unsent);
         to.lost("full", self.full);
         to.lost("partial", self.partial + u64::from(self.out.has_pending()));
@@ -119,7 +120,7 @@ impl Sink for Serial {
         match self.out.send(&**port, &self.frame, until) {
             Sent::Done => {
                 self.sent += 1;
-                self.port.reset_backoff();
+                self.port.works();
             }
             Sent::Full => self.full += 1,
             Sent::Closed => {

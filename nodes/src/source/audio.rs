@@ -2,8 +2,8 @@
 
 use crate::file::sound_file;
 use crate::stream::OnClose;
-use crate::stream::backoff::Backoff;
 use crate::stream::device_clock::{DeviceClock, Offset, Stamp, StampClock};
+use crate::stream::removable::Removable;
 use crate::stream::sound_device::{Ask, MAX_CHANNELS, SampleFormat, SoundDevice, default_name, time_of};
 use limen::message::{DType, PortSpec};
 use limen::node::{
@@ -121,7 +121,6 @@ struct Counts {
     overrun: u64,
     undelivered: u64,
     stalls: u64,
-    disconnects: u64,
 }
 
 /// The node.
@@ -133,10 +132,7 @@ pub struct Audio {
     channels: usize,
     descriptors: Descriptors,
     clock: Clock,
-    device: Option<SoundDevice>,
-    backoff: Backoff,
-    /// When to open the device again.
-    due: Time,
+    device: Removable<SoundDevice>,
     /// When frames came last, or the stream began.
     since: Time,
     /// Frames of the message to come, and how many there are.
@@ -155,32 +151,29 @@ pub struct Audio {
     /// Frames that were read since the device was opened or ran over, and their times by the device's rate against those by its stamps.
     heard: u64,
     rate: Offset,
-    /// Why the device could not be opened again.
-    trouble: Option<String>,
+}
+
+/// Opens a device that has as many channels as were planned.
+fn start(ask: &Ask, device: &str, channels: usize, descriptors: &Descriptors) -> io::Result<SoundDevice> {
+    let device = ask.open(device, descriptors)?;
+    if device.setup.channels != channels {
+        return Err(io::Error::other(format!("it has {} channels now", device.setup.channels)));
+    }
+    device.pcm.start()?;
+    Ok(device)
 }
 
 impl Audio {
-    /// Opens the device as it was planned.
-    fn start(&self) -> io::Result<SoundDevice> {
-        let device = self.ask.open(&self.config.device, &self.descriptors)?;
-        if device.setup.channels != self.channels {
-            return Err(io::Error::other(format!("it has {} channels now", device.setup.channels)));
-        }
-        device.pcm.start()?;
-        Ok(device)
-    }
-
     fn close(&mut self, now: Time) {
-        self.device = None;
+        self.device.close(now);
         self.counts.undelivered += u64::from(self.filled > 0);
         self.counts.overrun += u64::from(self.gap.is_some());
         (self.filled, self.gap, self.expected) = (0, None, Time::ZERO);
-        self.due = self.backoff.after(now);
     }
 
     /// The buffer ran over, or the machine slept: goes on with what comes from now on.
     fn restart(&mut self, now: Time) -> io::Result<()> {
-        let Some(device) = &self.device else { return Ok(()) };
+        let Some(device) = self.device.get() else { return Ok(()) };
         let lost = device.time_of(self.filled);
         let from = if self.expected == Time::ZERO { self.since } else { self.expected };
         if self.gap.is_none() {
@@ -198,7 +191,7 @@ impl Audio {
     /// Counts the messages that are missing before a frame.
     fn end_gap(&mut self, first: Time) {
         let Some(gap) = self.gap.take() else { return };
-        let rate = self.device.as_ref().map_or(1, |device| device.setup.rate);
+        let rate = self.device.get().map_or(1, |device| device.setup.rate);
         let block = time_of(self.config.frames, rate).max(1);
         self.counts.overrun += first.since(gap).div_ceil(block).max(1);
     }
@@ -304,9 +297,7 @@ impl Node for Audio {
             channels: setup.channels,
             descriptors,
             clock: cx.clock(),
-            device: Some(device),
-            backoff: Backoff::new(cx.node(), cx.now()),
-            due: Time::ZERO,
+            device: Removable::new(device, cx),
             since: cx.now(),
             block: vec![0.0; config.frames * setup.channels],
             filled: 0,
@@ -318,15 +309,14 @@ impl Node for Audio {
             stamps: DeviceClock::new(config.clock),
             heard: 0,
             rate: Offset::default(),
-            trouble: None,
             config,
         })
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        let Counts { blocks, overruns, overrun, undelivered, stalls, disconnects } = self.counts;
+        let Counts { blocks, overruns, overrun, undelivered, stalls } = self.counts;
         // Called when the device is about to be closed, which discards the frames in its buffer.
-        let position = self.device.as_ref().and_then(|device| device.pcm.position().ok());
+        let position = self.device.get().and_then(|device| device.pcm.position().ok());
         let waiting =
             position.filter(|position| position.state == State::Running).map_or(0, |position| position.available);
         to.set("blocks", blocks as f64);
@@ -335,14 +325,11 @@ impl Node for Audio {
         to.lost("undelivered", undelivered);
         to.lost("stopped", ((self.filled + waiting) / self.config.frames.max(1)) as u64);
         to.set("stalls", stalls as f64);
-        to.set("disconnects", disconnects as f64);
+        self.device.report(to);
         self.stamps.metrics(to);
         if let Some(drift) = self.rate.drift() {
             to.set("rate_ppm", drift);
             to.note(format!("its rate is {drift:+.1} ppm off, by the run's clock"));
-        }
-        if let Some(trouble) = &self.trouble {
-            to.note(format!("could not be opened again: {trouble}"));
         }
     }
 }
@@ -352,36 +339,25 @@ impl Source for Audio {
 
     fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {
         let now = out.clock();
-        let Some(device) = &mut self.device else {
-            if self.config.on_close == OnClose::End {
-                return Ok(Next::Done);
+        let Some(device) = self.device.get_mut() else {
+            let open = || start(&self.ask, &self.config.device, self.channels, &self.descriptors);
+            if let Some(next) = self.device.come_back(self.config.on_close, now, open) {
+                return Ok(next);
             }
-            if self.due > now {
-                return Ok(Next::At(self.due));
-            }
-            match self.start() {
-                Ok(device) => {
-                    (self.device, self.since, self.trouble) = (Some(device), now, None);
-                    self.context.fill(0.0);
-                    self.heard = 0;
-                    self.rate.restart();
-                    self.stamps.restart();
-                    out.begin_segment();
-                    return Ok(Next::More);
-                }
-                Err(error) => {
-                    self.trouble = Some(error.to_string());
-                    self.due = self.backoff.after(now);
-                    return Ok(Next::At(self.due));
-                }
-            }
+            self.since = now;
+            self.heard = 0;
+            self.rate.restart();
+            self.stamps.restart();
+            self.context.fill(0.0);
+            out.begin_segment();
+            return Ok(Next::More);
         };
         // Before the position is read: what comes after makes the descriptors ready again.
         device.pcm.acknowledge();
         let position = match device.pcm.position() {
             Ok(position) if position.state != State::Gone => position,
             _ => {
-                self.counts.disconnects += 1;
+                self.device.disconnected();
                 self.close(now);
                 return Ok(Next::More);
             }
@@ -401,7 +377,7 @@ impl Source for Audio {
                 _ => Ok(()),
             };
             if is_started.is_err() {
-                self.counts.disconnects += 1;
+                self.device.disconnected();
                 self.close(now);
                 return Ok(Next::More);
             }
@@ -437,7 +413,7 @@ impl Source for Audio {
                 return Ok(if device.is_waited_for() { Next::WhenReady(soon) } else { Next::At(soon) });
             }
             Err(_) => {
-                self.counts.disconnects += 1;
+                self.device.disconnected();
                 self.close(now);
                 return Ok(Next::More);
             }
@@ -453,7 +429,7 @@ impl Source for Audio {
         }
         (self.since, self.expected) = (now, after);
         self.filled += read;
-        self.backoff.reset();
+        self.device.works();
         if self.filled == self.config.frames {
             self.send(out)?;
         }

@@ -1,9 +1,10 @@
 //! Frames from a CAN bus.
 
-use crate::stream::backoff::Backoff;
-use crate::stream::can_frame::{self, BUS_OFF, CLASSIC, ERROR, EXTENDED, FD, HEAD, LONGEST, STANDARD, check_interface};
+use crate::stream::bus_errors::BusErrors;
+use crate::stream::can_frame::{self, CLASSIC, EXTENDED, FD, LONGEST, STANDARD, check_interface};
 use crate::stream::datagram::{Datagram, Overrun, control, drain, receive, stamp_and_count};
 use crate::stream::device_clock::{DeviceClock, Stamp, StampClock};
+use crate::stream::removable::Removable;
 use crate::stream::{self, OnClose};
 use limen::message::{Content, DType, Dim, PortSpec};
 use limen::node::{
@@ -25,8 +26,10 @@ use std::os::fd::{AsFd, OwnedFd};
 /// A message is the kernel's frame: four bytes of identifier (with bit 31 for those of 29 bits, bit 30 for requests), the length, the flags of
 /// CAN FD, two bytes without a meaning, and the data from byte 8 on, which `decode` with `format: struct` reads. Its origin is the time at
 /// which the kernel received it. Frames that the kernel dropped because its buffer was full are counted (`overrun`), so are those still in
-/// it when the graph was stopped (`stopped`) or the interface went away (`undelivered`), and errors that the controller reports (`bus_errors`, of which `bus_off` took it off the bus).
-/// An interface that goes down or away is waited for.
+/// it when the graph was stopped (`stopped`) or the interface went away (`undelivered`). What the controller reports is counted as well: errors
+/// (`bus_errors`), among them that it had no room for a frame (`controller_overrun`), that it may no longer disturb the bus
+/// (`error_passive`) and that it left the bus (`bus_off`). A bus that the controller has left, and an interface that goes down or away, are
+/// waited for.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The interface, such as `can0`.
@@ -58,20 +61,18 @@ fn receive_buffer() -> Bytes {
 pub struct Can {
     config: Config,
     descriptors: Descriptors,
-    socket: Option<Watched<OwnedFd>>,
+    socket: Removable<Watched<OwnedFd>>,
     clock: Clock,
     opened: Time,
-    backoff: Backoff,
-    due: Time,
     control: Vec<u8>,
     received: u64,
     malformed: u64,
     overrun: Overrun,
     /// Frames that were in the socket when the interface went away.
     undelivered: u64,
-    bus_errors: u64,
-    bus_off: u64,
-    disconnects: u64,
+    errors: BusErrors,
+    /// Whether the interface was down when the socket was last looked at.
+    is_down: bool,
     stamps: DeviceClock,
 }
 
@@ -107,9 +108,10 @@ impl Config {
 
 impl Can {
     fn close(&mut self, now: Time) {
-        self.socket = None;
+        self.socket.close(now);
         self.overrun = self.overrun.renewed();
-        self.due = self.backoff.after(now);
+        self.errors.is_back();
+        self.is_down = false;
     }
 }
 
@@ -134,34 +136,30 @@ impl Node for Can {
             stamps: DeviceClock::new(config.clock),
             config,
             descriptors,
-            socket: Some(socket),
+            socket: Removable::new(socket, cx),
             clock: cx.clock(),
             opened,
-            backoff: Backoff::new(cx.node(), opened),
-            due: Time::ZERO,
             control: control(),
             received: 0,
             malformed: 0,
             overrun: Overrun::default(),
             undelivered: 0,
-            bus_errors: 0,
-            bus_off: 0,
-            disconnects: 0,
+            errors: BusErrors::default(),
+            is_down: false,
         })
     }
 
     fn metrics(&self, to: &mut Metrics) {
         let mut overrun = self.overrun;
         // Called when the socket is about to be closed, which discards the frames in the kernel.
-        let stopped = self.socket.as_ref().map_or(0, |socket| drain(&**socket, &mut overrun));
+        let stopped = self.socket.get().map_or(0, |socket| drain(&**socket, &mut overrun));
         to.set("received", self.received as f64);
         to.lost("overrun", overrun.total);
         to.lost("malformed", self.malformed);
         to.lost("stopped", stopped);
         to.lost("undelivered", self.undelivered);
-        to.set("bus_errors", self.bus_errors as f64);
-        to.set("bus_off", self.bus_off as f64);
-        to.set("disconnects", self.disconnects as f64);
+        self.errors.report(&self.config.interface, to);
+        self.socket.report(to);
         self.stamps.metrics(to);
     }
 }
@@ -170,34 +168,21 @@ impl Source for Can {
     type Out = Tensor;
 
     fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {
-        let Some(socket) = &self.socket else {
-            let now = out.clock();
-            if self.config.on_close == OnClose::End {
-                return Ok(Next::Done);
+        let Some(socket) = self.socket.get() else {
+            let open = || self.config.open().and_then(|fd| self.descriptors.watch(fd, Interest::Read));
+            if let Some(next) = self.socket.come_back(self.config.on_close, out.clock(), open) {
+                return Ok(next);
             }
-            if self.due > now {
-                return Ok(Next::At(self.due));
-            }
-            match self.config.open().and_then(|fd| self.descriptors.watch(fd, Interest::Read)) {
-                Ok(socket) => {
-                    self.socket = Some(socket);
-                    out.begin_segment();
-                    return Ok(Next::More);
-                }
-                Err(_) => {
-                    self.due = self.backoff.after(now);
-                    return Ok(Next::At(self.due));
-                }
-            }
+            out.begin_segment();
+            return Ok(Next::More);
         };
         let mut frame = [0; FD];
         match receive(&**socket, &mut frame, &mut self.control, &mut self.overrun) {
             Ok(Some(Datagram { bytes, stamp, .. })) => {
-                self.backoff.reset();
+                self.socket.works();
+                self.is_down = false;
                 let frame = &frame[..bytes.min(FD)];
-                if frame.len() >= HEAD && can_frame::identifier(frame) & ERROR != 0 {
-                    self.bus_errors += 1;
-                    self.bus_off += u64::from(can_frame::identifier(frame) & BUS_OFF != 0);
+                if self.errors.record(frame) {
                     return Ok(Next::More);
                 }
                 let Some(message) = can_frame::message(frame) else {
@@ -213,13 +198,17 @@ impl Source for Can {
             Ok(None) => Ok(Next::WhenReady(Time::NEVER)),
             // The kernel says once that the interface is down. The socket stays, with the frames in it.
             Err(Errno::ENETDOWN) => {
-                self.disconnects += 1;
+                self.socket.disconnected();
+                self.is_down = true;
+                self.errors.is_back();
                 Ok(Next::More)
             }
-            // The interface is gone.
+            // The interface is gone. One that goes away goes down first.
             Err(_) => {
-                self.disconnects += 1;
                 self.undelivered += drain(&**socket, &mut self.overrun);
+                if !self.is_down {
+                    self.socket.disconnected();
+                }
                 self.close(out.clock());
                 Ok(Next::More)
             }

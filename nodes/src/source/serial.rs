@@ -53,14 +53,12 @@ pub struct Serial {
     too_large: u64,
     malformed: u64,
     partial: u64,
-    disconnects: u64,
 }
 
 impl Serial {
     /// Closes the device because it is gone.
     fn close(&mut self, now: Time) {
         self.port.close(now);
-        self.disconnects += 1;
         self.partial += u64::from(self.deframer.is_partial());
         self.deframer.clear();
     }
@@ -94,7 +92,6 @@ impl Node for Serial {
             too_large: 0,
             malformed: 0,
             partial: 0,
-            disconnects: 0,
         })
     }
 
@@ -103,7 +100,7 @@ impl Node for Serial {
         to.lost("too_large", self.too_large);
         to.lost("malformed", self.malformed);
         to.lost("partial", self.partial);
-        to.set("disconnects", self.disconnects as f64);
+        self.port.report(to);
         to.lost("stopped", self.deframer.whole_messages());
     }
 }
@@ -135,19 +132,17 @@ impl Source for Serial {
         }
         let now = out.clock();
         let Some(port) = self.port.file() else {
-            if self.on_close == OnClose::End {
-                return Ok(Next::Done);
+            if let Some(next) = self.port.come_back(self.on_close, now) {
+                return Ok(next);
             }
-            if self.port.reopen(now) {
-                out.begin_segment();
-            }
-            return Ok(Next::At(self.port.due()));
+            out.begin_segment();
+            return Ok(Next::More);
         };
         match ready::outcome((&**port).read(self.deframer.space())) {
             Ok(Read::Some(n)) => {
                 self.last_read = now;
                 self.deframer.filled(n);
-                self.port.reset_backoff();
+                self.port.works();
             }
             Ok(Read::Nothing) => return Ok(Next::WhenReady(Time::NEVER)),
             // An unplugged device gives either an end or an error.

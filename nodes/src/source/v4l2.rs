@@ -2,8 +2,8 @@
 
 use crate::file::image_file::Encoded;
 use crate::stream::OnClose;
-use crate::stream::backoff::Backoff;
 use crate::stream::device_clock::{DeviceClock, Stamp, StampClock};
+use crate::stream::removable::Removable;
 use crate::tensor::yuv::YuvToRgb;
 use limen::message::{DType, PortSpec};
 use limen::node::{
@@ -115,7 +115,7 @@ impl PixelFormat {
         }
     }
 
-    /// Converts a frame. Returns whether it was whole.
+    /// Converts a frame in one pass over its pixels. Returns whether it was whole.
     fn convert(self, frame: &[u8], format: &Format, into: &mut [u8]) -> bool {
         let (width, height, stride) = (format.width, format.height, format.stride);
         let yuv = || YuvToRgb::new(format.colour.is_709, format.colour.is_full_range);
@@ -134,12 +134,15 @@ impl PixelFormat {
         match self {
             PixelFormat::Yuyv => yuv().yuyv(frame, stride, width, into),
             PixelFormat::Nv12 => yuv().nv12(frame, stride, (height, width), into),
+            PixelFormat::Bgr => {
+                for (into, from) in into.chunks_exact_mut(row).zip(frame.chunks(stride)) {
+                    let pixels = into.as_chunks_mut::<3>().0.iter_mut().zip(from.as_chunks().0);
+                    pixels.for_each(|(into, [b, g, r])| *into = [*r, *g, *b]);
+                }
+            }
             _ => {
                 for (into, from) in into.chunks_exact_mut(row).zip(frame.chunks(stride)) {
                     into.copy_from_slice(&from[..row]);
-                }
-                if self == PixelFormat::Bgr {
-                    into.as_chunks_mut::<3>().0.iter_mut().for_each(|pixel| pixel.swap(0, 2));
                 }
             }
         }
@@ -149,11 +152,19 @@ impl PixelFormat {
 
 /// Decodes a JPEG image of a known size.
 fn decode(frame: &[u8], (height, width): (usize, usize), into: &mut [u8]) -> bool {
+    // The decoder fills up an image that was cut off. One that is whole ends with a marker; the last one before is that of the data.
+    let is_marker = |pair: &&[u8]| matches!(pair, [0xff, END | SCAN]);
+    if frame.windows(2).rev().find(is_marker).is_none_or(|pair| pair[1] != END) {
+        return false;
+    }
     let Ok(image) = Encoded::new(frame) else { return false };
     let size = image.size();
     (size.height, size.width, size.channels) == (height, width, 3) && image.decode(into).is_ok()
 }
 
+/// Markers of JPEG: the end of an image, and the data of a scan.
+const END: u8 = 0xd9;
+const SCAN: u8 = 0xda;
 /// The most modes that a message lists.
 const MAX_LISTED: usize = 12;
 
@@ -211,6 +222,15 @@ impl Config {
         Ok((file, camera))
     }
 
+    /// Opens the camera in the planned mode.
+    fn start(&self, planned: &Format, folders: &Folders, descriptors: &Descriptors) -> io::Result<Running> {
+        let (file, mut camera) = self.open(folders)?;
+        let interval = self.rate.map(|rate| Duration::from_nanos(rate.period_ns() as u64));
+        let (format, _) = camera.start(planned, interval, self.buffers)?;
+        let file = descriptors.watch(file, Interest::Read)?;
+        Ok(Running { camera, file, format })
+    }
+
     /// Chooses the mode: what the graph says, and for the rest what the camera has.
     fn choose(&self, camera: &Camera) -> Result<(PixelFormat, Format), (&'static str, String, String)> {
         let modes = camera.modes();
@@ -258,7 +278,6 @@ struct Counts {
     damaged: u64,
     superseded: u64,
     stalls: u64,
-    disconnects: u64,
 }
 
 /// The node.
@@ -270,34 +289,12 @@ pub struct V4l2 {
     pixels: PixelFormat,
     /// The mode that was planned.
     planned: Format,
-    running: Option<Running>,
-    backoff: Backoff,
-    /// When to open the camera again.
-    due: Time,
+    running: Removable<Running>,
     last: Option<u32>,
     /// When the last frame came, or the stream began.
     since: Time,
     counts: Counts,
-    /// Why the camera could not be opened again.
-    trouble: Option<String>,
     stamps: DeviceClock,
-}
-
-impl V4l2 {
-    /// Opens the camera in the planned mode.
-    fn start(&self) -> io::Result<Running> {
-        let (file, mut camera) = self.config.open(&self.folders)?;
-        let interval = self.config.rate.map(|rate| Duration::from_nanos(rate.period_ns() as u64));
-        let (format, _) = camera.start(&self.planned, interval, self.config.buffers)?;
-        let file = self.descriptors.watch(file, Interest::Read)?;
-        Ok(Running { camera, file, format })
-    }
-
-    fn close(&mut self, now: Time) {
-        self.running = None;
-        self.last = None;
-        self.due = self.backoff.after(now);
-    }
 }
 
 /// Returns the newest frame that is ready and how many were passed over, or the oldest.
@@ -387,38 +384,32 @@ impl Node for V4l2 {
             ));
         }
         drop(camera);
-        let mut node = V4l2 {
-            folders: cx.folders().clone(),
-            descriptors: cx.descriptors(),
+        let (folders, descriptors) = (cx.folders().clone(), cx.descriptors());
+        let started = config.start(&planned, &folders, &descriptors);
+        let running = started.map_err(|error| NodeError::file(config.device.clone(), error))?;
+        Ok(V4l2 {
+            folders,
+            descriptors,
             pixels,
             planned,
-            running: None,
-            backoff: Backoff::new(cx.node(), cx.now()),
-            due: Time::ZERO,
+            running: Removable::new(running, cx),
             last: None,
             since: cx.now(),
             counts: Counts::default(),
-            trouble: None,
             stamps: DeviceClock::new(config.clock),
             config,
-        };
-        let started = node.start().map_err(|error| NodeError::file(node.config.device.clone(), error));
-        node.running = Some(started?);
-        Ok(node)
+        })
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        let Counts { frames, dropped, damaged, superseded, stalls, disconnects } = self.counts;
+        let Counts { frames, dropped, damaged, superseded, stalls } = self.counts;
         to.set("frames", frames as f64);
         to.lost("dropped", dropped);
         to.lost("damaged", damaged);
         to.thinned("superseded", superseded);
         to.set("stalls", stalls as f64);
-        to.set("disconnects", disconnects as f64);
+        self.running.report(to);
         self.stamps.metrics(to);
-        if let Some(trouble) = &self.trouble {
-            to.note(format!("could not be opened again: {trouble}"));
-        }
     }
 }
 
@@ -427,29 +418,18 @@ impl Source for V4l2 {
 
     fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {
         let now = out.clock();
-        let Some(running) = &mut self.running else {
-            if self.config.on_close == OnClose::End {
-                return Ok(Next::Done);
+        let Some(running) = self.running.get_mut() else {
+            let open = || self.config.start(&self.planned, &self.folders, &self.descriptors);
+            if let Some(next) = self.running.come_back(self.config.on_close, now, open) {
+                return Ok(next);
             }
-            if self.due > now {
-                return Ok(Next::At(self.due));
-            }
-            match self.start() {
-                Ok(running) => {
-                    (self.running, self.since, self.trouble) = (Some(running), now, None);
-                    self.stamps.restart();
-                    out.begin_segment();
-                    return Ok(Next::More);
-                }
-                Err(error) => {
-                    self.trouble = Some(error.to_string());
-                    self.due = self.backoff.after(now);
-                    return Ok(Next::At(self.due));
-                }
-            }
+            (self.last, self.since) = (None, now);
+            self.stamps.restart();
+            out.begin_segment();
+            return Ok(Next::More);
         };
         let Running { camera, format, .. } = running;
-        let is_gone = match take(camera, self.config.latest) {
+        let taken = match take(camera, self.config.latest) {
             Ok(Some((frame, passed))) => {
                 if let Some(last) = self.last {
                     // A number that is not ahead is of a driver that counts anew.
@@ -463,8 +443,14 @@ impl Source for V4l2 {
                     _ => Stamp::Foreign(time),
                 });
                 let origin = self.stamps.origin(stamp, now);
-                let is_whole = !frame.is_damaged && send(&frame, format, self.pixels, origin, out)?;
-                self.backoff.reset();
+                Ok(Some(!frame.is_damaged && send(&frame, format, self.pixels, origin, out)?))
+            }
+            Ok(None) => Ok(None),
+            Err(error) => Err(error),
+        };
+        match taken {
+            Ok(Some(is_whole)) => {
+                self.running.works();
                 if is_whole {
                     self.counts.frames += 1
                 } else {
@@ -477,16 +463,67 @@ impl Source for V4l2 {
                 if now < until {
                     return Ok(Next::WhenReady(until));
                 }
-                false
+                self.counts.stalls += 1
             }
-            Err(_) => true,
-        };
-        if is_gone {
-            self.counts.disconnects += 1
-        } else {
-            self.counts.stalls += 1
+            Err(_) => self.running.disconnected(),
         }
-        self.close(now);
+        self.running.close(now);
         Ok(Next::More)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use limen_v4l2::YuvColour;
+
+    fn jpeg(width: u16, height: u16, colour: jpeg_encoder::ColorType, channels: usize) -> Vec<u8> {
+        let pixels: Vec<u8> =
+            (0..usize::from(width) * usize::from(height) * channels).map(|at| (at * 7) as u8).collect();
+        let mut bytes = Vec::new();
+        jpeg_encoder::Encoder::new(&mut bytes, 90).encode(&pixels, width, height, colour).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn a_frame_of_mjpeg_that_is_damaged_or_of_another_size_is_not_whole() {
+        use jpeg_encoder::ColorType::{Luma, Rgb};
+        let format =
+            Format { width: 24, height: 16, stride: 0, bytes: 0, pixels: FourCc::MJPEG, colour: YuvColour::default() };
+        let whole = jpeg(24, 16, Rgb, 3);
+        let is_whole = |frame: &[u8]| PixelFormat::Mjpeg.convert(frame, &format, &mut vec![0; 24 * 16 * 3]);
+        assert!(is_whole(&whole));
+        // A driver's buffer may be longer than what is in it.
+        assert!(is_whole(&[&whole[..], &[0; 100]].concat()));
+        for (what, frame) in [
+            ("nothing", Vec::new()),
+            ("the first half", whole[..whole.len() / 2].to_vec()),
+            ("all but the end", whole[..whole.len() - 2].to_vec()),
+            ("the head alone", whole[..20].to_vec()),
+            ("another size", jpeg(24, 8, Rgb, 3)),
+            ("a larger size", jpeg(48, 32, Rgb, 3)),
+            ("grey", jpeg(24, 16, Luma, 1)),
+            ("no JPEG", vec![0x55; whole.len()]),
+        ] {
+            assert!(!is_whole(&frame), "{what}");
+        }
+    }
+
+    #[test]
+    fn rows_of_a_driver_may_be_longer_than_those_of_the_image() {
+        let format =
+            |pixels, stride| Format { width: 2, height: 2, stride, bytes: 0, pixels, colour: YuvColour::default() };
+        for (pixels, stride, expected) in [
+            (PixelFormat::Rgb, 8, &[0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 13][..]),
+            (PixelFormat::Bgr, 8, &[2, 1, 0, 5, 4, 3, 10, 9, 8, 13, 12, 11]),
+            (PixelFormat::Grey, 3, &[0, 1, 3, 4]),
+        ] {
+            let frame: Vec<u8> = (0..16).collect();
+            let mut into = vec![0; expected.len()];
+            assert!(pixels.convert(&frame, &format(pixels.code(), stride), &mut into));
+            assert_eq!(into, expected, "{pixels:?}");
+            let short = stride + expected.len() / 2 - 1;
+            assert!(!pixels.convert(&frame[..short], &format(pixels.code(), stride), &mut into), "{pixels:?}");
+        }
     }
 }

@@ -18,8 +18,6 @@ pub(crate) const ERROR: u32 = 1 << 29;
 /// The greatest identifiers of 11 and of 29 bits.
 pub(crate) const STANDARD: u32 = 0x7ff;
 pub(crate) const LONGEST: u32 = 0x1fff_ffff;
-/// The bit of an error that says that the controller left the bus.
-pub(crate) const BUS_OFF: u32 = 0x40;
 
 /// Returns the identifier of a frame with its flags.
 pub(crate) fn identifier(frame: &[u8]) -> u32 {

@@ -1,7 +1,8 @@
 //! The serial device behind the `serial` source and the `serial` sink.
 
-use super::backoff::Backoff;
-use limen::node::{Building, Descriptors, Interest, NodeError, PlanErrors, Watched};
+use super::OnClose;
+use super::removable::Removable;
+use limen::node::{Building, Descriptors, Interest, Metrics, Next, NodeError, PlanErrors, Watched};
 use limen::{Folders, Time};
 use nix::sys::termios::{
     BaudRate, ControlFlags, FlushArg, SetArg, cfmakeraw, cfsetspeed, tcflush, tcgetattr, tcsetattr,
@@ -40,17 +41,19 @@ fn speed(baud: u32) -> Option<BaudRate> {
 /// A device that is opened when the graph starts, and reopened after it was unplugged.
 #[derive(Debug)]
 pub(crate) struct SerialPort {
+    device: SerialDevice,
+    file: Removable<Watched<File>>,
+}
+
+/// How a device is opened.
+#[derive(Debug)]
+struct SerialDevice {
     path: String,
     folders: Folders,
     baud: u32,
-    /// `None` while the device is gone.
-    file: Option<Watched<File>>,
     /// What the worker waits for after the device was opened.
     interest: Interest,
     descriptors: Descriptors,
-    backoff: Backoff,
-    /// When to reopen it.
-    due: Time,
 }
 
 impl SerialPort {
@@ -58,54 +61,51 @@ impl SerialPort {
     pub(crate) fn open(path: &str, baud: u32, interest: Interest, cx: &Building<'_>) -> Result<Self, NodeError> {
         let folders = cx.folders().clone();
         folders.input(path).map_err(|why| NodeError::input(path, why))?;
-        let mut port = SerialPort {
-            path: path.into(),
-            folders,
-            baud,
-            file: None,
-            interest,
-            descriptors: cx.descriptors(),
-            backoff: Backoff::new(cx.node(), cx.now()),
-            due: Time::ZERO,
-        };
-        let opened = port.open_file();
-        port.file = Some(opened.map_err(|error| NodeError::file(port.folders.graph.join(path), error))?);
-        Ok(port)
+        let device = SerialDevice { path: path.into(), folders, baud, interest, descriptors: cx.descriptors() };
+        let file = device.open().map_err(|error| NodeError::file(device.folders.graph.join(path), error))?;
+        Ok(SerialPort { device, file: Removable::new(file, cx) })
     }
 
     /// The open device; `None` while it is gone.
     pub(crate) fn file(&self) -> Option<&Watched<File>> {
-        self.file.as_ref()
+        self.file.get()
     }
 
     /// Closes the device because it is gone.
     pub(crate) fn close(&mut self, now: Time) {
-        self.file = None;
-        self.due = self.backoff.after(now);
+        self.file.disconnected();
+        self.file.close(now);
     }
 
     /// Records that the device works, so that it is retried soon the next time it is gone.
-    pub(crate) fn reset_backoff(&mut self) {
-        self.backoff.reset();
+    pub(crate) fn works(&mut self) {
+        self.file.works();
     }
 
     /// Reopens a device that is gone, if a retry is due. Returns whether it was reopened.
     pub(crate) fn reopen(&mut self, now: Time) -> bool {
-        if self.file.is_some() || self.due > now {
-            return false;
-        }
-        self.file = self.open_file().ok();
-        self.due = if self.file.is_some() { now } else { self.backoff.after(now) };
-        self.file.is_some()
+        self.file.reopen(now, || self.device.open())
+    }
+
+    /// Reopens the device of a source that is gone. Returns what the source does meanwhile; `None` if it was reopened.
+    pub(crate) fn come_back(&mut self, on_close: OnClose, now: Time) -> Option<Next> {
+        self.file.come_back(on_close, now, || self.device.open())
     }
 
     /// When the next attempt to reopen is due.
     pub(crate) fn due(&self) -> Time {
-        self.due
+        self.file.due()
     }
 
+    /// Reports how often it was gone, and why it is.
+    pub(crate) fn report(&self, to: &mut Metrics) {
+        self.file.report(to);
+    }
+}
+
+impl SerialDevice {
     /// Opens the device: raw bytes, 8 bits, no parity, one stop bit, no flow control, not as a controlling terminal.
-    fn open_file(&self) -> io::Result<Watched<File>> {
+    fn open(&self) -> io::Result<Watched<File>> {
         let file = self.folders.open_device(&self.path)?;
         let mut settings = tcgetattr(&file)?;
         cfmakeraw(&mut settings);

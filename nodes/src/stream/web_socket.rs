@@ -1,12 +1,13 @@
 //! A WebSocket server for a sink: its connections never block, and none can make it use more memory than it was given.
 
 use super::address::Address;
+use super::listener::Listener;
 use super::tcp;
 use limen::node::{Descriptors, Interest, NodeError, Watched};
 use limen::{Clock, Time};
 use std::cell::Cell;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::rc::Rc;
 use tungstenite::handshake::server::{Callback, ErrorResponse, Request, Response, ServerHandshake};
 use tungstenite::handshake::{HandshakeError, MidHandshake};
@@ -16,8 +17,6 @@ use tungstenite::{Bytes, Error, Message, WebSocket};
 
 /// How long a handshake may take, ns.
 const HANDSHAKE: u64 = 5_000_000_000;
-/// Delay until the next accept after accepting failed, as when the process has no file descriptors left, ns.
-const DESCRIPTOR_RETRY: u64 = 100_000_000;
 /// The largest message of a client.
 const MAX_INCOMING: usize = 64 << 10;
 /// Bytes and messages of one client that are handled at a time, so that the other nodes of the worker have their turns.
@@ -281,9 +280,7 @@ pub(crate) struct Counts {
 /// The listener and its connections.
 #[derive(Debug)]
 pub(crate) struct Server<T> {
-    listener: Watched<TcpListener>,
-    /// Do not accept before this time; zero if accepting works.
-    next_accept: Time,
+    listener: Listener,
     most: usize,
     rules: Rc<Rules>,
     config: WebSocketConfig,
@@ -303,10 +300,7 @@ impl<T: Default> Server<T> {
         clock: Clock,
         descriptors: Descriptors,
     ) -> Result<Self, NodeError> {
-        let refused = |error: io::Error| NodeError::input(format!("listening on {address}"), error);
-        let listener = TcpListener::bind(address.0).map_err(refused)?;
-        listener.set_nonblocking(true).map_err(refused)?;
-        let listener = descriptors.watch(listener, Interest::Read).map_err(refused)?;
+        let listener = Listener::bind(address, &descriptors)?;
         let config = WebSocketConfig::default()
             .read_buffer_size(4 << 10)
             // Each message goes to the kernel at once, as far as it takes it.
@@ -316,7 +310,6 @@ impl<T: Default> Server<T> {
             .max_frame_size(Some(MAX_INCOMING));
         Ok(Server {
             listener,
-            next_accept: Time::ZERO,
             most,
             rules: Rc::new(rules),
             config,
@@ -328,24 +321,12 @@ impl<T: Default> Server<T> {
     }
 
     fn accept(&mut self, now: Time) {
-        if self.next_accept > Time::ZERO && self.next_accept <= now {
-            self.next_accept = Time::ZERO;
-            self.listener.set_interest(Interest::Read);
-        } else if self.next_accept > now || !self.listener.is_ready() {
+        if !self.listener.is_ready(now) {
             return;
         }
         // Bounded: further connections wait for the next call.
         for _ in 0..=self.most {
-            let stream = match self.listener.accept() {
-                Ok((stream, _)) => stream,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => continue,
-                Err(_) => {
-                    self.next_accept = now + DESCRIPTOR_RETRY;
-                    self.listener.set_interest(Interest::Nothing);
-                    return;
-                }
-            };
+            let Some(stream) = self.listener.accept(now) else { return };
             let watched = if self.clients.len() < self.most {
                 tcp::set_up(&stream).and_then(|()| self.descriptors.watch(stream, Interest::Read)).ok()
             } else {
@@ -426,8 +407,8 @@ impl<T: Default> Server<T> {
 
     /// Takes no more connections.
     pub(crate) fn stop_accepting(&mut self) {
-        (self.most, self.next_accept) = (0, Time::NEVER);
-        self.listener.set_interest(Interest::Nothing);
+        self.most = 0;
+        self.listener.end();
     }
 
     /// Returns how many messages the clients may not have got.
@@ -437,7 +418,7 @@ impl<T: Default> Server<T> {
 
     /// When to call [`poll`](Self::poll) next, even if no descriptor is ready.
     pub(crate) fn next_poll(&self) -> Time {
-        let mut next = if self.next_accept > Time::ZERO { self.next_accept } else { Time::NEVER };
+        let mut next = self.listener.next();
         for client in &self.clients {
             match client.state {
                 _ if client.has_more => return Time::ZERO,

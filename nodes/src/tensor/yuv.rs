@@ -1,14 +1,53 @@
 //! Luma and chroma as red, green and blue.
 
-/// Coefficients of a conversion, in 2⁻¹⁶.
+/// A factor in 2⁻¹⁶, as a whole number and a part of one: the product of a part and a byte takes 32 bits, and vectors have a single
+/// instruction for products of 16 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Factor {
+    whole: i16,
+    part: i16,
+}
+
+impl Factor {
+    fn new(value: f64) -> Self {
+        let fixed = (value * 65536.0).round() as i32;
+        let whole = (fixed + (1 << 15)) >> 16;
+        Factor { whole: whole as i16, part: (fixed - (whole << 16)) as i16 }
+    }
+
+    #[inline(always)]
+    fn times(self, value: i32) -> i32 {
+        // The compiler sees that both have 16 bits.
+        let value = i32::from(value as i16);
+        i32::from(self.part) * value + ((i32::from(self.whole) * value) << 16)
+    }
+}
+
+/// Pairs of pixels that are converted together: enough for the vectors of every CPU.
+const PAIRS: usize = 32;
+/// Luma of two pixels and the chroma that they share: Y U Y V.
+type Pairs = [[u8; 4]; PAIRS];
+/// Red, green and blue, from the lowest byte on.
+type Colours = [u32; PAIRS];
+
+/// Writes colours in turn, two in six bytes; what is left of the last eight does not matter.
+#[inline(always)]
+fn write(first: impl Fn(usize) -> u32, second: impl Fn(usize) -> u32, pairs: usize, into: &mut [u8; 6 * PAIRS + 2]) {
+    for pair in 0..pairs {
+        let both = u64::from(first(pair)) | u64::from(second(pair)) << 24;
+        into[pair * 6..][..8].copy_from_slice(&both.to_le_bytes());
+    }
+}
+
+/// Coefficients of a conversion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct YuvToRgb {
     black: i32,
-    luma: i32,
-    red_v: i32,
-    green_u: i32,
-    green_v: i32,
-    blue_u: i32,
+    luma: Factor,
+    red_v: Factor,
+    green_u: Factor,
+    green_v: Factor,
+    blue_u: Factor,
 }
 
 impl YuvToRgb {
@@ -17,43 +56,60 @@ impl YuvToRgb {
         let (red, blue) = if is_709 { (0.2126, 0.0722) } else { (0.299, 0.114) };
         let green = 1.0 - red - blue;
         let (luma, chroma) = if is_full_range { (1.0, 1.0) } else { (255.0 / 219.0, 255.0 / 224.0) };
-        let fixed = |value: f64| (value * 65536.0).round() as i32;
         YuvToRgb {
             black: if is_full_range { 0 } else { 16 },
-            luma: fixed(luma),
-            red_v: fixed(2.0 * (1.0 - red) * chroma),
-            green_u: fixed(2.0 * (1.0 - blue) * blue / green * chroma),
-            green_v: fixed(2.0 * (1.0 - red) * red / green * chroma),
-            blue_u: fixed(2.0 * (1.0 - blue) * chroma),
+            luma: Factor::new(luma),
+            red_v: Factor::new(2.0 * (1.0 - red) * chroma),
+            green_u: Factor::new(-2.0 * (1.0 - blue) * blue / green * chroma),
+            green_v: Factor::new(-2.0 * (1.0 - red) * red / green * chroma),
+            blue_u: Factor::new(2.0 * (1.0 - blue) * chroma),
         }
     }
 
-    /// The parts of a colour that the pixels of a chroma sample share.
+    /// Returns the colours of the first and of the second pixels.
     #[inline(always)]
-    fn chroma(&self, u: u8, v: u8) -> [i32; 3] {
-        let (u, v) = (i32::from(u) - 128, i32::from(v) - 128);
+    fn colours(&self, pairs: &Pairs) -> (Colours, Colours) {
         const HALF: i32 = 1 << 15;
-        [self.red_v * v + HALF, -self.green_u * u - self.green_v * v + HALF, self.blue_u * u + HALF]
+        let (mut first, mut second) = ([0; PAIRS], [0; PAIRS]);
+        for at in 0..PAIRS {
+            // In words of the size of a result, nothing has to be moved from vector to vector.
+            let word = u32::from_le_bytes(pairs[at]);
+            let byte = |n: u32| (word >> (8 * n) & 255) as i32;
+            let (u, v) = (byte(1) - 128, byte(3) - 128);
+            let red = self.red_v.times(v) + HALF;
+            let green = self.green_u.times(u) + self.green_v.times(v) + HALF;
+            let blue = self.blue_u.times(u) + HALF;
+            let colour = |y: i32| {
+                let y = self.luma.times(y - self.black);
+                let part = |part: i32| ((y + part) >> 16).clamp(0, 255) as u32;
+                part(red) | part(green) << 8 | part(blue) << 16
+            };
+            (first[at], second[at]) = (colour(byte(0)), colour(byte(2)));
+        }
+        (first, second)
     }
 
+    /// Converts a row of pairs, which `read` gives from the one with a number on.
     #[inline(always)]
-    fn pixel(&self, y: u8, [r, g, b]: [i32; 3]) -> [u8; 3] {
-        let y = (i32::from(y) - self.black) * self.luma;
-        [r, g, b].map(|part| ((y + part) >> 16).clamp(0, 255) as u8)
+    fn row(&self, into: &mut [u8], mut read: impl FnMut(usize, &mut Pairs)) {
+        let mut pairs = [[0; 4]; PAIRS];
+        let mut bytes = [0; 6 * PAIRS + 2];
+        for (block, into) in into.chunks_mut(6 * PAIRS).enumerate() {
+            read(block * PAIRS, &mut pairs);
+            let (first, second) = self.colours(&pairs);
+            write(|pair| first[pair], |pair| second[pair], PAIRS, &mut bytes);
+            into.copy_from_slice(&bytes[..into.len()]);
+        }
     }
 
     /// Converts rows of two pixels in four bytes, Y U Y V; each row begins at a multiple of `stride`.
     pub(crate) fn yuyv(&self, frame: &[u8], stride: usize, width: usize, into: &mut [u8]) {
         for (row, into) in frame.chunks(stride.max(1)).zip(into.chunks_exact_mut((width * 3).max(1))) {
-            for ([y0, u, y1, v], into) in row.as_chunks().0.iter().zip(into.chunks_mut(6)) {
-                let chroma = self.chroma(*u, *v);
-                let (first, second) = into.split_at_mut(3);
-                first.copy_from_slice(&self.pixel(*y0, chroma));
-                // A row of odd width ends with half a pair.
-                if let Some(second) = second.first_chunk_mut() {
-                    *second = self.pixel(*y1, chroma);
-                }
-            }
+            let row = row.as_chunks().0;
+            let most = into.len().min(row.len() * 6);
+            self.row(&mut into[..most], |at, pairs| {
+                pairs.iter_mut().zip(&row[at..]).for_each(|(pair, from)| *pair = *from);
+            });
         }
     }
 
@@ -63,17 +119,22 @@ impl YuvToRgb {
         let (luma, chroma) = frame.split_at(frame.len().min(stride * height));
         let rows = luma.chunks(stride).zip(into.chunks_exact_mut((width * 3).max(1)));
         for (at, (luma, into)) in rows.enumerate() {
-            let chroma = chroma.get(at / 2 * stride..).unwrap_or_default();
-            for ((luma, [u, v]), into) in luma.chunks(2).zip(chroma.as_chunks().0).zip(into.chunks_mut(6)) {
-                let shared = self.chroma(*u, *v);
-                for (y, into) in luma.iter().zip(into.as_chunks_mut().0) {
-                    *into = self.pixel(*y, shared);
+            let chroma = chroma.get(at / 2 * stride..).unwrap_or_default().as_chunks().0;
+            let most = into.len().min(luma.len() * 3).min(chroma.len() * 6);
+            self.row(&mut into[..most], |at, pairs| {
+                let (whole, odd) = luma[at * 2..].as_chunks();
+                let from = whole.iter().zip(&chroma[at..]);
+                pairs.iter_mut().zip(from).for_each(|(pair, ([y0, y1], [u, v]))| *pair = [*y0, *u, *y1, *v]);
+                // A row of odd width ends with half a pair.
+                if let (Some(pair), Some([u, v]), [y]) = (pairs.get_mut(whole.len()), chroma.get(at + whole.len()), odd)
+                {
+                    *pair = [*y, *u, *y, *v];
                 }
-            }
+            });
         }
     }
 
-    /// Converts planes without gaps of Y, U and V. A sample of chroma stands for `across` pixels of each of `down` rows.
+    /// Converts planes without gaps of Y, U and V. A sample of chroma stands for `across` pixels, one or two, of each of `down` rows.
     pub(crate) fn planar(
         &self,
         frame: &[u8],
@@ -87,12 +148,30 @@ impl YuvToRgb {
         let rows = luma.chunks(width.max(1)).zip(into.chunks_exact_mut((width * 3).max(1)));
         for (at, (luma, into)) in rows.enumerate() {
             let [u, v] = [u, v].map(|plane| plane.get(at / down * chroma_width..).unwrap_or_default());
-            let pixels = luma.chunks(across).zip(into.chunks_mut(3 * across));
-            for (((luma, into), u), v) in pixels.zip(u).zip(v) {
-                let shared = self.chroma(*u, *v);
-                for (y, into) in luma.iter().zip(into.as_chunks_mut().0) {
-                    *into = self.pixel(*y, shared);
-                }
+            let chroma = u.len().min(v.len());
+            let most = into.len().min(luma.len() * 3).min(chroma * across * 3);
+            let into = &mut into[..most];
+            if across == 2 {
+                self.row(into, |at, pairs| {
+                    let (whole, odd) = luma[at * 2..].as_chunks();
+                    let from = whole.iter().zip(&u[at..]).zip(&v[at..]);
+                    pairs.iter_mut().zip(from).for_each(|(pair, (([y0, y1], u), v))| *pair = [*y0, *u, *y1, *v]);
+                    let end = at + whole.len();
+                    if let (Some(pair), [y], true) = (pairs.get_mut(whole.len()), odd, end < chroma) {
+                        *pair = [*y, u[end], *y, v[end]];
+                    }
+                });
+                continue;
+            }
+            // Each pixel is the first of a pair of its own.
+            let (mut pairs, mut bytes) = ([[0; 4]; PAIRS], [0; 6 * PAIRS + 2]);
+            for (block, into) in into.chunks_mut(3 * PAIRS).enumerate() {
+                let at = block * PAIRS;
+                let from = luma[at..].iter().zip(&u[at..]).zip(&v[at..]);
+                pairs.iter_mut().zip(from).for_each(|(pair, ((y, u), v))| *pair = [*y, *u, *y, *v]);
+                let (colours, _) = self.colours(&pairs);
+                write(|pair| colours[pair * 2], |pair| colours[pair * 2 + 1], PAIRS / 2, &mut bytes);
+                into.copy_from_slice(&bytes[..into.len()]);
             }
         }
     }
@@ -152,22 +231,52 @@ mod tests {
     }
 
     #[test]
-    fn planes_of_every_sampling_are_the_same_picture() {
+    fn rows_of_every_width_and_sampling_are_the_same_picture() {
         let convert = YuvToRgb::new(false, false);
-        let (height, width) = (3_usize, 5_usize);
-        let luma: Vec<u8> = (0..15).map(|at| 16 + at * 14).collect();
-        for (down, across) in [(1, 1), (1, 2), (2, 2)] {
+        let height = 3_usize;
+        // Fewer pixels than are converted together, as many, and more.
+        for (width, (down, across)) in [1_usize, 5, 64, 131]
+            .into_iter()
+            .flat_map(|width| [(1, 1), (1, 2), (2, 2)].map(|sampling| (width, sampling)))
+        {
             let (rows, columns) = (height.div_ceil(down), width.div_ceil(across));
+            let luma: Vec<u8> = (0..height * width).map(|at| (at * 14 % 256) as u8).collect();
             let u: Vec<u8> = (0..rows * columns).map(|at| (at * 17 % 256) as u8).collect();
             let v: Vec<u8> = u.iter().map(|u| 255 - u).collect();
-            let mut into = [0; 45];
+            let chroma = |row: usize, column: usize| row / down * columns + column / across;
+            let is_right = |into: &[u8]| {
+                into.chunks(3).enumerate().all(|(at, found)| {
+                    let chroma = chroma(at / width, at % width);
+                    let expected = expected(luma[at], u[chroma], v[chroma], false, false);
+                    found.iter().zip(expected).all(|(found, expected)| (f64::from(*found) - expected).abs() <= 0.51)
+                })
+            };
+            let mut into = vec![0; height * width * 3];
             convert.planar(&[&luma[..], &u, &v].concat(), (height, width), (down, across), &mut into);
-            for (row, column) in (0..height).flat_map(|row| (0..width).map(move |column| (row, column))) {
-                let chroma = row / down * columns + column / across;
-                let at = row * width + column;
-                let expected = convert.pixel(luma[at], convert.chroma(u[chroma], v[chroma]));
-                assert_eq!(into[at * 3..][..3], expected, "{down} {across}: {row} {column}");
+            assert!(is_right(&into), "planes, {width}: {down} {across}");
+            if across == 1 {
+                continue;
             }
+            into.fill(0);
+            let stride = columns * 2;
+            let padded = |row: &[u8]| [row, &vec![0; stride - row.len()]].concat();
+            if down == 2 {
+                let pairs = u.iter().zip(&v).flat_map(|(u, v)| [*u, *v]);
+                let frame: Vec<u8> = luma.chunks(width).flat_map(padded).chain(pairs).collect();
+                convert.nv12(&frame, stride, (height, width), &mut into);
+            } else {
+                let pair = |row: usize, pair: usize| {
+                    let y = |column: usize| luma[row * width + column.min(width - 1)];
+                    let at = row * columns + pair;
+                    [y(pair * 2), u[at], y(pair * 2 + 1), v[at]]
+                };
+                let frame: Vec<u8> = (0..height)
+                    .flat_map(|row| (0..columns).map(move |at| (row, at)))
+                    .flat_map(|(row, at)| pair(row, at))
+                    .collect();
+                convert.yuyv(&frame, columns * 4, width, &mut into);
+            }
+            assert!(is_right(&into), "in turn, {width}: {down} {across}");
         }
     }
 }

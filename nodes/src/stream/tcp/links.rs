@@ -4,6 +4,7 @@ use super::peer::Peer;
 use crate::stream::address::Address;
 use crate::stream::backoff::Backoff;
 use crate::stream::framing::Framing;
+use crate::stream::listener::Listener;
 use crate::stream::ready::Read;
 use arrayvec::ArrayVec;
 use limen::node::{Descriptors, Interest, Metrics, NodeError, Watched};
@@ -11,7 +12,7 @@ use limen::{Clock, Time};
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, connect, getsockopt, socket, sockopt};
 use std::io;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 
 /// Most connections of one node.
@@ -24,23 +25,12 @@ const CONNECT_TIMEOUT: u64 = 5_000_000_000;
 const ESTABLISHED: u64 = 1_000_000_000;
 /// If all places are taken, a connection that has been idle this long is displaced by a new one, ns.
 const GRACE: u64 = 5_000_000_000;
-/// Delay until the next accept after accepting failed, as when the process has no file descriptors left, ns.
-const DESCRIPTOR_RETRY: u64 = 100_000_000;
 
 /// Where connections come from.
 #[derive(Debug)]
 enum Endpoint {
-    Listen {
-        listener: Watched<TcpListener>,
-        most: usize,
-        /// Do not accept before this time; zero if accepting works.
-        next: Time,
-    },
-    Connect {
-        address: Address,
-        attempt: Attempt,
-        backoff: Backoff,
-    },
+    Listen { listener: Listener, most: usize },
+    Connect { address: Address, attempt: Attempt, backoff: Backoff },
 }
 
 /// The state of the connection that a node makes.
@@ -170,11 +160,8 @@ impl Links {
         clock: Clock,
         descriptors: Descriptors,
     ) -> Result<Self, NodeError> {
-        let refused = |error: io::Error| NodeError::input(format!("listening on {address}"), error);
-        let listener = TcpListener::bind(address.0).map_err(refused)?;
-        listener.set_nonblocking(true).map_err(refused)?;
-        let listener = descriptors.watch(listener, Interest::Read).map_err(refused)?;
-        let endpoint = Endpoint::Listen { listener, most: most.min(MAX_CONNECTIONS), next: Time::ZERO };
+        let listener = Listener::bind(address, &descriptors)?;
+        let endpoint = Endpoint::Listen { listener, most: most.min(MAX_CONNECTIONS) };
         Ok(Links {
             endpoint,
             framing,
@@ -210,8 +197,8 @@ impl Links {
     pub(crate) fn next_poll(&self) -> Time {
         let due = match &self.endpoint {
             Endpoint::Connect { attempt: Attempt::Backoff(until) | Attempt::InProgress(_, until), .. } => *until,
-            Endpoint::Listen { next, .. } if *next > Time::ZERO => *next,
-            _ => Time::NEVER,
+            Endpoint::Listen { listener, .. } => listener.next(),
+            Endpoint::Connect { .. } => Time::NEVER,
         };
         if self.idle.after == 0 {
             return due;
@@ -240,8 +227,8 @@ impl Links {
         let now = self.clock.now();
         self.start_due(now);
         let mut events: ReadyLinks = self.peers.iter().map(|peer| peer.stream().is_ready()).collect();
-        events.push(match &self.endpoint {
-            Endpoint::Listen { listener, next, .. } => *next <= now && listener.is_ready(),
+        events.push(match &mut self.endpoint {
+            Endpoint::Listen { listener, .. } => listener.is_ready(now),
             Endpoint::Connect { attempt: Attempt::InProgress(stream, _), .. } => stream.is_ready(),
             Endpoint::Connect { .. } => false,
         });
@@ -269,26 +256,18 @@ impl Links {
         has_happened
     }
 
-    /// Starts an attempt to connect, or resumes accepting, if it is due.
+    /// Starts an attempt to connect if it is due.
     fn start_due(&mut self, now: Time) {
-        match &mut self.endpoint {
-            Endpoint::Listen { listener, next, .. } if *next > Time::ZERO && *next <= now => {
-                *next = Time::ZERO;
-                listener.set_interest(Interest::Read);
-            }
-            Endpoint::Connect { address, attempt, backoff } => {
-                if !matches!(attempt, Attempt::Backoff(until) if *until <= now) {
-                    return;
-                }
-                let dialled = dial(*address).map_err(io::Error::from);
-                let held = dialled.and_then(|stream| self.descriptors.watch(stream, Interest::Write));
-                *attempt = match held {
-                    Ok(stream) => Attempt::InProgress(stream, now + CONNECT_TIMEOUT),
-                    Err(_) => Attempt::Backoff(backoff.after(now)),
-                };
-            }
-            Endpoint::Listen { .. } => {}
+        let Endpoint::Connect { address, attempt, backoff } = &mut self.endpoint else { return };
+        if !matches!(attempt, Attempt::Backoff(until) if *until <= now) {
+            return;
         }
+        let dialled = dial(*address).map_err(io::Error::from);
+        let held = dialled.and_then(|stream| self.descriptors.watch(stream, Interest::Write));
+        *attempt = match held {
+            Ok(stream) => Attempt::InProgress(stream, now + CONNECT_TIMEOUT),
+            Err(_) => Attempt::Backoff(backoff.after(now)),
+        };
     }
 
     fn is_timed_out(&self, now: Time) -> bool {
@@ -300,50 +279,35 @@ impl Links {
         let mut has_happened = false;
         match &mut self.endpoint {
             // Bounded: further connections wait for the next poll.
-            Endpoint::Listen { listener, most, next } => {
+            Endpoint::Listen { listener, most } => {
                 for _ in 0..MAX_CONNECTIONS {
                     // A connection that is known to have ended counts as a free place.
                     let open = self.peers.iter().filter(|peer| !peer.is_closed).count();
                     let mut has_room = open < *most && !self.peers.is_full();
-                    let accepted = listener.accept();
+                    let Some(stream) = listener.accept(now) else { break };
+                    has_happened = true;
                     // A displaced connection keeps its place until its last bytes are counted, so displace one at a time.
-                    if !has_room && accepted.is_ok() && !self.peers.is_full() {
+                    if !has_room && !self.peers.is_full() {
                         let idle = self.idle;
                         let slow = self.peers.iter_mut().filter(|peer| idle.may_displace(peer));
-                        let slow = slow.filter_map(|peer| {
-                            let found = idle.check(peer, GRACE, now);
-                            has_happened |= found == IdleCheck::JustRead;
-                            (found == IdleCheck::Idle).then_some(peer)
-                        });
+                        let slow =
+                            slow.filter_map(|peer| (idle.check(peer, GRACE, now) == IdleCheck::Idle).then_some(peer));
                         if let Some(slowest) = slow.min_by_key(|peer| peer.last_progress) {
                             slowest.is_closed = true;
                             self.counts.displaced += 1;
                             has_room = true;
                         }
                     }
-                    has_happened |= accepted.is_ok();
-                    match accepted {
+                    if !has_room {
                         // Closed at once, before anything is allocated for it.
-                        Ok(_) if !has_room => self.counts.refused += 1,
-                        Ok((stream, _)) => {
-                            self.counts.connections += 1;
-                            let held = self.descriptors.watch(stream, Interest::Read);
-                            match held.and_then(|stream| Peer::new(stream, self.framing, self.max, now)) {
-                                Ok(peer) => self.peers.push(peer),
-                                Err(_) => self.counts.disconnects += 1,
-                            }
-                        }
-                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                        Err(error)
-                            if matches!(
-                                error.kind(),
-                                io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
-                            ) => {}
-                        Err(_) => {
-                            *next = now + DESCRIPTOR_RETRY;
-                            listener.set_interest(Interest::Nothing);
-                            break;
-                        }
+                        self.counts.refused += 1;
+                        continue;
+                    }
+                    self.counts.connections += 1;
+                    let held = self.descriptors.watch(stream, Interest::Read);
+                    match held.and_then(|stream| Peer::new(stream, self.framing, self.max, now)) {
+                        Ok(peer) => self.peers.push(peer),
+                        Err(_) => self.counts.disconnects += 1,
                     }
                 }
             }
