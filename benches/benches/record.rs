@@ -1,6 +1,10 @@
 //! How fast `record` writes, beside bare sequential writes of as many bytes:
 //! `cargo bench -p limen-benches --bench record [-- FOLDER]`. Files go to a new folder in FOLDER, by default the system's for temporary
 //! files, and are removed. Rows take turns, and the median of all rounds counts.
+//!
+//! There are two bare writes. `bare` reads its bytes from memory of the size that the messages lie in, which is more than a core's cache
+//! for long messages: that is a bare write of the same bytes. `block` writes one block of 1 MiB again and again, which stays in the cache:
+//! no program whose bytes come from elsewhere is as fast.
 
 #![allow(clippy::disallowed_methods, reason = "the files of a bench are its own")]
 
@@ -20,6 +24,9 @@ const ROUND: u64 = 256 << 20;
 const ROUNDS: usize = 5;
 /// Bytes of a bare write.
 const BLOCK: usize = 1 << 20;
+/// What an input of `record` holds by default: messages, and bytes of them.
+const HELD: usize = 4096;
+const HELD_BYTES: usize = 64 << 20;
 
 /// The length of each message.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -85,17 +92,20 @@ fn record(folder: &Path, bytes: usize, synced: bool) -> (u64, f64) {
     (size, seconds)
 }
 
-/// Writes bytes as fast as possible, to the disk if `synced`; returns the seconds.
-fn bare(folder: &Path, bytes: u64, synced: bool) -> f64 {
-    let block = vec![7; BLOCK];
+/// Writes bytes as fast as possible from memory of some size, to the disk if `synced`; returns the seconds.
+fn bare(folder: &Path, bytes: u64, memory: usize, synced: bool) -> f64 {
+    let memory = vec![7; memory.next_multiple_of(BLOCK)];
     let path = folder.join("bare");
     let begun = Instant::now();
     let mut file = File::create(&path).expect("the folder can be written");
     let mut left = bytes;
-    while left > 0 {
+    for block in memory.chunks(BLOCK).cycle() {
         let now = left.min(BLOCK as u64);
         file.write_all(&block[..now as usize]).expect("there is room");
         left -= now;
+        if left == 0 {
+            break;
+        }
     }
     if synced {
         file.sync_all().expect("the file can be synced");
@@ -111,25 +121,29 @@ fn main() {
         folder.map_or_else(std::env::temp_dir, Into::into).join(format!("limen-record-{}", std::process::id()));
     fs::create_dir(&folder).expect("the folder can be made");
     println!("{}", host());
-    println!("bytes of a message  synced  record MB/s  bare MB/s  ratio  spread  messages/s");
+    println!("bytes of a message  synced  record MB/s  bare MB/s  ratio  block MB/s  ratio  spread  messages/s");
     let sizes = [64, 1 << 10, 64 << 10, 1280 * 720 * 3];
     let rows: Vec<(usize, bool)> =
         [false, true].iter().flat_map(|synced| sizes.map(|bytes| (bytes, *synced))).collect();
-    let mut rates = vec![(Vec::new(), Vec::new(), Vec::new()); rows.len()];
+    let mut rates = vec![[const { Vec::new() }; 4]; rows.len()];
     for _ in 0..ROUNDS {
-        for ((bytes, synced), (recorded, written, messages)) in rows.iter().zip(&mut rates) {
+        for ((bytes, synced), rates) in rows.iter().zip(&mut rates) {
             let (size, seconds) = record(&folder, *bytes, *synced);
-            let without = bare(&folder, size, *synced);
-            recorded.push(size as f64 / seconds / 1e6);
-            written.push(size as f64 / without / 1e6);
-            messages.push((ROUND / *bytes as u64) as f64 / seconds);
+            let held = (bytes * HELD).min(HELD_BYTES);
+            let [bare, block] = [held, BLOCK].map(|memory| bare(&folder, size, memory, *synced));
+            let rate = |seconds: f64| size as f64 / seconds / 1e6;
+            let messages = (ROUND / *bytes as u64) as f64 / seconds;
+            let row = [rate(seconds), rate(bare), rate(block), messages];
+            rates.iter_mut().zip(row).for_each(|(rates, rate)| rates.push(rate));
         }
     }
-    for ((bytes, synced), (recorded, written, messages)) in rows.iter().zip(rates) {
-        let ratios: Vec<f64> = recorded.iter().zip(&written).map(|(a, b)| a / b).collect();
-        let (ratio, spread) = median(ratios);
-        let [recorded, written, messages] = [recorded, written, messages].map(|figures| median(figures).0);
-        println!("{bytes:18}  {synced:6}  {recorded:11.0}  {written:9.0}  {ratio:5.2}  {spread:6.2}  {messages:10.0}");
+    for ((bytes, synced), [recorded, bare, block, messages]) in rows.iter().zip(rates) {
+        let ratio = |to: &[f64]| median(recorded.iter().zip(to).map(|(a, b)| a / b).collect());
+        let ((of_bare, spread), (of_block, _)) = (ratio(&bare), ratio(&block));
+        let [recorded, bare, block, messages] = [recorded, bare, block, messages].map(|figures| median(figures).0);
+        println!(
+            "{bytes:18}  {synced:6}  {recorded:11.0}  {bare:9.0}  {of_bare:5.2}  {block:10.0}  {of_block:5.2}  {spread:6.2}  {messages:10.0}"
+        );
     }
     fs::remove_dir(&folder).expect("the folder is empty");
 }

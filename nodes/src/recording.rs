@@ -1,4 +1,4 @@
-//! Recordings: MCAP files, written and read with the crate `mcap`, and the messages in them.
+//! Recordings: MCAP files, repaired and read with the crate `mcap`, and the messages in them.
 //!
 //! Each recorded edge is a topic. Images, point clouds, boxes, poses and places are messages of Foxglove's schemas, everything else of
 //! `limen.*` schemas, which every reader decodes by the descriptors in the file. With ROS 2's schemas, messages are in CDR. `topic`
@@ -7,6 +7,7 @@
 pub(crate) mod cdr;
 pub(crate) mod decoded;
 pub mod inputs;
+pub(crate) mod mcap_file;
 pub(crate) mod meaning;
 pub(crate) mod proto;
 pub mod reader;

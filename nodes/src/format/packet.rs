@@ -9,6 +9,8 @@ use limen::node::PlanErrors;
 pub(crate) struct Packet {
     /// The range of each field.
     ranges: Vec<Range>,
+    /// The ranges of each port: those of its fields, of which neighbours are one.
+    ports: Vec<Vec<Range>>,
     /// How many bytes the fields need.
     pub(crate) least: usize,
     /// The exact length of a packet.
@@ -20,13 +22,30 @@ pub(crate) struct Packet {
 struct Range {
     offset: usize,
     bytes: usize,
-    is_reversed: bool,
+    /// Bytes of a number whose order is not the native one.
+    reversed: Option<usize>,
+}
+
+impl Range {
+    /// Returns one range for this and the next one of a port, if they are neighbours.
+    fn with(self, next: Range) -> Option<Range> {
+        let is_next = self.offset.checked_add(self.bytes) == Some(next.offset) && self.reversed == next.reversed;
+        is_next.then(|| Range { bytes: self.bytes.saturating_add(next.bytes), ..self })
+    }
+
+    fn copy(self, from: &[u8], to: &mut [u8]) {
+        to.copy_from_slice(from);
+        if let Some(size) = self.reversed {
+            to.chunks_exact_mut(size).for_each(<[u8]>::reverse);
+        }
+    }
 }
 
 impl Packet {
     /// Returns the layout of packets, and reports all its errors. `most` is the length of the longest packet that arrives.
     pub(crate) fn new(
         fields: &[Field],
+        ports: &[Port],
         endian: Endian,
         size: Option<usize>,
         most: Option<usize>,
@@ -47,7 +66,7 @@ impl Packet {
             (Some(size), _) => (size, "`size`"),
             (None, most) => (most.unwrap_or(usize::MAX), "an arriving message"),
         };
-        let (mut packet, mut end) = (Packet { ranges: Vec::new(), least: 0, size }, 0usize);
+        let (mut packet, mut end) = (Packet { ranges: Vec::new(), ports: Vec::new(), least: 0, size }, 0usize);
         for (i, field) in fields.iter().enumerate() {
             field.allow(i, &["offset", "endian"], "struct", errors);
             let offset = field.offset.unwrap_or(end);
@@ -63,7 +82,17 @@ impl Packet {
             }
             let is_big = field.endian.unwrap_or(endian) == Endian::Big;
             let is_reversed = field.dtype.size() > 1 && is_big != cfg!(target_endian = "big");
-            packet.ranges.push(Range { offset, bytes, is_reversed });
+            packet.ranges.push(Range { offset, bytes, reversed: is_reversed.then(|| field.dtype.size()) });
+        }
+        for port in ports {
+            let mut joined = Vec::<Range>::new();
+            for range in port.fields.iter().map(|field| packet.ranges[*field]) {
+                match joined.last_mut().and_then(|last| Some((last.with(range)?, last))) {
+                    Some((both, last)) => *last = both,
+                    None => joined.push(range),
+                }
+            }
+            packet.ports.push(joined);
         }
         packet
     }
@@ -101,27 +130,25 @@ impl Packet {
         }
     }
 
+    /// Whether every byte of a packet is in a field, where no two fields overlap.
+    pub(crate) fn is_full(&self) -> bool {
+        self.ranges.iter().fold(0usize, |sum, range| sum.saturating_add(range.bytes)) == self.len()
+    }
+
     /// Copies the numbers of a port, in native byte order, from a packet that was accepted.
-    pub(crate) fn read(&self, port: &Port, message: &[u8], mut into: &mut [u8]) {
-        for range in port.fields.iter().map(|field| self.ranges[*field]) {
+    pub(crate) fn read(&self, port: usize, message: &[u8], mut into: &mut [u8]) {
+        for range in &self.ports[port] {
             let (numbers, rest) = into.split_at_mut(range.bytes);
-            numbers.copy_from_slice(&message[range.offset..range.offset + range.bytes]);
-            if range.is_reversed {
-                numbers.chunks_exact_mut(port.dtype.size()).for_each(<[u8]>::reverse);
-            }
+            range.copy(&message[range.offset..range.offset + range.bytes], numbers);
             into = rest;
         }
     }
 
     /// Copies the numbers of a port, in native byte order, to a packet.
-    pub(crate) fn write(&self, port: &Port, mut from: &[u8], packet: &mut [u8]) {
-        for range in port.fields.iter().map(|field| self.ranges[*field]) {
+    pub(crate) fn write(&self, port: usize, mut from: &[u8], packet: &mut [u8]) {
+        for range in &self.ports[port] {
             let (numbers, rest) = from.split_at(range.bytes);
-            let into = &mut packet[range.offset..range.offset + range.bytes];
-            into.copy_from_slice(numbers);
-            if range.is_reversed {
-                into.chunks_exact_mut(port.dtype.size()).for_each(<[u8]>::reverse);
-            }
+            range.copy(numbers, &mut packet[range.offset..range.offset + range.bytes]);
             from = rest;
         }
     }

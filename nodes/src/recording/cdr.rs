@@ -120,11 +120,17 @@ impl<'a> CdrWriter<'a> {
 
     /// Writes a sequence of plain numbers of `size` bytes.
     pub(crate) fn sequence(&mut self, bytes: &[u8], size: usize) {
-        self.u32((bytes.len() / size) as u32);
-        if !bytes.is_empty() {
+        self.sequence_place(bytes.len(), size);
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// As [`sequence`](CdrWriter::sequence), but leaves out its `length` bytes; returns where they belong. Only bytes may follow.
+    pub(crate) fn sequence_place(&mut self, length: usize, size: usize) -> usize {
+        self.u32((length / size) as u32);
+        if length > 0 {
             self.align(size);
-            self.buffer.extend_from_slice(bytes);
         }
+        self.buffer.len()
     }
 
     pub(crate) fn text(&mut self, text: &str) {

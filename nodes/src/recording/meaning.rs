@@ -213,12 +213,27 @@ impl Channel {
 
     /// Writes a tensor as a message with a stamp in ns since 1970, replacing the buffer's content.
     pub(crate) fn encode(&self, tensor: &Tensor, stamp: u64, buffer: &mut Vec<u8>) -> Result<(), NodeError> {
+        if let Some(place) = self.encode_around(tensor, stamp, buffer)? {
+            buffer.extend_from_slice(tensor.bytes());
+            buffer[place..].rotate_right(tensor.bytes().len());
+        }
+        Ok(())
+    }
+
+    /// As [`encode`](Channel::encode), but leaves out the bytes of the tensor where the message has them as they are; returns where they
+    /// belong.
+    pub(crate) fn encode_around(
+        &self,
+        tensor: &Tensor,
+        stamp: u64,
+        buffer: &mut Vec<u8>,
+    ) -> Result<Option<usize>, NodeError> {
         buffer.clear();
         if self.encoding == Schemas::Ros2 {
-            return ros::encode(self.meaning, tensor, self.is_text, stamp, &self.frame, buffer);
+            return ros::encode_around(self.meaning, tensor, self.is_text, stamp, &self.frame, buffer);
         }
         let mut fields = Fields(buffer);
-        let shape = tensor.shape();
+        let (shape, length) = (tensor.shape(), tensor.bytes().len());
         match self.meaning {
             Meaning::Image => {
                 let (height, width, channels) = image_size(&shape);
@@ -228,13 +243,14 @@ impl Channel {
                 fields.text(4, image_encoding(channels));
                 fields.fixed32(5, (width * channels) as u32);
                 fields.text(7, &self.frame);
-                fields.bytes(6, tensor.bytes());
+                return Ok(Some(fields.bytes_place(6, length)));
             }
             Meaning::CompressedImage => {
                 fields.timestamp(1, stamp);
-                fields.bytes(2, tensor.bytes());
+                let place = fields.bytes_place(2, length);
                 fields.text(3, image_format(tensor.bytes()));
                 fields.text(4, &self.frame);
+                return Ok(Some(place));
             }
             Meaning::PointCloud => {
                 let values = shape[1];
@@ -249,7 +265,7 @@ impl Channel {
                         field.varint(3, 7);
                     });
                 }
-                fields.bytes(6, tensor.bytes());
+                return Ok(Some(fields.bytes_place(6, length)));
             }
             Meaning::Boxes => {
                 fields.timestamp(5, stamp);
@@ -272,10 +288,10 @@ impl Channel {
             }
             Meaning::Imu | Meaning::Values => {
                 fields.timestamp(1, stamp);
-                put_values(&mut fields, tensor, self.is_text)?;
+                return put_values(&mut fields, tensor, self.is_text);
             }
         }
-        Ok(())
+        Ok(None)
     }
 }
 
@@ -375,12 +391,12 @@ fn own_type(dtype: DType) -> &'static str {
     }
 }
 
-/// Appends values, text or bytes as the fields of limen's own messages.
-fn put_values(fields: &mut Fields<'_>, tensor: &Tensor, is_text: bool) -> Result<(), NodeError> {
+/// Appends values, text or bytes as the fields of limen's own messages; returns where the bytes of the tensor belong that are left out.
+fn put_values(fields: &mut Fields<'_>, tensor: &Tensor, is_text: bool) -> Result<Option<usize>, NodeError> {
     let shape = tensor.shape();
     if is_text {
         fields.text(2, &String::from_utf8_lossy(tensor.bytes()));
-        return Ok(());
+        return Ok(None);
     }
     if shape.is_empty() {
         match Values::of(tensor)? {
@@ -397,8 +413,9 @@ fn put_values(fields: &mut Fields<'_>, tensor: &Tensor, is_text: bool) -> Result
             Values::I64(v) => fields.double(2, f64::from_bits(v[0] as u64)),
             Values::U64(v) => fields.double(2, f64::from_bits(v[0])),
         }
-        return Ok(());
+        return Ok(None);
     }
+    let mut place = None;
     let mut converted = |values: &mut dyn FnMut(&mut Vec<u8>)| {
         fields.message(2, |fields| values(fields.0));
     };
@@ -417,10 +434,10 @@ fn put_values(fields: &mut Fields<'_>, tensor: &Tensor, is_text: bool) -> Result
         }
         Values::U16(v) => converted(&mut |to| v.iter().for_each(|v| prost::encoding::encode_varint(u64::from(*v), to))),
         // The bytes of a packed field are those of the tensor: both are in little-endian order.
-        _ => fields.bytes(2, tensor.bytes()),
+        _ => place = Some(fields.bytes_place(2, tensor.bytes().len())),
     }
     if shape.len() > 1 {
         fields.message(3, |fields| shape.iter().for_each(|n| prost::encoding::encode_varint(*n as u64, fields.0)));
     }
-    Ok(())
+    Ok(place)
 }

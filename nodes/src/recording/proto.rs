@@ -26,9 +26,15 @@ impl Fields<'_> {
     }
 
     pub(crate) fn bytes(&mut self, tag: u32, bytes: &[u8]) {
-        encode_key(tag, WireType::LengthDelimited, self.0);
-        encode_varint(bytes.len() as u64, self.0);
+        self.bytes_place(tag, bytes.len());
         self.0.extend_from_slice(bytes);
+    }
+
+    /// As [`bytes`](Fields::bytes), but leaves out the bytes; returns where they belong.
+    pub(crate) fn bytes_place(&mut self, tag: u32, length: usize) -> usize {
+        encode_key(tag, WireType::LengthDelimited, self.0);
+        encode_varint(length as u64, self.0);
+        self.0.len()
     }
 
     pub(crate) fn text(&mut self, tag: u32, text: &str) {
@@ -39,12 +45,18 @@ impl Fields<'_> {
     pub(crate) fn message(&mut self, tag: u32, fill: impl FnOnce(&mut Fields<'_>)) {
         encode_key(tag, WireType::LengthDelimited, self.0);
         let start = self.0.len();
+        self.0.push(0);
         fill(&mut Fields(self.0));
-        let mut length = [0u8; 10];
-        let mut rest = &mut length[..];
-        encode_varint((self.0.len() - start) as u64, &mut rest);
+        let length = (self.0.len() - start - 1) as u64;
+        if length < 0x80 {
+            self.0[start] = length as u8;
+            return;
+        }
+        let mut bytes = [0u8; 10];
+        let mut rest = &mut bytes[..];
+        encode_varint(length, &mut rest);
         let used = 10 - rest.len();
-        self.0.splice(start..start, length[..used].iter().copied());
+        self.0.splice(start..=start, bytes[..used].iter().copied());
     }
 
     /// Appends a `google.protobuf.Timestamp` of ns since 1970.

@@ -281,17 +281,17 @@ fn points<'a>(cdr: &mut CdrReader<'a>) -> Result<Decoded<'a>, String> {
     Ok(Decoded::new(stamp, DType::F32, &[points, used], Elements::Points { data, stride, columns }).varying())
 }
 
-/// Appends a tensor as a message.
-pub(crate) fn encode(
+/// Appends a tensor as a message, but leaves out its bytes where the message has them as they are; returns where they belong.
+pub(crate) fn encode_around(
     meaning: Meaning,
     tensor: &Tensor,
     is_text: bool,
     stamp: u64,
     frame: &str,
     buffer: &mut Vec<u8>,
-) -> Result<(), NodeError> {
+) -> Result<Option<usize>, NodeError> {
     let mut cdr = CdrWriter::new(buffer);
-    let shape = tensor.shape();
+    let (shape, length) = (tensor.shape(), tensor.bytes().len());
     match meaning {
         Meaning::Image => {
             let (height, width, channels) = image_size(&shape);
@@ -301,12 +301,12 @@ pub(crate) fn encode(
             cdr.text(image_encoding(channels));
             cdr.put([0]);
             cdr.u32((width * channels) as u32);
-            cdr.sequence(tensor.bytes(), 1);
+            return Ok(Some(cdr.sequence_place(length, 1)));
         }
         Meaning::CompressedImage => {
             cdr.header(stamp, frame);
             cdr.text(image_format(tensor.bytes()));
-            cdr.sequence(tensor.bytes(), 1);
+            return Ok(Some(cdr.sequence_place(length, 1)));
         }
         Meaning::Imu => {
             let (orientation, rest) = if shape[0] == 10 {
@@ -342,8 +342,9 @@ pub(crate) fn encode(
             cdr.put([0]);
             cdr.u32((values * 4) as u32);
             cdr.u32(points.saturating_mul((values * 4) as u32));
-            cdr.sequence(tensor.bytes(), 1);
+            let place = cdr.sequence_place(length, 1);
             cdr.put([u8::from(tensor.as_slice::<f32>()?.iter().all(|value| value.is_finite()))]);
+            return Ok(Some(place));
         }
         Meaning::Pose => {
             cdr.header(stamp, frame);
@@ -358,12 +359,12 @@ pub(crate) fn encode(
             cdr.put([0]);
         }
         Meaning::Boxes | Meaning::Values if is_text => cdr.text(&String::from_utf8_lossy(tensor.bytes())),
-        Meaning::Boxes | Meaning::Values => put_values(&mut cdr, tensor)?,
+        Meaning::Boxes | Meaning::Values => return put_values(&mut cdr, tensor),
     }
-    Ok(())
+    Ok(None)
 }
 
-fn put_values(cdr: &mut CdrWriter<'_>, tensor: &Tensor) -> Result<(), NodeError> {
+fn put_values(cdr: &mut CdrWriter<'_>, tensor: &Tensor) -> Result<Option<usize>, NodeError> {
     let shape = tensor.shape();
     let longer: Option<Vec<u8>> = match Values::of(tensor)? {
         Values::F16(values) => Some(values.iter().flat_map(|v| v.to_f32().to_le_bytes()).collect()),
@@ -379,7 +380,7 @@ fn put_values(cdr: &mut CdrWriter<'_>, tensor: &Tensor) -> Result<(), NodeError>
             4 => cdr.put(*bytes.first_chunk::<4>().unwrap_or(&[0; 4])),
             _ => cdr.put(*bytes.first_chunk::<8>().unwrap_or(&[0; 8])),
         }
-        return Ok(());
+        return Ok(None);
     }
     cdr.u32(shape.len() as u32);
     for (at, length) in shape.iter().enumerate() {
@@ -388,6 +389,9 @@ fn put_values(cdr: &mut CdrWriter<'_>, tensor: &Tensor) -> Result<(), NodeError>
         cdr.u32(shape[at..].iter().fold(1u32, |n, dim| n.saturating_mul(*dim as u32)));
     }
     cdr.u32(0);
+    if longer.is_none() {
+        return Ok(Some(cdr.sequence_place(bytes.len(), size)));
+    }
     cdr.sequence(bytes, size);
-    Ok(())
+    Ok(None)
 }

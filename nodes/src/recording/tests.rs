@@ -197,6 +197,84 @@ fn damage_is_found_or_does_not_matter() {
     assert!(first_chunk > 4 * 200, "{first_chunk}");
 }
 
+/// \[P6\] Whenever the process ends, the file gives the messages that are in it, without a fault: the long ones at once.
+#[test]
+fn a_file_is_readable_after_every_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = writer(folder.path(), Rotation::default());
+    for seq in 0..80 {
+        let length = [10, 50_000, 300_000, 15_000, 600_000][seq as usize % 5];
+        writer.write(0, &bytes(length, seq as u8), seq, STAMP, STAMP + seq, seq).unwrap();
+        let (found, unreadable) = sequences(&std::fs::read(folder.path().join("r.mcap")).unwrap());
+        assert!(found.iter().copied().eq(0..found.len() as u32), "{found:?}");
+        assert!(found.len() as u64 > seq || length < 50_000, "{seq}: {}", found.len());
+        assert_eq!((unreadable.places, unreadable.is_cut), (0, true), "{seq}: {unreadable:?}");
+    }
+}
+
+/// What the crate `mcap` finds by the index is what was recorded.
+#[test]
+fn others_find_every_message_by_the_index() {
+    let bytes = PortSpec::new(DType::U8, [Dim::AtMost(1 << 20)]);
+    let halves = PortSpec::new(DType::F16, [Dim::AtMost(1 << 18)]);
+    let cases = [
+        (bytes.clone(), None),
+        (bytes.clone().with_content(Content::Bytes), Some(Meaning::CompressedImage)),
+        (halves, None),
+        (PortSpec::image(300, 400, 3), None),
+        (bytes.with_content(Content::Text), None),
+    ];
+    for schemas in [Schemas::Foxglove, Schemas::Ros2] {
+        let channels = || {
+            let channel = |(at, (spec, meaning)): (usize, &(PortSpec, Option<Meaning>))| {
+                let mut channel = channel(spec, *meaning, schemas);
+                channel.topic = format!("/{at}");
+                channel
+            };
+            cases.iter().enumerate().map(channel).collect::<Vec<_>>()
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let folders = folders(folder.path());
+        let (rotation, metadata) = (Rotation::default(), BTreeMap::from([("key".to_string(), "value".to_string())]));
+        let mut writer = RecordingWriter::new(&folders, "r.mcap", true, rotation, channels(), metadata, 0).unwrap();
+        let mut expected = Vec::new();
+        for seq in 0..200 {
+            let at = seq as usize % cases.len();
+            let length = [0, 30, 1000, 16_000, 40_000, 262_144][seq as usize / cases.len() % 6];
+            let tensor = tensor(&cases[at].0, length, seq as u8);
+            writer.write(at, &tensor, seq, STAMP, STAMP + seq, 0).unwrap();
+            let mut message = Vec::new();
+            channels()[at].encode(&tensor, STAMP, &mut message).unwrap();
+            expected.push((format!("/{at}"), seq as u32, STAMP + seq, STAMP, message));
+        }
+        writer.finish(0).unwrap();
+        let file = std::fs::read(folder.path().join("r.mcap")).unwrap();
+        let summary = mcap::Summary::read(&file).unwrap().unwrap();
+        let statistics = summary.stats.as_ref().unwrap();
+        assert_eq!((statistics.message_count, statistics.metadata_count), (200, 1));
+        assert_eq!((statistics.message_start_time, statistics.message_end_time), (STAMP, STAMP + 199));
+        assert_eq!(statistics.chunk_count as usize, summary.chunk_indexes.len());
+        assert!(statistics.channel_message_counts.values().eq(&[40; 5]));
+        assert_eq!((summary.channels.len(), summary.schemas.len()), (5, statistics.schema_count as usize));
+        assert_eq!(mcap::read::metadata(&file, &summary.metadata_indexes[0]).unwrap().metadata["key"], "value");
+        let found = |message: mcap::Message<'_>| {
+            let mcap::Message { channel, sequence, log_time, publish_time, data } = message;
+            (channel.topic.clone(), sequence, log_time, publish_time, data.into_owned())
+        };
+        let mut by_index = Vec::new();
+        for chunk in summary.chunk_indexes.iter().filter(|chunk| !chunk.message_index_offsets.is_empty()) {
+            for entry in summary.read_message_indexes(&file, chunk).unwrap().values().flatten() {
+                by_index.push(found(summary.seek_message(&file, chunk, entry).unwrap()));
+            }
+        }
+        by_index.sort_by_key(|message| message.1);
+        assert!(by_index == expected, "{schemas:?}: {} messages by the index", by_index.len());
+        let in_order: Vec<_> =
+            mcap::MessageStream::new(&file).unwrap().map(|message| found(message.unwrap())).collect();
+        assert!(in_order == expected, "{schemas:?}: {} messages in order", in_order.len());
+    }
+}
+
 /// A file with one chunk, compressed as told.
 fn compressed(compression: &str, records: &[u8], data: &[u8], size: u64) -> Vec<u8> {
     let mut chunk = Vec::new();

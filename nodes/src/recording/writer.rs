@@ -1,29 +1,28 @@
 //! Writing MCAP files that are readable up to the last flush, whatever ends the process.
 //!
-//! Messages are collected in a chunk in memory, and a chunk goes to the kernel whole: when it has [`CHUNK`] bytes, and [`FLUSH_NS`] after
-//! its first message at the latest. What the kernel has taken survives the end of the process.
+//! Long messages go to the kernel at once, from where they are, and short ones together. A chunk ends, and all of it is then in the file,
+//! when it has [`CHUNK`] bytes, and [`FLUSH_NS`] after its first message at the latest. What the kernel has taken survives the end of the
+//! process.
 
+use super::mcap_file::McapFile;
 use super::meaning::{Channel, Schemas};
 use limen::files::Target;
 use limen::node::NodeError;
 use limen::unit::{Bytes, Span};
 use limen::{Folders, Tensor};
-use mcap::records::{MessageHeader, Metadata};
+use mcap::records::MessageHeader;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::File;
-use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// Bytes of a chunk: few enough to stay in a core's cache on its way to the file.
+/// Bytes of a chunk.
 const CHUNK: usize = 1 << 20;
 /// How long a message may wait in memory, ns.
 const FLUSH_NS: u64 = 500_000_000;
 /// After so many chunks a new file begins: the file's index is kept in memory until it is written at the end.
 const MAX_CHUNKS: u32 = 1 << 16;
-/// Bytes of the index for each chunk, besides 16 for each channel in it.
-const INDEX: usize = 192;
-/// Small writes are collected up to this size.
-const BUFFER: usize = 64 << 10;
 /// How long to wait after a failed write before a new file is tried, ns.
 const RETRY_NS: u64 = 1_000_000_000;
 /// The most files of one name.
@@ -38,73 +37,18 @@ pub(crate) struct Rotation {
     pub(crate) time: Option<Span>,
 }
 
-/// The file, which only grows.
-#[derive(Debug)]
-struct Tail {
-    file: File,
-    buffer: Vec<u8>,
-    written: u64,
-}
-
-impl Tail {
-    fn flush_buffer(&mut self) -> io::Result<()> {
-        if !self.buffer.is_empty() {
-            self.file.write_all(&self.buffer)?;
-            self.written += self.buffer.len() as u64;
-            self.buffer.clear();
-        }
-        Ok(())
-    }
-}
-
-impl Write for Tail {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.buffer.len() + bytes.len() > BUFFER {
-            self.flush_buffer()?;
-        }
-        if bytes.len() >= BUFFER {
-            self.file.write_all(bytes)?;
-            self.written += bytes.len() as u64;
-        } else {
-            self.buffer.extend_from_slice(bytes);
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.flush_buffer()
-    }
-}
-
-/// Only for asking where the end is.
-impl Seek for Tail {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        match to {
-            SeekFrom::Current(0) => Ok(self.written + self.buffer.len() as u64),
-            _ => Err(ErrorKind::Unsupported.into()),
-        }
-    }
-}
-
 /// A file being written.
+#[derive(Debug)]
 struct Open {
-    writer: mcap::Writer<Tail>,
+    writer: McapFile,
     /// The numbers of the channels.
     ids: Vec<u16>,
     path: PathBuf,
-    /// For cutting off what a failed write has left.
-    file: File,
     /// When it began.
     since: u64,
     chunks: u32,
     /// Bytes that are complete.
     complete: u64,
-}
-
-impl std::fmt::Debug for Open {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Open").field("path", &self.path).field("chunks", &self.chunks).finish_non_exhaustive()
-    }
 }
 
 /// Writes messages of several channels to a file, and to the next one when that is due.
@@ -185,9 +129,8 @@ impl RecordingWriter {
 
     /// Returns the memory that it takes, for messages of at most `largest` bytes.
     pub(crate) fn memory(largest: usize, channels: usize) -> usize {
-        let index = MAX_CHUNKS as usize * (INDEX + 16 * channels);
-        // The message and its chunk.
-        largest.saturating_mul(2).saturating_add(CHUNK + BUFFER + index)
+        let index = MAX_CHUNKS as usize * (McapFile::INDEX + McapFile::INDEX_OF_CHANNEL * channels);
+        largest.saturating_add(McapFile::memory(channels) + index)
     }
 
     /// Creates the next file that does not exist.
@@ -229,30 +172,24 @@ impl RecordingWriter {
 
     /// Writes what comes before the messages.
     fn begin_file(&self, file: File, path: PathBuf, now: u64) -> Result<Open, NodeError> {
-        let wrong = |error: mcap::McapError| NodeError::file(&path, io_error(error));
-        let again = file.try_clone().map_err(|error| NodeError::file(&path, error))?;
+        let wrong = |error: io::Error| NodeError::file(&path, error);
         let is_ros = self.channels.iter().all(|channel| channel.encoding == Schemas::Ros2);
-        let options = mcap::WriteOptions::new()
-            .compression(None)
-            .chunk_size(None)
-            .disable_seeking(true)
-            .calculate_data_section_crc(false)
-            .profile(if is_ros { "ros2" } else { "" })
-            .library(concat!("limen ", env!("CARGO_PKG_VERSION")));
-        let tail = Tail { file, buffer: Vec::with_capacity(BUFFER), written: 0 };
-        let mut writer = options.create(tail).map_err(wrong)?;
-        let metadata = Metadata { name: "limen".into(), metadata: self.metadata.clone() };
-        writer.write_metadata(&metadata).map_err(wrong)?;
-        let mut ids = Vec::new();
+        let library = concat!("limen ", env!("CARGO_PKG_VERSION"));
+        let mut writer = McapFile::new(file, if is_ros { "ros2" } else { "" }, library);
+        writer.metadata("limen", &self.metadata);
+        let (mut schemas, mut ids) = (BTreeMap::new(), Vec::new());
         for channel in &self.channels {
             let (encoding, schema) = channel.definition();
-            let schema = writer.add_schema(&channel.schema, encoding, &schema).map_err(wrong)?;
+            let number = match schemas.entry((&channel.schema, encoding)) {
+                Entry::Occupied(there) => *there.get(),
+                Entry::Vacant(new) => *new.insert(writer.schema(&channel.schema, encoding, &schema).map_err(wrong)?),
+            };
             let encoding = channel.message_encoding();
-            ids.push(writer.add_channel(schema, &channel.topic, encoding, &channel.metadata).map_err(wrong)?);
+            ids.push(writer.channel(number, &channel.topic, encoding, &channel.metadata).map_err(wrong)?);
         }
-        writer.flush().map_err(wrong)?;
-        let complete = again.metadata().map_or(0, |metadata| metadata.len());
-        Ok(Open { writer, ids, path, file: again, since: now, chunks: 1, complete })
+        writer.finish_chunk().map_err(wrong)?;
+        let complete = writer.end();
+        Ok(Open { writer, ids, path, since: now, chunks: 1, complete })
     }
 
     /// Records a tensor of a channel: made at `stamp`, taken at `log_time`, both in ns since 1970.
@@ -265,7 +202,7 @@ impl RecordingWriter {
         log_time: u64,
         now: u64,
     ) -> Result<(), NodeError> {
-        self.channels[channel].encode(tensor, stamp, &mut self.message)?;
+        let place = self.channels[channel].encode_around(tensor, stamp, &mut self.message)?;
         self.make_ready(now)?;
         let Some(open) = &mut self.open else { return Err(NodeError::input(&*self.path, "there is no file")) };
         let header = MessageHeader {
@@ -279,11 +216,13 @@ impl RecordingWriter {
             self.due = now.saturating_add(FLUSH_NS);
         }
         self.pending += 1;
-        if let Err(error) = open.writer.write_to_known_channel(&header, &self.message) {
-            return Err(self.fail(io_error(error), true, now));
+        let (before, after) = self.message.split_at(place.unwrap_or(self.message.len()));
+        let elements = if place.is_some() { tensor.bytes() } else { &[] };
+        if let Err(error) = open.writer.message(&header, [before, elements, after]) {
+            return Err(self.fail(error, true, now));
         }
-        self.pending_bytes += self.message.len();
-        if self.pending_bytes >= CHUNK { self.flush_chunk(true, now) } else { Ok(()) }
+        self.pending_bytes += self.message.len() + elements.len();
+        if self.pending_bytes >= CHUNK || open.writer.is_full() { self.flush_chunk(true, now) } else { Ok(()) }
     }
 
     /// Makes sure that a file is open, and begins the next one if it is due.
@@ -325,14 +264,13 @@ impl RecordingWriter {
 
     fn flush_chunk(&mut self, in_call: bool, now: u64) -> Result<(), NodeError> {
         let Some(open) = &mut self.open else { return Ok(()) };
-        if let Err(error) = open.writer.flush() {
-            return Err(self.fail(io_error(error), in_call, now));
+        if let Err(error) = open.writer.finish_chunk() {
+            return Err(self.fail(error, in_call, now));
         }
         open.chunks += 1;
         let before = open.complete;
-        // Where the file ends is where the next flush begins.
-        open.complete = open.file.metadata().map_or(before, |metadata| metadata.len());
-        if limen::files::is_deleted(&open.file) {
+        open.complete = open.writer.end();
+        if limen::files::is_deleted(open.writer.file()) {
             let gone = io::Error::new(ErrorKind::NotFound, "it was deleted while it was written");
             return Err(self.fail(gone, in_call, now));
         }
@@ -349,10 +287,9 @@ impl RecordingWriter {
         (self.pending, self.pending_bytes) = (0, 0);
         self.retry_at = now.saturating_add(RETRY_NS);
         let Some(open) = self.open.take() else { return NodeError::input(&*self.path, error) };
-        let Open { writer, path, file, complete, .. } = open;
-        // Dropping it may write more, which is cut off with the rest. If cutting fails as well, a reader counts what it cannot read.
-        drop(writer);
-        let _ = file.set_len(complete);
+        let Open { writer, path, complete, .. } = open;
+        // What follows is cut off. If cutting fails as well, a reader counts what it cannot read.
+        let _ = writer.file().set_len(complete);
         let text = format!("{error}; {complete} bytes are complete, {lost} messages before this one are lost");
         NodeError::file(path, io::Error::new(error.kind(), text))
     }
@@ -360,19 +297,11 @@ impl RecordingWriter {
     /// Completes the file with its index.
     pub(crate) fn finish(&mut self, now: u64) -> Result<(), NodeError> {
         self.flush_chunk(false, now)?;
-        let Some(open) = &mut self.open else { return Ok(()) };
-        if let Err(error) = open.writer.finish() {
-            return Err(self.fail(io_error(error), false, now));
-        }
-        let Some(open) = self.open.take() else { return Ok(()) };
-        let (path, complete) = (open.path, open.complete);
-        let mut tail = open.writer.into_inner();
-        if let Err(error) = tail.flush() {
-            let _ = open.file.set_len(complete);
-            let text = format!("{error}; its messages are complete, its index is not: `limen-run recover` writes one");
-            return Err(NodeError::file(path, io::Error::new(error.kind(), text)));
-        }
-        Ok(())
+        let Some(mut open) = self.open.take() else { return Ok(()) };
+        let Err(error) = open.writer.finish() else { return Ok(()) };
+        let _ = open.writer.file().set_len(open.complete);
+        let text = format!("{error}; its messages are complete, its index is not: `limen-run recover` writes one");
+        Err(NodeError::file(open.path, io::Error::new(error.kind(), text)))
     }
 }
 
@@ -380,13 +309,6 @@ impl Drop for RecordingWriter {
     fn drop(&mut self) {
         // The run was interrupted, and an error can no longer be reported.
         let _ = self.finish(0);
-    }
-}
-
-fn io_error(error: mcap::McapError) -> io::Error {
-    match error {
-        mcap::McapError::Io(error) => error,
-        other => io::Error::other(other),
     }
 }
 

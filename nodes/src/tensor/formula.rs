@@ -29,12 +29,17 @@ pub(crate) struct Formula {
 type Unary = fn(&mut [f64]);
 type Binary = fn(&mut [f64], &[f64]);
 
+/// Numbers that a loop takes in a turn: a fixed count is a few vector instructions without a check, also for short blocks.
+pub(crate) const TURN: usize = 8;
+
 /// The function of each of several numbers.
 macro_rules! one {
     ($of:expr) => {
         |a: &mut [f64]| {
             let of: fn(f64) -> f64 = $of;
-            a.iter_mut().for_each(|a| *a = of(*a));
+            let (turns, rest) = a.as_chunks_mut::<TURN>();
+            turns.iter_mut().for_each(|turn| turn.iter_mut().for_each(|a| *a = of(*a)));
+            rest.iter_mut().for_each(|a| *a = of(*a));
         }
     };
 }
@@ -44,9 +49,21 @@ macro_rules! two {
     ($of:expr) => {
         |a: &mut [f64], b: &[f64]| {
             let of: fn(f64, f64) -> f64 = $of;
-            std::iter::zip(a, b).for_each(|(a, b)| *a = of(*a, *b));
+            in_turns(a, b, |a, b| *a = of(*a, *b));
         }
     };
+}
+
+/// Calls a function for each pair of two slices, as far as both go.
+#[inline(always)]
+pub(crate) fn in_turns<A, B>(a: &mut [A], b: &[B], mut of: impl FnMut(&mut A, &B)) {
+    let n = a.len().min(b.len());
+    let (a, b) = (&mut a[..n], &b[..n]);
+    let ((a, rest_of_a), (b, rest_of_b)) = (a.as_chunks_mut::<TURN>(), b.as_chunks::<TURN>());
+    for (a, b) in std::iter::zip(a, b) {
+        std::iter::zip(a, b).for_each(|(a, b)| of(a, b));
+    }
+    std::iter::zip(rest_of_a, rest_of_b).for_each(|(a, b)| of(a, b));
 }
 
 /// Where the second number of a step is.
@@ -227,11 +244,11 @@ impl Formula {
         for step in &self.steps {
             match step {
                 Step::Input(input) => {
-                    stack[top][..n].copy_from_slice(&inputs[*input][..n]);
+                    copy(&mut stack[top][..n], &inputs[*input][..n]);
                     top += 1;
                 }
                 Step::Number(number) => {
-                    stack[top][..n].copy_from_slice(&self.numbers[*number][..n]);
+                    copy(&mut stack[top][..n], &self.numbers[*number][..n]);
                     top += 1;
                 }
                 Step::Unary(of) => of(&mut stack[top - 1][..n]),
@@ -255,6 +272,11 @@ impl Formula {
             }
         }
     }
+}
+
+/// Copies a few numbers, which is done before a call of `memcpy` has begun.
+fn copy(to: &mut [f64], from: &[f64]) {
+    in_turns(to, from, |to, from| *to = *from);
 }
 
 struct Parser<'a> {
@@ -302,8 +324,26 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Adds a function of two numbers. The second is read where it is, if it was not computed.
+    /// Adds a function of one number. That of a constant is computed now.
+    fn unary_step(&mut self, of: Unary) -> Result<(), Wrong> {
+        match (self.steps.last(), self.numbers.last_mut()) {
+            (Some(Step::Number(_)), Some(number)) => {
+                of(number);
+                Ok(())
+            }
+            _ => self.push(Step::Unary(of)),
+        }
+    }
+
+    /// Adds a function of two numbers. The second is read where it is, if it was not computed; that of two constants is computed now.
     fn binary(&mut self, of: Binary) -> Result<(), Wrong> {
+        if let ([.., Step::Number(_), Step::Number(_)], [.., first, second]) = (&self.steps[..], &mut self.numbers[..])
+        {
+            of(first, second);
+            self.steps.pop();
+            self.numbers.pop();
+            return Ok(());
+        }
         let operand = match self.steps.last() {
             Some(Step::Input(input)) => Operand::Input(*input),
             Some(Step::Number(number)) => Operand::Number(*number),
@@ -377,7 +417,7 @@ impl<'a> Parser<'a> {
         let at = self.at;
         let is = self.nest(Self::unary)?;
         self.expect(is, kind, at, name)?;
-        self.push(Step::Unary(of))?;
+        self.unary_step(of)?;
         Ok(kind)
     }
 
@@ -496,12 +536,12 @@ impl<'a> Parser<'a> {
         const NUMBER: Option<Kind> = Some(Kind::Number);
         if let Some(of) = one(UNARY) {
             self.arguments(name, &[NUMBER])?;
-            self.push(Step::Unary(of))?;
+            self.unary_step(of)?;
             return Ok(Kind::Number);
         }
         if let Some(of) = one(TESTS) {
             self.arguments(name, &[NUMBER])?;
-            self.push(Step::Unary(of))?;
+            self.unary_step(of)?;
             return Ok(Kind::Truth);
         }
         if let Some((_, of)) = BINARY.iter().find(|(known, _)| *known == name) {

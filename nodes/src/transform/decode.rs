@@ -137,7 +137,7 @@ fn planned(config: &Config, most: Option<usize>, errors: &mut PlanErrors) -> Vec
             .help("write a lower `repeat`, or a higher `max_bytes` at the source");
     }
     match format {
-        Format::Struct => drop(Packet::new(fields, endian.unwrap_or_default(), *size, most, errors)),
+        Format::Struct => drop(Packet::new(fields, &ports, endian.unwrap_or_default(), *size, most, errors)),
         Format::Json | Format::Cbor => drop(Tree::new(fields, format.name(), errors)),
         Format::Csv => {
             row::delimiter(*delimiter, errors);
@@ -161,7 +161,9 @@ impl Reader {
         let errors = &mut PlanErrors::default();
         let record = || Record::new(fields, ports);
         match format {
-            Format::Struct => Reader::Packet(Packet::new(fields, endian.unwrap_or_default(), *size, None, errors)),
+            Format::Struct => {
+                Reader::Packet(Packet::new(fields, ports, endian.unwrap_or_default(), *size, None, errors))
+            }
             Format::Json => Reader::Json(Tree::new(fields, format.name(), errors), record()),
             Format::Cbor => Reader::Cbor(Tree::new(fields, format.name(), errors), record()),
             Format::Csv => {
@@ -188,13 +190,13 @@ impl Reader {
     }
 
     /// Copies the numbers of a port, in native byte order, from the message that was read last.
-    fn copy(&self, port: &Port, at: usize, message: &[u8], into: &mut [u8]) {
+    fn copy(&self, port: usize, message: &[u8], into: &mut [u8]) {
         match self {
             Reader::Packet(packet) => packet.read(port, message, into),
             Reader::Json(_, record)
             | Reader::Cbor(_, record)
             | Reader::Row(_, record)
-            | Reader::Sentence(_, _, record) => into.copy_from_slice(record.port(at)),
+            | Reader::Sentence(_, _, record) => into.copy_from_slice(record.port(port)),
         }
     }
 
@@ -208,7 +210,6 @@ impl Reader {
 pub struct Decode {
     reader: Reader,
     crc: Option<Checksum>,
-    ports: Vec<Port>,
     malformed: u64,
     /// Sentences of other types.
     other: u64,
@@ -222,7 +223,7 @@ impl Decode {
         let ports = ports(&config.fields, &mut PlanErrors::default());
         let reader = Reader::new(&config, &ports);
         let Config { crc, fields, .. } = config;
-        Decode { reader, crc, ports, malformed: 0, other: 0, first: String::new(), fields }
+        Decode { reader, crc, malformed: 0, other: 0, first: String::new(), fields }
     }
 
     /// Reads a message and returns it without its checksum; counts it if there is nothing to be sent.
@@ -318,10 +319,9 @@ impl Transform for Decode {
 
     fn apply(&mut self, message: Message<Tensor>, out: &mut Emit<Many<Tensor>>) -> Result<(), NodeError> {
         let Some(bytes) = self.accept(message.body.bytes()) else { return Ok(()) };
-        let ports = out.iter_mut().zip(&self.ports).enumerate();
-        for (at, (to, port)) in ports.filter(|(_, (to, _))| to.is_connected()) {
+        for (port, to) in out.iter_mut().enumerate().filter(|(_, to)| to.is_connected()) {
             let mut tensor = to.loan(message.header())?;
-            self.reader.copy(port, at, bytes, tensor.bytes_mut());
+            self.reader.copy(port, bytes, tensor.bytes_mut());
             to.send(tensor);
         }
         Ok(())
@@ -349,13 +349,13 @@ mod tests {
         let Some(message) = node.accept(message) else { return Vec::new() };
         let out = |(at, port): (usize, &Port)| {
             let mut bytes = vec![0; port.bytes()];
-            node.reader.copy(port, at, message, &mut bytes);
+            node.reader.copy(at, message, &mut bytes);
             if cfg!(target_endian = "big") {
                 bytes.chunks_exact_mut(port.dtype.size()).for_each(<[u8]>::reverse);
             }
             (port.name.clone(), port.spec().to_string(), bytes)
         };
-        node.ports.iter().enumerate().map(out).collect()
+        ports(&node.fields, &mut PlanErrors::default()).iter().enumerate().map(out).collect()
     }
 
     /// Returns the numbers of all outputs, each an `f64`.

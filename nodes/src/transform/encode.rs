@@ -94,7 +94,7 @@ impl Writer {
         }
         let notation = match format {
             Format::Struct => {
-                let packet = Packet::new(fields, endian.unwrap_or_default(), *size, None, errors);
+                let packet = Packet::new(fields, ports, endian.unwrap_or_default(), *size, None, errors);
                 packet.forbid_overlaps(fields, errors);
                 return Writer::Packet(packet);
             }
@@ -137,7 +137,6 @@ pub struct Encode {
     most: usize,
     /// The number of each port's input.
     inputs: Vec<usize>,
-    ports: Vec<Port>,
 }
 
 impl Node for Encode {
@@ -187,7 +186,7 @@ impl Node for Encode {
         let is_alone = names.len() == 1 && ports.len() == 1;
         let of = |port: &Port| names.iter().position(|name| is_alone || *name == port.name).unwrap_or(0);
         let inputs = ports.iter().map(of).collect();
-        Ok(Encode { most: writer.most(), crc: config.crc, writer, inputs, ports })
+        Ok(Encode { most: writer.most(), crc: config.crc, writer, inputs })
     }
 }
 
@@ -198,23 +197,29 @@ impl Transform for Encode {
     fn apply(&mut self, input: MessageSet<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
         let mut message = out.loan(header::of_set(&input))?;
         let more = self.crc.map_or(0, Checksum::bytes);
-        message.set_len(0, self.most + more)?;
-        let bytes = message.bytes_mut();
         let numbers = |port: usize| input[self.inputs[port]].body.bytes();
         let len = match &self.writer {
+            // All packets have one length, which the port's spec fixes.
             Writer::Packet(packet) => {
-                bytes.fill(0);
-                for (at, port) in self.ports.iter().enumerate() {
-                    packet.write(port, numbers(at), bytes);
+                let bytes = message.bytes_mut();
+                if !packet.is_full() {
+                    bytes.fill(0);
+                }
+                for port in 0..self.inputs.len() {
+                    packet.write(port, numbers(port), bytes);
                 }
                 self.most
             }
-            Writer::Template(template) => template.write(numbers, &mut bytes[..self.most]),
+            Writer::Template(template) => {
+                message.set_len(0, self.most + more)?;
+                let len = template.write(numbers, &mut message.bytes_mut()[..self.most]);
+                message.set_len(0, len + more)?;
+                len
+            }
         };
         if let Some(crc) = self.crc {
-            crc.append(bytes, len);
+            crc.append(message.bytes_mut(), len);
         }
-        message.set_len(0, len + more)?;
         out.send(message);
         Ok(())
     }
@@ -241,7 +246,7 @@ mod tests {
             vec![0xf0],
         ];
         let mut packet = vec![0; layout.len()];
-        for (port, numbers) in std::iter::zip(&ports, &numbers) {
+        for (port, numbers) in numbers.iter().enumerate() {
             layout.write(port, numbers, &mut packet);
         }
         let expected = [
@@ -252,10 +257,10 @@ mod tests {
             &[0; 4],
         ];
         assert_eq!(packet, expected.concat());
-        for (port, numbers) in std::iter::zip(&ports, &numbers) {
+        for (port, numbers) in numbers.iter().enumerate() {
             let mut read = vec![0; numbers.len()];
             layout.read(port, &packet, &mut read);
-            assert_eq!(read, *numbers, "{}", port.name);
+            assert_eq!(read, *numbers, "{}", ports[port].name);
         }
     }
 

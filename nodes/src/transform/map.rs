@@ -1,9 +1,9 @@
 //! Formulas over the elements of messages.
 
-use crate::tensor::formula::{Block, Formula, LANES};
+use crate::tensor::formula::{Block, Formula, LANES, TURN, in_turns};
 use crate::tensor::number::{Number, with_type};
 use crate::tensor::{cost, header, joined, shape};
-use limen::message::{Content, DType, Dim, Label, PortSpec};
+use limen::message::{Content, DType, Dim, Label, PortSpec, Shape};
 use limen::node::{
     Building, Connected, Emit, MAX_PORTS, Many, MessageSet, Metrics, Node, NodeError, OutPort, PlanErrors, Planning,
     Ports, Transform,
@@ -135,7 +135,8 @@ fn common(given: &Connected, errors: &mut PlanErrors) -> Option<PortSpec> {
 #[derive(Debug)]
 struct Planned {
     formula: Formula,
-    dtype: DType,
+    limits: Limits,
+    store: Store,
     /// The inputs that it reads, each once.
     reads: Vec<usize>,
 }
@@ -145,6 +146,9 @@ struct Planned {
 pub struct Map {
     outputs: Vec<Planned>,
     names: Vec<String>,
+    /// Bytes of a message of each input, and the elements of an output, if the shapes of all inputs are fixed.
+    fixed: Option<(Vec<usize>, usize)>,
+    loads: Vec<Load>,
     inputs: Vec<Block>,
     stack: Vec<Block>,
     not_finite: u64,
@@ -211,10 +215,13 @@ impl Node for Map {
             let mut reads: Vec<usize> = formula.inputs().collect();
             reads.sort_unstable();
             reads.dedup();
-            Planned { formula, dtype, reads }
+            Planned { formula, limits: Limits::of(dtype), store: with_type!(dtype, T, store::<T>), reads }
         });
         let (inputs, stack) = (vec![[0.0; LANES]; names.len()], vec![[0.0; LANES]; depth]);
-        Ok(Map { outputs: planned.collect(), inputs, stack, names, not_finite: 0, clipped: 0 })
+        let dtypes = cx.inputs().iter().map(|(_, spec)| spec.as_ref().map_or(DType::F32, |spec| spec.dtype));
+        let loads = dtypes.map(|dtype| with_type!(dtype, T, load::<T> as Load)).collect();
+        let fixed = fixed(cx.inputs().iter().map(|(_, spec)| spec.as_ref()));
+        Ok(Map { outputs: planned.collect(), fixed, loads, inputs, stack, names, not_finite: 0, clipped: 0 })
     }
 
     fn metrics(&self, to: &mut Metrics) {
@@ -223,49 +230,95 @@ impl Node for Map {
     }
 }
 
-/// Reads `n` elements from `at` on; of a single number, that one each time.
-fn load(from: &Tensor, at: usize, n: usize, into: &mut Block) -> Result<(), NodeError> {
-    with_type!(from.dtype(), T, {
-        let from = from.as_slice::<T>()?;
-        match from {
-            [only] if n != 1 || at != 0 => into[..n].fill(only.to_f64()),
-            _ => std::iter::zip(&mut into[..n], &from[at..at + n]).for_each(|(to, from)| *to = from.to_f64()),
-        }
-    });
-    Ok(())
-}
-
-/// Whether all numbers are finite, and whether all of them fit a type.
-fn fits(dtype: DType, numbers: &[f64]) -> (bool, bool) {
-    let (low, high) = match dtype {
-        DType::F64 => (f64::MIN, f64::MAX),
-        DType::F32 => (f64::from(f32::MIN), f64::from(f32::MAX)),
-        DType::F16 => (-65_504.0, 65_504.0),
-        DType::BF16 => (-3.39e38, 3.39e38),
-        DType::I8 => (-128.0, 127.0),
-        DType::U8 => (0.0, 255.0),
-        DType::I16 => (-32_768.0, 32_767.0),
-        DType::U16 => (0.0, 65_535.0),
-        DType::I32 => (f64::from(i32::MIN), f64::from(i32::MAX)),
-        DType::U32 => (0.0, f64::from(u32::MAX)),
-        DType::I64 => (i64::MIN as f64, i64::MAX as f64),
-        DType::U64 => (0.0, u64::MAX as f64),
-    };
-    // A fraction beyond is cut off. Without an early end the compiler makes a loop of several numbers at a time.
-    let (below, above) = if dtype == DType::F64 { (f64::NEG_INFINITY, f64::INFINITY) } else { (low - 1.0, high + 1.0) };
-    if numbers.iter().fold(true, |all, number| all & (*number > below) & (*number < above)) {
-        return (true, true);
+/// Returns the bytes of a message of each input, and the elements of an output; `None` if the shape of an input is not fixed.
+fn fixed<'a>(specs: impl Iterator<Item = Option<&'a PortSpec>>) -> Option<(Vec<usize>, usize)> {
+    let (mut bytes, mut elements) = (Vec::new(), 1);
+    for spec in specs {
+        let spec = spec?;
+        let shape = spec.fixed_shape()?;
+        let of_one: usize = shape.iter().product();
+        bytes.push(of_one * spec.dtype.size());
+        elements = if shape.is_empty() { elements } else { of_one };
     }
-    let is_finite = numbers.iter().all(|number| number.is_finite());
-    (is_finite, !is_finite)
+    Some((bytes, elements))
 }
 
-fn store(numbers: &[f64], into: &mut TensorMut, at: usize) -> Result<(), NodeError> {
-    with_type!(into.dtype(), T, {
-        let into = &mut into.as_mut_slice::<T>()?[at..at + numbers.len()];
-        std::iter::zip(into, numbers).for_each(|(to, from)| *to = T::from_f64(*from));
-    });
+/// Reads elements from a place on, as many as there is room for; of a single number, that one each time. It is chosen when the node is
+/// built, by the type of the elements.
+type Load = fn(&Tensor, usize, &mut [f64]) -> Result<(), NodeError>;
+
+fn load<T: Number>(from: &Tensor, at: usize, into: &mut [f64]) -> Result<(), NodeError> {
+    match from.as_slice::<T>()? {
+        [only] => into.fill(only.to_f64()),
+        from => in_turns(into, &from[at..], |to, from| *to = from.to_f64()),
+    }
     Ok(())
+}
+
+/// Writes elements from a place on.
+type Store = fn(&[f64], &mut TensorMut, usize) -> Result<(), NodeError>;
+
+fn store<T: Number>(numbers: &[f64], into: &mut TensorMut, at: usize) -> Result<(), NodeError> {
+    in_turns(&mut into.as_mut_slice::<T>()?[at..], numbers, |to, from| *to = T::from_f64(*from));
+    Ok(())
+}
+
+/// Which numbers fit a type: those between the two.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    below: f64,
+    above: f64,
+}
+
+impl Limits {
+    fn of(dtype: DType) -> Limits {
+        let (low, high) = match dtype {
+            DType::F64 => (f64::NEG_INFINITY, f64::INFINITY),
+            DType::F32 => (f64::from(f32::MIN), f64::from(f32::MAX)),
+            DType::F16 => (-65_504.0, 65_504.0),
+            DType::BF16 => (-3.39e38, 3.39e38),
+            DType::I8 => (-128.0, 127.0),
+            DType::U8 => (0.0, 255.0),
+            DType::I16 => (-32_768.0, 32_767.0),
+            DType::U16 => (0.0, 65_535.0),
+            DType::I32 => (f64::from(i32::MIN), f64::from(i32::MAX)),
+            DType::U32 => (0.0, f64::from(u32::MAX)),
+            DType::I64 => (i64::MIN as f64, i64::MAX as f64),
+            DType::U64 => (0.0, u64::MAX as f64),
+        };
+        // A fraction beyond is cut off.
+        Limits { below: low - 1.0, above: high + 1.0 }
+    }
+
+    /// Whether all numbers are finite, and whether all of them fit.
+    fn fits(self, numbers: &[f64]) -> (bool, bool) {
+        let is_within = |all, number: &f64| all & (*number > self.below) & (*number < self.above);
+        // Without an early end the compiler makes a loop of several numbers at a time.
+        let (turns, rest) = numbers.as_chunks::<TURN>();
+        let all = turns.iter().fold(true, |all, turn| all & turn.iter().fold(true, is_within));
+        if rest.iter().fold(all, is_within) {
+            return (true, true);
+        }
+        let is_finite = numbers.iter().all(|number| number.is_finite());
+        (is_finite, !is_finite)
+    }
+}
+
+impl Map {
+    /// Returns the lengths of the tensors in a set, which have one shape.
+    fn lengths(&self, input: &MessageSet<Tensor>) -> Result<Shape, NodeError> {
+        let first = input.iter().position(|message| !message.body.shape().is_empty());
+        let lengths = input[first.unwrap_or(0)].body.shape();
+        for (message, name) in std::iter::zip(input.iter(), self.names.iter()) {
+            let other = message.body.shape();
+            if !other.is_empty() && other != lengths {
+                let of = first.map_or("", |at| &self.names[at]);
+                let why = format!("{:?} does not have the shape of `{of}`, {lengths:?}", message.body);
+                return Err(NodeError::input(name, why));
+            }
+        }
+        Ok(lengths)
+    }
 }
 
 impl Transform for Map {
@@ -273,33 +326,37 @@ impl Transform for Map {
     type Out = Many<Tensor>;
 
     fn apply(&mut self, input: MessageSet<Tensor>, out: &mut Emit<Many<Tensor>>) -> Result<(), NodeError> {
-        let header = *header::of_set(&input);
-        let Map { outputs, names, inputs, stack, .. } = self;
-        let first = input.iter().position(|message| !message.body.shape().is_empty());
-        let lengths = first.map(|at| input[at].body.shape());
-        let lengths: &[usize] = lengths.as_deref().unwrap_or_default();
-        for (message, name) in std::iter::zip(input.iter(), names.iter()) {
-            let other = message.body.shape();
-            if !other.is_empty() && other[..] != *lengths {
-                let of = first.map_or("", |at| &names[at]);
-                let why = format!("{:?} does not have the shape of `{of}`, {lengths:?}", message.body);
-                return Err(NodeError::input(name, why));
+        let header = header::of_set(&input);
+        let is_fixed = |(bytes, _): &&(Vec<usize>, usize)| {
+            std::iter::zip(input.iter(), bytes).all(|(message, bytes)| message.body.bytes().len() == *bytes)
+        };
+        // The shapes of messages that are as planned need no look.
+        let (elements, lengths) = match self.fixed.as_ref().filter(is_fixed) {
+            Some((_, elements)) => (*elements, None),
+            None => {
+                let lengths = self.lengths(&input)?;
+                (lengths.elements(), Some(lengths))
             }
-        }
-        let elements: usize = lengths.iter().product();
+        };
+        let Map { outputs, loads, inputs, stack, .. } = self;
         let (mut is_finite, mut all_fit) = (true, true);
         for (port, output) in out.iter_mut().zip(outputs.iter()).filter(|(port, _)| port.is_connected()) {
-            let mut tensor = port.loan(&header)?;
-            shape::set_shape(&mut tensor, lengths)?;
-            for at in (0..elements).step_by(LANES) {
+            let mut tensor = port.loan(header)?;
+            if let Some(lengths) = &lengths {
+                shape::set_shape(&mut tensor, lengths)?;
+            }
+            let mut at = 0;
+            while at < elements {
                 let n = LANES.min(elements - at);
                 for read in &output.reads {
-                    load(&input[*read].body, at, n, &mut inputs[*read])?;
+                    loads[*read](&input[*read].body, at, &mut inputs[*read][..n])?;
                 }
                 output.formula.compute(n, inputs, stack);
-                let (finite, fit) = fits(output.dtype, &stack[0][..n]);
+                let numbers = &stack[0][..n];
+                let (finite, fit) = output.limits.fits(numbers);
                 (is_finite, all_fit) = (is_finite && finite, all_fit && fit);
-                store(&stack[0][..n], &mut tensor, at)?;
+                (output.store)(numbers, &mut tensor, at)?;
+                at += n;
             }
             port.send(tensor);
         }
@@ -360,7 +417,7 @@ mod tests {
             (DType::F32, &[1.0, f64::NAN], (false, true)),
             (DType::I32, &[f64::INFINITY], (false, true)),
         ] {
-            assert_eq!(fits(dtype, numbers), expected, "{dtype} {numbers:?}");
+            assert_eq!(Limits::of(dtype).fits(numbers), expected, "{dtype} {numbers:?}");
         }
     }
 }
