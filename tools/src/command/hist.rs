@@ -42,7 +42,7 @@ pub enum HistVerb {
         /// What is read
         #[command(flatten)]
         read: HistFiles,
-        /// Only this histogram, or the histograms of this node, or of this term; may be repeated. By default paths first, at most six
+        /// Only this histogram, or the histograms of this node, or of this term; may be repeated. By default the paths; at most six
         #[arg(long, value_name = "TAG")]
         tag: Vec<String>,
         /// Write an SVG file instead
@@ -69,7 +69,8 @@ pub enum HistVerb {
     },
     /// Compare runs: what got worse, and by more than runs differ among themselves
     #[command(
-        after_help = "A figure is that of the median run. Its change is compared with how much runs of a side, and intervals of \
+        after_help = "A figure is that of the median run, a change the middle one of those from any run of BASE to any of NEW. It \
+                            is compared with how much runs of a side, and intervals of \
                             a run, differ (a bootstrap with 99 % confidence). Take the runs of both sides in turns, at least three of each: \
                             one run does not show how much runs differ.\n\n\
                             A limit names a percentile or the mean of `source->sink`, `node.term`, or `e2e` for every path. It trips if the \
@@ -171,7 +172,7 @@ fn run(verb: &HistVerb) -> Result<u8, Refused> {
         HistVerb::Plot { read, tag, svg } => {
             let mut profiles = profiles(&read.files, read.unit)?;
             select(&mut profiles, tag)?;
-            let plot = Plot::new(&profiles);
+            let plot = if tag.is_empty() { Plot::of_paths(&profiles) } else { Plot::new(&profiles) };
             match svg {
                 None => Ok(Stdout::default().print(&plot.text(), 0)),
                 Some(path) => write(path, &plot.svg()).map(|()| 0),

@@ -1,6 +1,6 @@
 //! The comparison of two sides' runs: what got worse, by how much, and whether runs of one side differ as much among themselves.
 
-use super::bootstrap::{CONFIDENCE, FEWEST_INTERVALS, RunFigure, Stat, estimate, figures};
+use super::bootstrap::{CONFIDENCE, FEWEST_INTERVALS, MOST_RUNS, RunFigure, Stat, estimate, figures};
 use super::host::{Host, HostDifference};
 use super::{Profile, ProfileError};
 use crate::report::gate::GateVerdict;
@@ -37,7 +37,7 @@ pub struct Change {
     pub base: f64,
     /// Its value in the median new run.
     pub new: f64,
-    /// The change, as a fraction of the base.
+    /// The change, as a fraction of the base: the middle one of the changes from any run of the base to any new one.
     pub change: f64,
     /// The ends of the interval in which the true change is with a confidence of 99 %.
     pub low: f64,
@@ -87,6 +87,10 @@ impl Comparison {
         }
         if base.is_empty() || new.is_empty() {
             let (path, why) = (std::path::PathBuf::new(), "there is no run on one side".into());
+            return Err(ProfileError { path, line: None, why });
+        }
+        if base.len().max(new.len()) > MOST_RUNS {
+            let (path, why) = (base[0].path.clone(), format!("a side has at most {MOST_RUNS} runs"));
             return Err(ProfileError { path, line: None, why });
         }
         let mut rng = Rng::with_seed(SEED);

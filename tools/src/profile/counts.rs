@@ -7,6 +7,8 @@ use hdrhistogram::Histogram;
 pub(super) const MAX_DIGITS: u8 = 5;
 /// The largest value and the largest sum of counts: other implementations have signed numbers.
 const MAX: u64 = i64::MAX as u64;
+/// The highest value of a histogram with lower ones, as in those of a run: some readers add no histograms of different bounds.
+const HIGH: u64 = 60_000_000_000;
 /// The most bits of a histogram's unit and of the sub-buckets in it.
 const MAX_BITS: u32 = 61;
 
@@ -203,7 +205,7 @@ impl Counts {
     /// Returns a histogram with these counts.
     pub fn histogram(&self) -> Histogram<u64> {
         let low = 1u64 << self.cells.unit_bits;
-        let high = self.max().max(2 * low);
+        let high = self.max().max(2 * low).max(HIGH);
         // Such cells are always possible: `new` and `with_lowest` take no others.
         let mut histogram = Histogram::new_with_bounds(low, high, self.cells.digits).expect("its cells are possible");
         self.iter().for_each(|(value, count)| histogram.saturating_record_n(value, count));

@@ -148,7 +148,7 @@ impl Limit {
         }
         let excess = |change: &Change| match self.allowed {
             Allowed::Fraction(most) => change.change - most,
-            Allowed::Nanoseconds(most) => change.new - change.base - most,
+            Allowed::Nanoseconds(most) => change.base * change.change - most,
         };
         let one = |change: &Change| {
             let name = format!("{}({})", change.stat, change.tag);

@@ -55,7 +55,8 @@ pub(super) fn read(text: &str, profile: &mut Profile, unit: Option<u64>) -> Resu
         if !(0.0..=1.0).contains(&percentile) {
             return Err(wrong(format!("a percentile of {percentile} is not between 0 and 1")));
         }
-        if !(0.0..9.2e18).contains(&value) {
+        // 2⁶³, which is what the largest value is printed as.
+        if !(0.0..=9_223_372_036_854_775_808.0).contains(&value) {
             return Err(wrong(format!("a value of {value} cannot be counted")));
         }
         if let Some((before, _, less)) = rows.last()

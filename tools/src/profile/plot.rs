@@ -17,8 +17,8 @@ const MARKS: [char; MAX_CURVES] = ['*', 'o', '+', 'x', '#', '@'];
 const MARGIN: usize = 10;
 /// Rows of the plot.
 const ROWS: usize = 20;
-/// Rows from one label to the next.
-const LABELS: usize = 4;
+/// Values on the vertical axis, at most, but for 0.
+const MAX_TICKS: f64 = 6.0;
 /// The most decades: with more values the curve ends at the last.
 const MAX_DECADES: f64 = 9.0;
 /// The axis is logarithmic where the highest value is so many times the lowest.
@@ -87,9 +87,19 @@ impl Scale {
         place.clamp(0.0, 1.0)
     }
 
-    /// The value at a place.
-    pub(super) fn value(&self, place: f64) -> f64 {
-        if self.is_logarithmic { self.low * (self.high / self.low).powf(place) } else { self.high * place }
+    /// Round values on the axis: powers of ten, or multiples of 1, 2 or 5 times one.
+    pub(super) fn ticks(&self) -> Vec<f64> {
+        let power = |exponent: f64| 10f64.powf(exponent);
+        if self.is_logarithmic {
+            let (first, last) = (self.low.log10().ceil(), self.high.log10().floor());
+            let step = ((last - first) / MAX_TICKS).ceil().max(1.0);
+            return (0..).map(|n| first + f64::from(n) * step).take_while(|at| *at <= last).map(power).collect();
+        }
+        let rough = self.high / MAX_TICKS;
+        let below = power(rough.log10().floor());
+        let step =
+            [1.0, 2.0, 5.0, 10.0].map(|times| times * below).into_iter().find(|step| *step >= rough).unwrap_or(rough);
+        (0..).map(|n| f64::from(n) * step).take_while(|at| *at <= self.high).collect()
     }
 
     pub(super) fn name(&self) -> &'static str {
@@ -113,6 +123,19 @@ pub(super) fn percentile(decade: usize) -> String {
 }
 
 impl Plot {
+    /// Returns the curves of the paths in some profiles, or of all histograms where none is of a path; at most six.
+    pub fn of_paths(profiles: &[Profile]) -> Self {
+        let mut paths = profiles.to_vec();
+        let is_path = |series: &Series| series.tag.ends_with(".e2e");
+        if !paths.iter().flat_map(|profile| &profile.series).any(is_path) {
+            return Plot::new(profiles);
+        }
+        paths.iter_mut().for_each(|profile| profile.series.retain(is_path));
+        let all: usize = profiles.iter().map(|profile| profile.series.len()).sum();
+        let plot = Plot::new(&paths);
+        Plot { left_out: all - plot.curves.len(), ..plot }
+    }
+
     /// Returns the curves of the histograms of some profiles: paths first, the others after them, and at most six.
     pub fn new(profiles: &[Profile]) -> Self {
         let all: Vec<(&Profile, &Series)> =
@@ -142,9 +165,10 @@ impl Plot {
     pub fn text(&self) -> String {
         let columns = WIDTH - MARGIN - 2;
         let mut rows = vec![vec![' '; columns]; ROWS];
+        let row = |value: f64| ((1.0 - self.scale.place(value)) * (ROWS - 1) as f64).round() as usize;
+        let labels: Vec<(usize, f64)> = self.scale.ticks().into_iter().map(|value| (row(value), value)).collect();
         // The first curve is on top.
         for (curve, mark) in self.curves.iter().zip(MARKS).rev() {
-            let row = |value: f64| ((1.0 - self.scale.place(value)) * (ROWS - 1) as f64).round() as usize;
             let mut before = None;
             for column in 0..columns {
                 let decades = self.decades * column as f64 / (columns - 1) as f64;
@@ -159,15 +183,21 @@ impl Plot {
             return "nothing was recorded\n".into();
         }
         for (at, row) in rows.iter().enumerate() {
-            let label = (at % LABELS == 0 || at == ROWS - 1)
-                .then(|| shown(self.scale.value(1.0 - at as f64 / (ROWS - 1) as f64).round(), self.scale.is_time, ""));
+            let label =
+                labels.iter().find(|(row, _)| *row == at).map(|(_, value)| shown(*value, self.scale.is_time, ""));
             let line: String = row.iter().collect();
-            let _ = writeln!(text, "{:>MARGIN$} {}", cut(&label.unwrap_or_default(), MARGIN), format!("|{line}").trim_end());
+            let _ = writeln!(
+                text,
+                "{:>MARGIN$} {}",
+                cut(&label.unwrap_or_default(), MARGIN),
+                format!("|{line}").trim_end()
+            );
         }
         let ticks: Vec<(usize, usize)> = (0..=self.decades as usize)
             .map(|decade| (((columns - 1) as f64 * decade as f64 / self.decades).round() as usize, decade))
             .collect();
-        let axis: String = (0..columns).map(|c| if c > 0 && ticks.iter().any(|(at, _)| *at == c) { '+' } else { '-' }).collect();
+        let axis: String =
+            (0..columns).map(|c| if c > 0 && ticks.iter().any(|(at, _)| *at == c) { '+' } else { '-' }).collect();
         let _ = writeln!(text, "{:MARGIN$} +{axis}", "");
         let mut labels = String::new();
         for (at, decade) in ticks {
@@ -204,11 +234,10 @@ mod tests {
 
     #[test]
     fn a_curve_rises_to_the_right() {
-        let text =
-            Plot::new(&[profile("a->b.e2e,1000,900\na->b.e2e,2000,90\na->b.e2e,4000,10\n")]).text();
+        let text = Plot::new(&[profile("a->b.e2e,1000,900\na->b.e2e,2000,90\na->b.e2e,4000,10\n")]).text();
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines.iter().all(|line| width(line) <= WIDTH), "{text}");
-        assert!(lines[0].contains("4.0") && lines[0].ends_with("**"), "{text}");
+        assert!(lines[0].ends_with("**") && text.contains("   4.00 µs |") && text.contains("   1.00 µs |"), "{text}");
         assert!(text.contains("0 %") && text.contains("99.9 %") && text.contains("* a->b: 1000 values"), "{text}");
         // 1.00 µs up to 90 %.
         assert!(lines[14].contains("|******"), "{text}");

@@ -13,8 +13,6 @@ const BOTTOM: f64 = 380.0;
 /// The first line of the legend, and the distance to the next.
 const LEGEND: f64 = 446.0;
 const LINE: f64 = 22.0;
-/// Horizontal lines.
-const LINES: usize = 5;
 /// Points of a curve.
 const POINTS: usize = 700;
 /// Colours on white and on black, and dashes: curves differ without colours too.
@@ -34,7 +32,7 @@ impl Plot {
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" role=\"img\">\n\
              <title>{} by percentile</title>\n<style>\n\
-             svg {{ background: #fff; color: #222; font: 13px sans-serif }}\ntext {{ fill: currentColor }}\n\
+             svg {{ color: #222; font: 13px sans-serif }}\n.ground {{ fill: #fff }}\ntext {{ fill: currentColor }}\n\
              .grid {{ stroke: currentColor; stroke-opacity: 0.18 }}\n.axis {{ stroke: currentColor }}\n\
              .curve {{ fill: none; stroke-width: 2; stroke-linejoin: round }}\n",
             self.scale.name(),
@@ -43,9 +41,9 @@ impl Plot {
             STYLES.iter().enumerate().for_each(|(at, style)| _ = writeln!(svg, ".c{at} {{ stroke: {} }}", of(style)));
         };
         colours(&mut svg, |style| style.0);
-        svg.push_str("@media (prefers-color-scheme: dark) {\nsvg { background: #16181c; color: #ddd }\n");
+        svg.push_str("@media (prefers-color-scheme: dark) {\nsvg { color: #ddd }\n.ground { fill: #16181c }\n");
         colours(&mut svg, |style| style.1);
-        svg.push_str("}\n</style>\n");
+        svg.push_str("}\n</style>\n<rect class=\"ground\" width=\"100%\" height=\"100%\"/>\n");
         self.axes(&mut svg);
         for (at, curve) in self.curves.iter().enumerate() {
             let mut points = String::new();
@@ -87,10 +85,9 @@ impl Plot {
     }
 
     fn axes(&self, svg: &mut String) {
-        for line in 0..=LINES {
-            let place = line as f64 / LINES as f64;
-            let y = BOTTOM - place * (BOTTOM - TOP);
-            let label = super::comparison::shown(self.scale.value(place).round(), self.scale.is_time, "");
+        for value in self.scale.ticks() {
+            let y = self.y(value);
+            let label = super::comparison::shown(value, self.scale.is_time, "");
             let _ = writeln!(
                 svg,
                 "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{RIGHT}\"/><text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
