@@ -4,6 +4,7 @@ pub(crate) mod arguments;
 pub(crate) mod doctor;
 pub(crate) mod dot;
 pub(crate) mod explain;
+pub(crate) mod hist;
 mod inspect;
 pub(crate) mod kinds;
 pub(crate) mod model_starter;

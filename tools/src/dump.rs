@@ -97,8 +97,8 @@ impl Dump<'_> {
             ("run.json".into(), self.run.json().into_bytes()),
         ]);
         for one in &self.report.histograms {
-            // At the end: readers expect the headings first, and skip trailing lines that begin with `#`.
-            let text = percentile_text(&one.recorded.histogram) + &format!("# {}\n", unit(one));
+            let is_time = one.term != limen::report::Term::Batch;
+            let text = percentile_text(&one.recorded.histogram) + &hgrm_unit(&one.tag(), is_time);
             files.push((format!("{}.hgrm", file_name(&one.tag())), text.into_bytes()));
         }
         let log = self.log.map(|log| Ok(log.to_path_buf()));
@@ -106,9 +106,10 @@ impl Dump<'_> {
     }
 }
 
-fn unit(one: &limen::report::HistogramReport) -> String {
-    let unit = if one.term == limen::report::Term::Batch { "messages" } else { "nanoseconds (ns), scale 1" };
-    format!("limen {}: values in {unit}", clean(&one.tag()))
+/// The line of a percentile text that says what its values are. At the end: readers expect the headings first, and skip trailing lines
+/// that begin with `#`.
+pub(crate) fn hgrm_unit(tag: &str, is_time: bool) -> String {
+    format!("# limen {}: values in {}\n", clean(tag), if is_time { "nanoseconds (ns), scale 1" } else { "messages" })
 }
 
 /// Makes a file name of a graph's name or a tag. The name may be anything: a graph without a name is called after its file.

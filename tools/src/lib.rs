@@ -17,6 +17,9 @@
 //! [`Summary`] (the object of `--json`), [`Gate`] (`--fail-on`), and [`Dump`] (`--histograms`), which combines
 //! [`write_hlog`], [`percentile_text`], [`Summary::csv`] and [`RunInfo`].
 //!
+//! [`Profile`] reads such files again, and those of other programs; [`show_profiles`], [`Plot`] and [`Comparison`] with its [`Limit`]s are
+//! `limen-run hist`.
+//!
 //! This crate reads a finished [`limen::Report`]; it measures nothing itself and is not on the message path.
 
 #![forbid(unsafe_code)]
@@ -35,6 +38,7 @@ mod contributing {}
 mod command;
 mod dump;
 mod page;
+mod profile;
 mod report;
 mod terminal;
 mod text;
@@ -44,6 +48,7 @@ pub use command::doctor::{Finding, Health, examine, show_findings};
 pub use command::dot::show_dot;
 pub use command::explain::codes::{Code, codes};
 pub use command::explain::explain;
+pub use command::hist::{HistFiles, HistVerb};
 pub use command::kinds::{kinds_json, show_kinds};
 pub use command::model_starter::InputKind;
 pub use command::option_values::CpuList;
@@ -57,6 +62,14 @@ pub use dump::hlog::write_hlog;
 pub use dump::run_info::{GraphFile, RunInfo, WorkerInfo};
 pub use dump::{Dump, IntervalLog};
 pub use page::{BaseReport, ReportPage};
+pub use profile::bootstrap::Stat;
+pub use profile::comparison::{Change, ChangeVerdict, Comparison};
+pub use profile::counts::Counts;
+pub use profile::host::{Host, HostDifference, HostWorker};
+pub use profile::limit::{Limit, LimitError};
+pub use profile::plot::Plot;
+pub use profile::printed::show_profiles;
+pub use profile::{Profile, ProfileError, ProfileFormat, ProfileInterval, Series};
 pub use report::exit_code::exit_code;
 pub use report::gate::{Gate, GateError, GateVerdict};
 pub use report::printed::{Detail, show_report};

@@ -9,6 +9,7 @@ mod events;
 mod explain;
 mod files;
 mod graphs;
+mod histograms;
 mod hostile;
 mod memory;
 mod program;

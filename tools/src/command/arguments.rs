@@ -3,6 +3,7 @@
 //! `limen-run GRAPH` is short for `limen-run run GRAPH`. A first word that is neither a verb nor looks like a graph file is
 //! refused; only a folder with a graph in it is looked for on the disk, to name that graph. Every option can be set as an environment variable; the command line wins.
 
+use super::hist::HistVerb;
 use super::model_starter::InputKind;
 use super::option_values::{CpuList, ModelLimits, Shadow};
 use crate::report::gate::Gate;
@@ -138,6 +139,13 @@ pub enum Verb {
         /// The new file, which must not exist; by default FILE with `-recovered` in its name
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
+    },
+    /// Print, add, draw, convert and compare the histograms of runs
+    #[command(disable_help_subcommand = true)]
+    Hist {
+        /// What is done with them
+        #[command(subcommand)]
+        verb: HistVerb,
     },
     /// Print the JSON Schema of graph files, for editors
     Schema,

@@ -5,6 +5,7 @@
 use super::arguments::{Arguments, RunArguments, Verb, looks_like_graph, no_verb, verbs};
 use super::doctor::{examine, show_findings};
 use super::explain::explain;
+use super::hist::hist;
 use super::inspect::{reason, show_inspection};
 use super::kinds::{kinds_json, show_kinds};
 use super::model_starter::InputKind;
@@ -99,6 +100,7 @@ pub fn main(registry: Registry) -> ExitCode {
                 FAILED
             }
         },
+        Some(Verb::Hist { verb }) => hist(verb),
         Some(Verb::Schema) => Stdout::default().print(&format!("{:#}\n", schema(&registry)), 0),
         Some(Verb::New { folder, model, input, onnxruntime }) => {
             match begin_graph(folder, model, *input, onnxruntime.clone(), registry) {

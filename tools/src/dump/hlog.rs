@@ -15,6 +15,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, SystemTime};
 
+/// The first line of a log, after its `#`.
+pub(crate) const HEADING: &str = "[Histogram log format version 1.3]";
+/// The line that says what values are, after its `#`.
+pub(crate) const UNITS: &str = "limen: values are nanoseconds; where the tag ends in `.batch` they are messages";
+
 /// An interval log under construction.
 #[derive(Debug)]
 pub(crate) struct Log<W> {
@@ -106,8 +111,8 @@ fn lines<'a>(
 ) -> io::Result<Vec<u8>> {
     let (mut text, mut serializer) = (Vec::new(), V2DeflateSerializer::new());
     let mut log = IntervalLogWriterBuilder::new()
-        .add_comment("[Histogram log format version 1.3]")
-        .add_comment("limen: values are nanoseconds; where the tag ends in `.batch` they are messages")
+        .add_comment(HEADING)
+        .add_comment(UNITS)
         .with_start_time(started)
         .with_base_time(started)
         .with_max_value_divisor(1.0)

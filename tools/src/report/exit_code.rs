@@ -8,7 +8,7 @@ pub(crate) const FAILED: u8 = 1;
 /// Bad arguments, or a graph that was refused.
 pub(crate) const REFUSED: u8 = 2;
 /// A gate tripped.
-const GATE: u8 = 3;
+pub(crate) const GATE: u8 = 3;
 
 /// Returns the exit code of a run and its gates: the report's own if it is not 0, else 3 if a gate tripped.
 pub fn exit_code(report: &Report, verdicts: &[GateVerdict]) -> u8 {

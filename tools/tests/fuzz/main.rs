@@ -1,9 +1,11 @@
-//! Attacks on the program itself: it is killed at random moments, and given models that may crash their process.
+//! Attacks on the program itself: it is killed at random moments, and given models that may crash their process, and files of
+//! histograms from anywhere.
 //!
 //! `LIMEN_FUZZ` and `LIMEN_FUZZ_FIRST` as for the suites of `limen-tests`.
 
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 
+mod histograms;
 mod kills;
 mod models;
 

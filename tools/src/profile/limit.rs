@@ -1,0 +1,234 @@
+//! `--fail 'p99(camera->labels) = +5%'`: by how much a figure may get worse before the comparison fails.
+//!
+//! As with `--fail-on`, a limit that cannot be judged trips.
+
+use super::bootstrap::Stat;
+use super::comparison::{Change, ChangeVerdict, Comparison, percent, shown};
+use crate::report::gate::GateVerdict;
+use crate::text::escape::one_line;
+use limen::unit::Span;
+use std::fmt;
+use std::str::FromStr;
+
+/// By how much a figure may get worse.
+///
+/// ```
+/// use limen_run::Limit;
+/// assert!("p99(camera->labels) = +5%".parse::<Limit>().is_ok());
+/// assert!("mean(digit.compute) = +200us".parse::<Limit>().is_ok());
+/// let error = "p99(e2e) > 5%".parse::<Limit>().unwrap_err();
+/// assert!(error.to_string().contains("expected `=`"));
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limit {
+    text: String,
+    stat: Stat,
+    /// A tag, with or without `.e2e`; `e2e` for every path; empty for a histogram without a tag.
+    of: String,
+    allowed: Allowed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Allowed {
+    Fraction(f64),
+    Nanoseconds(f64),
+}
+
+/// An error in a [`Limit`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitError(String);
+
+impl fmt::Display for LimitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for LimitError {}
+
+impl Stat {
+    /// Returns the figure of a name such as `p99.9` or `mean`.
+    pub fn named(name: &str) -> Option<Self> {
+        if name == "mean" {
+            return Some(Stat::Mean);
+        }
+        let percent: f64 =
+            name.strip_prefix('p').filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))?.parse().ok()?;
+        // 99.9 / 100 is not the number nearest to 0.999.
+        (0.0 < percent && percent < 100.0).then_some(Stat::Quantile((percent * 1e10).round() / 1e12))
+    }
+}
+
+impl fmt::Display for Stat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Stat::Mean => f.write_str("mean"),
+            // 0.999 is not exactly 99.9 %.
+            Stat::Quantile(fraction) => write!(f, "p{}", (fraction * 1e11).round() / 1e9),
+        }
+    }
+}
+
+impl FromStr for Limit {
+    type Err = LimitError;
+
+    fn from_str(text: &str) -> Result<Self, LimitError> {
+        let text = text.trim();
+        let wrong = |why: String| LimitError(format!("{why}, as in `p99(camera->labels) = +5%`"));
+        let Some((figure, rest)) = text.rsplit_once(')') else {
+            return Err(wrong("expected a figure of a histogram, `=` and a limit".into()));
+        };
+        let Some((stat, of)) = figure.split_once('(') else {
+            return Err(wrong(format!("expected a figure of a histogram instead of `{figure})`")));
+        };
+        let stat = stat.trim();
+        let Some(stat) = Stat::named(stat) else {
+            let help = if stat == "max" { ": the maximum is one value, and differs from run to run" } else { "" };
+            return Err(wrong(format!("expected `mean` or a percentile such as `p99.9` instead of `{stat}`{help}")));
+        };
+        let Some(limit) = rest.trim().strip_prefix('=').map(str::trim) else {
+            return Err(wrong(format!("expected `=` and a limit instead of `{}`", rest.trim())));
+        };
+        let amount = limit.strip_prefix('+').unwrap_or(limit).trim();
+        let allowed = match amount.strip_suffix('%') {
+            Some(percent) => percent.trim().parse::<f64>().ok().map(|percent| Allowed::Fraction(percent / 100.0)),
+            None => amount.parse::<Span>().ok().map(|span| Allowed::Nanoseconds(span.as_nanos() as f64)),
+        };
+        let is_possible = |allowed: &Allowed| match allowed {
+            Allowed::Fraction(x) | Allowed::Nanoseconds(x) => *x >= 0.0 && x.is_finite(),
+        };
+        match allowed.filter(is_possible) {
+            Some(allowed) => Ok(Limit { text: text.into(), stat, of: of.trim().into(), allowed }),
+            None => {
+                Err(wrong(format!("expected a percentage such as `+5%` or a time such as `+2ms` instead of `{limit}`")))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Limit {
+    /// Returns the figure that a comparison needs for it.
+    pub fn stat(&self) -> Stat {
+        self.stat
+    }
+
+    /// Judges a comparison: the limit trips if the figure got worse by more, and by more than runs differ; if it cannot be judged;
+    /// and, unless `any_host`, if the hosts cannot be compared.
+    pub fn judge(&self, comparison: &Comparison, any_host: bool) -> GateVerdict {
+        let verdict = |tripped, value, text: String| GateVerdict {
+            gate: self.text.clone(),
+            tripped,
+            value,
+            text: one_line(&text),
+        };
+        let not_judged = |why: &str| verdict(true, None, format!("{} cannot be judged: {why}", self.text));
+        if let (Some(difference), false) = (comparison.hosts.iter().find(|d| d.is_decisive), any_host) {
+            return not_judged(&format!("the hosts differ in {}; --any-host compares them", difference.what));
+        }
+        let is_meant = |tag: &str| match self.of.as_str() {
+            "e2e" => tag == "e2e" || tag.ends_with(".e2e"),
+            of => tag == of || tag.strip_suffix(".e2e") == Some(of),
+        };
+        let meant: Vec<&Change> =
+            comparison.changes.iter().filter(|c| c.stat == self.stat && is_meant(&c.tag)).collect();
+        if let Some((tag, side)) = comparison.missing.iter().find(|(tag, _)| is_meant(tag)) {
+            return not_judged(&format!("`{tag}` is only in {side}"));
+        }
+        if meant.is_empty() {
+            let mut tags: Vec<&str> = comparison.changes.iter().map(|change| change.tag.as_str()).collect();
+            tags.sort_unstable();
+            tags.dedup();
+            return not_judged(&format!("there is no such histogram; there are: {}", tags.join(", ")));
+        }
+        let excess = |change: &Change| match self.allowed {
+            Allowed::Fraction(most) => change.change - most,
+            Allowed::Nanoseconds(most) => change.base * change.change - most,
+        };
+        let one = |change: &Change| {
+            let name = format!("{}({})", change.stat, change.tag);
+            let figure = |x: f64| shown(x, comparison.has_unit, &change.tag);
+            let by = format!(
+                "{name} went from {} to {}, {} ({} to {})",
+                figure(change.base),
+                figure(change.new),
+                percent(change.change),
+                percent(change.low),
+                percent(change.high),
+            );
+            let exceeds = excess(change) > 0.0;
+            match change.verdict {
+                ChangeVerdict::Unknown => not_judged(&format!("{name}: {}", change.why)),
+                ChangeVerdict::Higher if exceeds => {
+                    verdict(true, Some(change.change), format!("{} is exceeded: {by}", self.text))
+                }
+                _ if exceeds => {
+                    let text = format!("{} is not exceeded by more than runs differ: {by}", self.text);
+                    verdict(false, Some(change.change), text)
+                }
+                _ => verdict(false, Some(change.change), format!("{} is kept: {by}", self.text)),
+            }
+        };
+        // The worst of all paths.
+        let rank = |v: &GateVerdict| (v.tripped, v.value.unwrap_or(f64::INFINITY));
+        let worst = meant.iter().map(|change| one(change)).max_by(|a, b| {
+            let (a, b) = (rank(a), rank(b));
+            a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+        });
+        worst.unwrap_or_else(|| not_judged("there is no such histogram"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn valid_limits_are_parsed() {
+        let percent = |x: f64| Allowed::Fraction(x / 100.0);
+        for (text, stat, of, allowed) in [
+            ("p99(camera->labels) = +5%", Stat::Quantile(0.99), "camera->labels", percent(5.0)),
+            (" p99.9( e2e )=2.5 % ", Stat::Quantile(0.999), "e2e", percent(2.5)),
+            ("mean(digit.compute) = +2ms", Stat::Mean, "digit.compute", Allowed::Nanoseconds(2e6)),
+            ("p50() = +0%", Stat::Quantile(0.5), "", percent(0.0)),
+            ("p50(a (b)) = +0%", Stat::Quantile(0.5), "a (b)", percent(0.0)),
+        ] {
+            let limit: Limit = text.parse().unwrap();
+            assert_eq!((limit.stat, limit.of.as_str(), limit.allowed), (stat, of, allowed), "{text}");
+            assert_eq!(limit.to_string(), text.trim());
+        }
+    }
+
+    #[test]
+    fn a_wrong_limit_names_what_was_expected() {
+        for (text, expected) in [
+            ("", "expected a figure of a histogram"),
+            ("p99 = +5%", "expected a figure of a histogram"),
+            ("e2e) = +5%", "instead of `e2e)`"),
+            ("max(e2e) = +5%", "instead of `max`: the maximum is one value"),
+            ("p100(e2e) = +5%", "instead of `p100`"),
+            ("p0(e2e) = +5%", "instead of `p0`"),
+            ("pnan(e2e) = +5%", "instead of `pnan`"),
+            ("p99(e2e) > +5%", "expected `=` and a limit instead of `> +5%`"),
+            ("p99(e2e)", "expected `=` and a limit instead of ``"),
+            ("p99(e2e) = -5%", "instead of `-5%`"),
+            ("p99(e2e) = 5", "instead of `5`"),
+            ("p99(e2e) = inf%", "instead of `inf%`"),
+        ] {
+            let error = text.parse::<Limit>().unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn figures_have_their_names() {
+        for name in ["p50", "p99", "p99.9", "p99.99", "p99.999", "p12.5", "mean"] {
+            assert_eq!(Stat::named(name).unwrap().to_string(), name);
+        }
+    }
+}

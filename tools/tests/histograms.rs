@@ -1,0 +1,117 @@
+//! `limen-run hist` on the files of real runs.
+
+use crate::program::Folder;
+use std::fs;
+
+const GRAPH: &str = "version: 1\nnodes:\n  a: { kind: synthetic, config: { pattern: counter, count: 3000 } }\n  \
+                     b: { kind: pass, from: a }\n  c: { kind: 'null', from: b }\n";
+
+/// A folder with the dumps of three runs.
+fn dumps(test: &str) -> Folder {
+    let folder = Folder::with(test, GRAPH);
+    for n in 0..3 {
+        folder.run(&format!("graph.yaml -q --telemetry full --histograms runs/{n}")).expect(0, "", "");
+    }
+    folder
+}
+
+#[test]
+fn every_format_says_the_same() {
+    let folder = dumps("hist-formats");
+    let dump = folder.run("hist print runs/0");
+    dump.expect(0, "a->c", "").expect(0, "b.compute", "");
+    assert!(dump.out.lines().all(|line| line.chars().count() <= 80), "{}", dump.out);
+    for (from, to) in [("runs/0", "x.csv"), ("x.csv", "x.json"), ("x.json", "x.hlog"), ("x.hlog", "y.csv")] {
+        folder.run(&format!("hist convert {from} {to}")).expect(0, "", "");
+        assert_eq!(folder.run(&format!("hist print {to}")).out, dump.out, "{to}");
+    }
+    assert_eq!(fs::read(folder.0.join("x.csv")).unwrap(), fs::read(folder.0.join("y.csv")).unwrap());
+    // The percentile files of the run itself, written by other code.
+    folder.run("hist convert runs/0 percentiles --to hgrm").expect(0, "", "");
+    for entry in fs::read_dir(folder.0.join("percentiles")).unwrap() {
+        let path = entry.unwrap().path();
+        let its = fs::read_to_string(folder.0.join("runs/0").join(path.file_name().unwrap())).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), its, "{path:?}");
+    }
+    folder.run("hist convert runs/0 - --to json --tag b.compute").expect(0, "\"tag\":\"b.compute\"", "");
+    folder.run("hist plot runs/0 --tag b").expect(0, "b.compute: 3000 values", "");
+    folder.run("hist plot runs --svg plot.svg").expect(0, "", "");
+    assert!(fs::read_to_string(folder.0.join("plot.svg")).unwrap().contains("2 a-&gt;c: 3000 values"));
+}
+
+#[test]
+fn runs_are_added() {
+    let folder = dumps("hist-merge");
+    folder.run("hist merge runs --out all.hlog").expect(0, "", "histograms of 3 runs");
+    folder.run("hist print all.hlog --tag b.compute").expect(0, "b.compute  9000", "");
+}
+
+#[test]
+fn comparisons_have_exit_codes() {
+    let folder = dumps("hist-compare");
+    for (words, code, out, err) in [
+        ("--base runs/0 runs/1 --new runs/1 runs/0 --fail 'p50(b.compute)=+900%'", 0, "base: 2 runs: 0, 1", "is kept"),
+        ("runs runs --fail p50(b.compute)=+0%", 0, "", ""),
+        (
+            "runs runs --fail p50(x.compute)=+5%",
+            3,
+            "",
+            "limit tripped: p50(x.compute)=+5% cannot be judged: there is no such",
+        ),
+        ("runs/0 runs/1 --fail p50(e2e)=+5%", 3, "with one run on a side", "cannot be judged"),
+        ("runs runs --json", 0, "\"confidence\": 0.99", ""),
+        ("runs nowhere", 2, "", "limen-run: nowhere: "),
+        ("runs", 2, "", "required"),
+        ("runs runs --fail p50(e2e)>5%", 2, "", "expected `=`"),
+        ("runs runs --figures max", 2, "", "`max` is not a figure"),
+    ] {
+        folder.run(&format!("hist compare {}", words.replace('\'', ""))).expect(code, out, err);
+    }
+    let path = folder.0.join("runs/2/run.json");
+    let run = fs::read_to_string(&path).unwrap();
+    let mut host: serde_json::Value = serde_json::from_str(&run).unwrap();
+    host["cpu"] = "Z80".into();
+    fs::write(&path, host.to_string()).unwrap();
+    let words = "hist compare --base runs/0 runs/1 --new runs/1 runs/2 --fail p50(b.compute)=+900%";
+    folder.run(words).expect(3, "hosts differ: CPU", "the hosts differ in CPU; --any-host");
+    folder.run(&format!("{words} --any-host")).expect(0, "| Z80", "is kept");
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    let folder = dumps("hist-errors");
+    fs::write(folder.0.join("bad.hlog"), "#[Histogram log format version 1.3]\n0.1,1,2,HISTFAAA\n").unwrap();
+    fs::create_dir(folder.0.join("empty")).unwrap();
+    for (words, code, expected) in [
+        ("print bad.hlog", 2, "bad.hlog:2: the histogram"),
+        ("print graph.yaml", 2, "graph.yaml: has no histograms: expected"),
+        ("print empty", 2, "empty: has no .hlog, nor has any folder in it"),
+        ("print runs/0/summary.json", 2, "a summary has no counts; the .hlog beside it has"),
+        ("print runs --tag x", 2, "has no histogram `x`; there are: "),
+        ("print runs --unit 0s", 2, "is no unit"),
+        ("merge runs --out x.hgrm", 2, "ends in .hlog, .csv or .json"),
+        ("merge runs --out nowhere/x.csv", 1, "nowhere/x.csv: "),
+        ("convert runs/0 x.hgrm", 2, "an .hgrm holds one histogram: choose one with --tag"),
+        ("convert runs/0 x", 2, "does not say which format"),
+        ("convert runs x.csv", 2, "has 3 runs"),
+        ("compare", 2, "required"),
+        ("", 2, "Usage: limen-run hist"),
+    ] {
+        folder.run(&format!("hist {words}")).expect(code, "", expected);
+    }
+}
+
+/// Names of histograms come from anywhere.
+#[test]
+fn names_do_not_control_the_terminal() {
+    let folder = Folder::with("hist-names", GRAPH);
+    fs::write(folder.0.join("x.csv"), "tag,value_ns,count\n\u{1b}[2Ja\u{202e}\u{7f}.e2e,5,100\n").unwrap();
+    for words in
+        ["print x.csv", "plot x.csv", "print x.csv --tag y", "convert x.csv - --to json", "compare x.csv x.csv"]
+    {
+        let ran = folder.run(&format!("hist {words}"));
+        let all = ran.out.clone() + &ran.err;
+        let controls: String = all.chars().filter(|c| *c != '\n' && limen::text::is_terminal_control(*c)).collect();
+        assert!(controls.is_empty(), "{words}: {controls:?}");
+    }
+}
