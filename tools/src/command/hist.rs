@@ -249,7 +249,7 @@ fn convert(
 fn profiles(paths: &[PathBuf], unit: Option<Span>) -> Result<Vec<Profile>, Refused> {
     let unit = match unit.map(|unit| unit.as_nanos()) {
         Some(0) => return Err((REFUSED, "--unit: 0 s is no unit".into())),
-        unit => unit.map(|unit| unit as u64),
+        unit => unit,
     };
     let mut all = Vec::new();
     for path in paths {

@@ -211,6 +211,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::slice::from_ref;
 
     /// A run of intervals whose values are around `centre`, and drift together by `drift`.
     fn run(centre: f64, drift: f64, seconds: usize, rng: &mut Rng) -> Vec<ProfileInterval> {
@@ -266,8 +267,8 @@ mod tests {
             |seconds| figures(&run(1e6, 0.0, seconds, &mut rng.clone()), &[Stat::Mean], &mut rng)[0].clone().unwrap();
         let (short, long) = (figure(FEWEST_INTERVALS - 1), figure(FEWEST_INTERVALS));
         let mut rng = Rng::with_seed(1);
-        assert!(estimate(&[short.clone()], &[long.clone()], &mut rng).is_none());
-        assert!(estimate(&[long.clone()], &[long.clone()], &mut rng).is_some());
+        assert!(estimate(from_ref(&short), from_ref(&long), &mut rng).is_none());
+        assert!(estimate(from_ref(&long), from_ref(&long), &mut rng).is_some());
         assert!(estimate(&[short.clone(), short.clone()], &[long], &mut rng).is_some());
         assert!(estimate(&[], &[short], &mut rng).is_none());
     }

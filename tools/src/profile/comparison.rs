@@ -412,7 +412,7 @@ mod tests {
     #[test]
     fn one_run_a_side_is_compared_with_a_note() {
         let (base, new) = (run("a", "n.compute", 1_000_000, 1), run("b", "n.compute", 1_200_000, 2));
-        let comparison = Comparison::new(&[base.clone()], &[new], &STATS).unwrap();
+        let comparison = Comparison::new(std::slice::from_ref(&base), &[new], &STATS).unwrap();
         assert!(comparison.changes.iter().all(|change| change.verdict == ChangeVerdict::Higher));
         assert!(comparison.text().contains("with one run on a side"));
         let mut short = base.clone();

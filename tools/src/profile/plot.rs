@@ -174,7 +174,7 @@ impl Plot {
                 let decades = self.decades * column as f64 / (columns - 1) as f64;
                 let Some(at) = curve.at(decades).map(row) else { break };
                 // A step is drawn as a line.
-                (at..before.unwrap_or(at + 1).max(at + 1)).for_each(|row| rows[row][column] = mark);
+                rows[at..before.unwrap_or(at + 1).max(at + 1)].iter_mut().for_each(|row| row[column] = mark);
                 before = Some(at);
             }
         }
