@@ -1,5 +1,5 @@
 //! How fast `record` writes, beside bare sequential writes of as many bytes:
-//! `cargo bench -p limen-benches --bench record [-- FOLDER]`. Files go to a new folder in FOLDER, by default the system's for temporary
+//! `cargo bench -p limen-benches --bench record [-- FOLDER] [BYTES]`. Files go to a new folder in FOLDER, by default the system's for temporary
 //! files, and are removed. Rows take turns, and the median of all rounds counts.
 //!
 //! There are two bare writes. `bare` reads its bytes from memory of the size that the messages lie in, which is more than a core's cache
@@ -79,15 +79,17 @@ fn record(folder: &Path, bytes: usize, synced: bool) -> (u64, f64) {
     let mut running = plan.wire().expect("there is memory").start().expect("the nodes can be built");
     let begun = Instant::now();
     running.wait_for(Duration::from_secs(300));
-    let report = running.stop(Drain::within(Duration::from_secs(10)));
     let file = folder.join("r.mcap");
     if synced {
         File::open(&file).and_then(|file| file.sync_all()).expect("the file can be synced");
     }
     let seconds = begun.elapsed().as_secs_f64();
+    // The memory of the messages is given back after that, as that of a bare write is.
+    let size = fs::metadata(&file).expect("the file is there").len();
+    let report = running.stop(Drain::within(Duration::from_secs(10)));
+    assert_eq!(fs::metadata(&file).expect("the file is there").len(), size, "the file was not complete");
     let recorded = report.nodes.iter().flat_map(|node| node.metrics.iter()).find(|(name, _)| *name == "recorded");
     assert_eq!(recorded.map(|(_, n)| n), Some(count as f64));
-    let size = fs::metadata(&file).expect("the file is there").len();
     fs::remove_file(file).expect("the file can be removed");
     (size, seconds)
 }
@@ -116,15 +118,18 @@ fn bare(folder: &Path, bytes: u64, memory: usize, synced: bool) -> f64 {
 }
 
 fn main() {
-    let folder = std::env::args().skip(1).find(|word| !word.starts_with('-'));
+    // Cargo adds an option of its own.
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let only = words.iter().find_map(|word| word.parse::<usize>().ok());
+    let folder = words.iter().find(|word| word.parse::<usize>().is_err());
     let folder =
         folder.map_or_else(std::env::temp_dir, Into::into).join(format!("limen-record-{}", std::process::id()));
     fs::create_dir(&folder).expect("the folder can be made");
     println!("{}", host());
     println!("bytes of a message  synced  record MB/s  bare MB/s  ratio  block MB/s  ratio  spread  messages/s");
-    let sizes = [64, 1 << 10, 64 << 10, 1280 * 720 * 3];
+    let sizes = only.map_or(vec![64, 1 << 10, 64 << 10, 1280 * 720 * 3], |bytes| vec![bytes]);
     let rows: Vec<(usize, bool)> =
-        [false, true].iter().flat_map(|synced| sizes.map(|bytes| (bytes, *synced))).collect();
+        [false, true].iter().flat_map(|synced| sizes.iter().map(|bytes| (*bytes, *synced))).collect();
     let mut rates = vec![[const { Vec::new() }; 4]; rows.len()];
     for _ in 0..ROUNDS {
         for ((bytes, synced), rates) in rows.iter().zip(&mut rates) {

@@ -13,11 +13,13 @@ use std::fs::File;
 use std::io::{self, ErrorKind, IoSlice, Write};
 use std::os::unix::fs::FileExt;
 
-/// Bytes that are collected before they go to the file, and of a long message that go at a time: few enough to stay in a core's cache
-/// from the checksum to the write.
-const PIECE: usize = 256 << 10;
+/// Bytes that are collected before they go to the file, and of a long message that go at a time. A kernel keeps what one call writes in
+/// pages of up to that size, and a call of 64 KiB costs twice as much for each byte.
+const PIECE: usize = 1 << 20;
 /// A part of a message with so many bytes goes to the file from where it is.
-const DIRECT: usize = 16 << 10;
+const DIRECT: usize = 256 << 10;
+/// So many bytes are added to the checksum at a time, while they are in a core's cache.
+const HASHED: usize = 32 << 10;
 /// Messages of a chunk.
 const MAX_ENTRIES: usize = 1 << 14;
 /// Opcode and length of a record.
@@ -272,7 +274,13 @@ impl McapFile {
                 self.direct(part)?;
             }
         }
-        if self.buffer.len() >= PIECE { self.spill() } else { Ok(()) }
+        if self.buffer.len() >= PIECE {
+            return self.spill();
+        }
+        if self.buffer.len() - self.hashed >= HASHED {
+            self.hash();
+        }
+        Ok(())
     }
 
     /// Whether the chunk has as many messages as one may have.
