@@ -1,28 +1,5 @@
 //! Luma and chroma as red, green and blue.
 
-/// A factor in 2⁻¹⁶, as a whole number and a part of one: the product of a part and a byte takes 32 bits, and vectors have a single
-/// instruction for products of 16 bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Factor {
-    whole: i16,
-    part: i16,
-}
-
-impl Factor {
-    fn new(value: f64) -> Self {
-        let fixed = (value * 65536.0).round() as i32;
-        let whole = (fixed + (1 << 15)) >> 16;
-        Factor { whole: whole as i16, part: (fixed - (whole << 16)) as i16 }
-    }
-
-    #[inline(always)]
-    fn times(self, value: i32) -> i32 {
-        // The compiler sees that both have 16 bits.
-        let value = i32::from(value as i16);
-        i32::from(self.part) * value + ((i32::from(self.whole) * value) << 16)
-    }
-}
-
 /// Pairs of pixels that are converted together: enough for the vectors of every CPU.
 const PAIRS: usize = 32;
 /// Luma of two pixels and the chroma that they share: Y U Y V.
@@ -30,24 +7,34 @@ type Pairs = [[u8; 4]; PAIRS];
 /// Red, green and blue, from the lowest byte on.
 type Colours = [u32; PAIRS];
 
-/// Writes colours in turn, two in six bytes; what is left of the last eight does not matter.
+/// The pixels of a block, and its bytes.
+const PIXELS: usize = 2 * PAIRS;
+const BYTES: usize = 3 * PIXELS;
+
+/// Writes colours in turn, two in six bytes.
 #[inline(always)]
-fn write(first: impl Fn(usize) -> u32, second: impl Fn(usize) -> u32, pairs: usize, into: &mut [u8; 6 * PAIRS + 2]) {
-    for pair in 0..pairs {
-        let both = u64::from(first(pair)) | u64::from(second(pair)) << 24;
-        into[pair * 6..][..8].copy_from_slice(&both.to_le_bytes());
+fn write(first: impl Fn(usize) -> u32, second: impl Fn(usize) -> u32, into: &mut [u8]) {
+    let last = into.len() / 6 - 1;
+    for pair in 0..=last {
+        let both = (u64::from(first(pair)) | u64::from(second(pair)) << 24).to_le_bytes();
+        if pair < last {
+            // What is too much is written over by the next one.
+            into[pair * 6..][..8].copy_from_slice(&both);
+        } else {
+            into[pair * 6..][..6].copy_from_slice(&both[..6]);
+        }
     }
 }
 
-/// Coefficients of a conversion.
+/// Coefficients of a conversion, in 2⁻¹⁶.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct YuvToRgb {
     black: i32,
-    luma: Factor,
-    red_v: Factor,
-    green_u: Factor,
-    green_v: Factor,
-    blue_u: Factor,
+    luma: i32,
+    red_v: i32,
+    green_u: i32,
+    green_v: i32,
+    blue_u: i32,
 }
 
 impl YuvToRgb {
@@ -56,13 +43,14 @@ impl YuvToRgb {
         let (red, blue) = if is_709 { (0.2126, 0.0722) } else { (0.299, 0.114) };
         let green = 1.0 - red - blue;
         let (luma, chroma) = if is_full_range { (1.0, 1.0) } else { (255.0 / 219.0, 255.0 / 224.0) };
+        let fixed = |value: f64| (value * 65536.0).round() as i32;
         YuvToRgb {
             black: if is_full_range { 0 } else { 16 },
-            luma: Factor::new(luma),
-            red_v: Factor::new(2.0 * (1.0 - red) * chroma),
-            green_u: Factor::new(-2.0 * (1.0 - blue) * blue / green * chroma),
-            green_v: Factor::new(-2.0 * (1.0 - red) * red / green * chroma),
-            blue_u: Factor::new(2.0 * (1.0 - blue) * chroma),
+            luma: fixed(luma),
+            red_v: fixed(2.0 * (1.0 - red) * chroma),
+            green_u: fixed(-2.0 * (1.0 - blue) * blue / green * chroma),
+            green_v: fixed(-2.0 * (1.0 - red) * red / green * chroma),
+            blue_u: fixed(2.0 * (1.0 - blue) * chroma),
         }
     }
 
@@ -76,11 +64,11 @@ impl YuvToRgb {
             let word = u32::from_le_bytes(pairs[at]);
             let byte = |n: u32| (word >> (8 * n) & 255) as i32;
             let (u, v) = (byte(1) - 128, byte(3) - 128);
-            let red = self.red_v.times(v) + HALF;
-            let green = self.green_u.times(u) + self.green_v.times(v) + HALF;
-            let blue = self.blue_u.times(u) + HALF;
+            let red = self.red_v * v + HALF;
+            let green = self.green_u * u + self.green_v * v + HALF;
+            let blue = self.blue_u * u + HALF;
             let colour = |y: i32| {
-                let y = self.luma.times(y - self.black);
+                let y = self.luma * (y - self.black);
                 let part = |part: i32| ((y + part) >> 16).clamp(0, 255) as u32;
                 part(red) | part(green) << 8 | part(blue) << 16
             };
@@ -89,16 +77,23 @@ impl YuvToRgb {
         (first, second)
     }
 
-    /// Converts a row of pairs, which `read` gives from the one with a number on.
+    /// Converts a row of pairs, of which `read` gives those of so many pixels from the pair with a number on.
     #[inline(always)]
-    fn row(&self, into: &mut [u8], mut read: impl FnMut(usize, &mut Pairs)) {
+    fn row(&self, into: &mut [u8], read: impl Fn(usize, usize, &mut Pairs)) {
         let mut pairs = [[0; 4]; PAIRS];
-        let mut bytes = [0; 6 * PAIRS + 2];
-        for (block, into) in into.chunks_mut(6 * PAIRS).enumerate() {
-            read(block * PAIRS, &mut pairs);
+        let (blocks, rest) = into.as_chunks_mut::<BYTES>();
+        let end = blocks.len() * PAIRS;
+        for (block, into) in blocks.iter_mut().enumerate() {
+            read(block * PAIRS, PIXELS, &mut pairs);
             let (first, second) = self.colours(&pairs);
-            write(|pair| first[pair], |pair| second[pair], PAIRS, &mut bytes);
-            into.copy_from_slice(&bytes[..into.len()]);
+            write(|pair| first[pair], |pair| second[pair], into);
+        }
+        if !rest.is_empty() {
+            read(end, rest.len() / 3, &mut pairs);
+            let (first, second) = self.colours(&pairs);
+            let mut bytes = [0; BYTES];
+            write(|pair| first[pair], |pair| second[pair], &mut bytes);
+            rest.copy_from_slice(&bytes[..rest.len()]);
         }
     }
 
@@ -107,8 +102,9 @@ impl YuvToRgb {
         for (row, into) in frame.chunks(stride.max(1)).zip(into.chunks_exact_mut((width * 3).max(1))) {
             let row = row.as_chunks().0;
             let most = into.len().min(row.len() * 6);
-            self.row(&mut into[..most], |at, pairs| {
-                pairs.iter_mut().zip(&row[at..]).for_each(|(pair, from)| *pair = *from);
+            self.row(&mut into[..most], |at, pixels, pairs| {
+                let count = pixels.div_ceil(2);
+                pairs[..count].copy_from_slice(&row[at..][..count]);
             });
         }
     }
@@ -121,14 +117,14 @@ impl YuvToRgb {
         for (at, (luma, into)) in rows.enumerate() {
             let chroma = chroma.get(at / 2 * stride..).unwrap_or_default().as_chunks().0;
             let most = into.len().min(luma.len() * 3).min(chroma.len() * 6);
-            self.row(&mut into[..most], |at, pairs| {
-                let (whole, odd) = luma[at * 2..].as_chunks();
-                let from = whole.iter().zip(&chroma[at..]);
+            self.row(&mut into[..most], |at, pixels, pairs| {
+                let (whole, odd) = luma[at * 2..][..pixels].as_chunks();
+                let chroma = &chroma[at..][..pixels.div_ceil(2)];
+                let from = whole.iter().zip(chroma);
                 pairs.iter_mut().zip(from).for_each(|(pair, ([y0, y1], [u, v]))| *pair = [*y0, *u, *y1, *v]);
                 // A row of odd width ends with half a pair.
-                if let (Some(pair), Some([u, v]), [y]) = (pairs.get_mut(whole.len()), chroma.get(at + whole.len()), odd)
-                {
-                    *pair = [*y, *u, *y, *v];
+                if let ([y], Some([u, v])) = (odd, chroma.last()) {
+                    pairs[whole.len()] = [*y, *u, *y, *v];
                 }
             });
         }
@@ -152,25 +148,26 @@ impl YuvToRgb {
             let most = into.len().min(luma.len() * 3).min(chroma * across * 3);
             let into = &mut into[..most];
             if across == 2 {
-                self.row(into, |at, pairs| {
-                    let (whole, odd) = luma[at * 2..].as_chunks();
-                    let from = whole.iter().zip(&u[at..]).zip(&v[at..]);
+                self.row(into, |at, pixels, pairs| {
+                    let (whole, odd) = luma[at * 2..][..pixels].as_chunks();
+                    let count = pixels.div_ceil(2);
+                    let (u, v) = (&u[at..][..count], &v[at..][..count]);
+                    let from = whole.iter().zip(u).zip(v);
                     pairs.iter_mut().zip(from).for_each(|(pair, (([y0, y1], u), v))| *pair = [*y0, *u, *y1, *v]);
-                    let end = at + whole.len();
-                    if let (Some(pair), [y], true) = (pairs.get_mut(whole.len()), odd, end < chroma) {
-                        *pair = [*y, u[end], *y, v[end]];
+                    if let ([y], Some(u), Some(v)) = (odd, u.last(), v.last()) {
+                        pairs[whole.len()] = [*y, *u, *y, *v];
                     }
                 });
                 continue;
             }
             // Each pixel is the first of a pair of its own.
-            let (mut pairs, mut bytes) = ([[0; 4]; PAIRS], [0; 6 * PAIRS + 2]);
+            let (mut pairs, mut bytes) = ([[0; 4]; PAIRS], [0; 3 * PAIRS]);
             for (block, into) in into.chunks_mut(3 * PAIRS).enumerate() {
                 let at = block * PAIRS;
                 let from = luma[at..].iter().zip(&u[at..]).zip(&v[at..]);
                 pairs.iter_mut().zip(from).for_each(|(pair, ((y, u), v))| *pair = [*y, *u, *y, *v]);
                 let (colours, _) = self.colours(&pairs);
-                write(|pair| colours[pair * 2], |pair| colours[pair * 2 + 1], PAIRS / 2, &mut bytes);
+                write(|pair| colours[pair * 2], |pair| colours[pair * 2 + 1], &mut bytes);
                 into.copy_from_slice(&bytes[..into.len()]);
             }
         }
