@@ -292,14 +292,16 @@ impl Profile {
         Ok(())
     }
 
-    /// Returns its name for people: that of its folder if it is a dump, else of its file.
+    /// Returns its name for people: that of its folder, with the one above, if it is a dump, else of its file.
     pub(crate) fn name(&self) -> Cow<'_, str> {
-        let path = match (self.path.file_name(), self.path.parent().and_then(Path::file_name)) {
-            (_, Some(folder)) if self.host.is_some() => folder,
-            (Some(file), _) => file,
-            _ => self.path.as_os_str(),
+        let folder = self.path.parent().filter(|folder| self.host.is_some() && folder.file_name().is_some());
+        let Some(folder) = folder else {
+            return self.path.file_name().unwrap_or(self.path.as_os_str()).to_string_lossy();
         };
-        path.to_string_lossy()
+        match (folder.parent().and_then(Path::file_name), folder.file_name()) {
+            (Some(above), Some(name)) => format!("{}/{}", above.to_string_lossy(), name.to_string_lossy()).into(),
+            _ => folder.to_string_lossy(),
+        }
     }
 }
 

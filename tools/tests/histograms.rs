@@ -50,7 +50,12 @@ fn runs_are_added() {
 fn comparisons_have_exit_codes() {
     let folder = dumps("hist-compare");
     for (words, code, out, err) in [
-        ("--base runs/0 runs/1 --new runs/1 runs/0 --fail 'p50(b.compute)=+900%'", 0, "base: 2 runs: 0, 1", "is kept"),
+        (
+            "--base runs/0 runs/1 --new runs/1 runs/0 --fail 'p50(b.compute)=+900%'",
+            0,
+            "base: 2 runs: runs/0, runs/1",
+            "is kept",
+        ),
         ("runs runs --fail p50(b.compute)=+0%", 0, "", ""),
         (
             "runs runs --fail p50(x.compute)=+5%",

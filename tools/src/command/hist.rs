@@ -175,7 +175,11 @@ fn run(verb: &HistVerb) -> Result<u8, Refused> {
             let plot = if tag.is_empty() { Plot::of_paths(&profiles) } else { Plot::new(&profiles) };
             match svg {
                 None => Ok(Stdout::default().print(&plot.text(), 0)),
-                Some(path) => write(path, &plot.svg()).map(|()| 0),
+                Some(path) => {
+                    write(path, &plot.svg())?;
+                    plot.note().iter().for_each(|note| print_info(note));
+                    Ok(0)
+                }
             }
         }
         HistVerb::Convert { from, to, format, tag, unit } => convert(from, to, *format, tag, *unit),

@@ -1,6 +1,6 @@
 //! The comparison of two sides' runs: what got worse, by how much, and whether runs of one side differ as much among themselves.
 
-use super::bootstrap::{CONFIDENCE, FEWEST_INTERVALS, MOST_RUNS, RunFigure, Stat, estimate, figures};
+use super::bootstrap::{CONFIDENCE, Estimate, FEWEST_INTERVALS, MOST_RUNS, RunFigure, Stat, estimate, figures};
 use super::host::{Host, HostDifference};
 use super::{Profile, ProfileError};
 use crate::report::gate::GateVerdict;
@@ -267,6 +267,9 @@ fn compare(tag: &str, base: &[Profile], new: &[Profile], stats: &[Stat], rng: &m
                 "one run a side needs {FEWEST_INTERVALS} intervals to show its noise; or compare several runs"
             ));
         };
+        // Most messages wait for nothing, before as after.
+        let is_nothing = found.base <= 1.0 && found.new <= 1.0;
+        let found = if is_nothing { Estimate { base: 0.0, new: 0.0, change: 0.0, low: 0.0, high: 0.0 } } else { found };
         let verdict = match () {
             () if found.low > 0.0 => ChangeVerdict::Higher,
             () if found.high < 0.0 => ChangeVerdict::Lower,
@@ -407,6 +410,16 @@ mod tests {
         let json: Value = serde_json::from_str(&comparison.json(&[])).unwrap();
         assert_eq!(json["changes"][0]["verdict"], "worse");
         assert_eq!(comparison.json(&[]), Comparison::new(&base, &new, &STATS).unwrap().json(&[]), "the same draws");
+    }
+
+    #[test]
+    fn nothing_stays_nothing() {
+        let (mut base, mut new) = (side("a.queue", 0, 1), side("a.queue", 0, 9));
+        base.iter_mut().chain(&mut new).for_each(|run| run.series[0].intervals.truncate(5));
+        let comparison = Comparison::new(&base, &new, &STATS).unwrap();
+        let change = &comparison.changes[0];
+        assert_eq!((change.base, change.high, change.verdict), (0.0, 0.0, ChangeVerdict::Noise));
+        assert!(comparison.text().contains("0 ns  0 ns   0.0 %  0.0 % to 0.0 %"), "{}", comparison.text());
     }
 
     #[test]

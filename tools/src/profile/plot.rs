@@ -21,6 +21,8 @@ const ROWS: usize = 20;
 const MAX_TICKS: f64 = 6.0;
 /// The most decades: with more values the curve ends at the last.
 const MAX_DECADES: f64 = 9.0;
+/// Decades that are rounding errors.
+const END: f64 = 1e-9;
 /// The axis is logarithmic where the highest value is so many times the lowest.
 const LOGARITHMIC: f64 = 30.0;
 
@@ -46,11 +48,14 @@ pub(super) struct Curve {
 impl Curve {
     /// The value at a distance from the left, in decades; `None` beyond the last value.
     pub(super) fn at(&self, decades: f64) -> Option<f64> {
-        let last = (self.counts.total() as f64).log10();
-        (decades <= last + 1e-9)
-            .then(|| self.counts.quantile(1.0 - 10f64.powf(-decades)))
-            .flatten()
-            .map(|value| value as f64)
+        let left = (self.counts.total() as f64).log10() - decades;
+        let value = match () {
+            () if left < -END => None,
+            // At the distance of one value from the end a quantile is still that of the last but one.
+            () if left < END => Some(self.counts.max()),
+            () => self.counts.quantile(1.0 - 10f64.powf(-decades)),
+        };
+        value.map(|value| value as f64)
     }
 
     pub(super) fn shown(&self, value: f64) -> String {
@@ -161,6 +166,12 @@ impl Plot {
         Plot { left_out: all.len() - curves.len(), scale, decades, curves }
     }
 
+    /// What a reader does not see.
+    pub(crate) fn note(&self) -> Option<String> {
+        let left_out = count(self.left_out, "histogram");
+        (self.left_out > 0).then(|| format!("{left_out} not shown: --tag chooses, and `hist merge` adds runs"))
+    }
+
     /// Returns the plot as plain characters, for a terminal of 80 columns.
     pub fn text(&self) -> String {
         let columns = WIDTH - MARGIN - 2;
@@ -213,8 +224,8 @@ impl Plot {
         for (curve, mark) in self.curves.iter().zip(MARKS) {
             let _ = writeln!(text, "{mark} {}: {}", cut(&curve.name, WIDTH - 24), count_of(&curve.counts));
         }
-        if self.left_out > 0 {
-            paragraph(&mut text, "", &format!("{} not shown: --tag chooses", count(self.left_out, "histogram")));
+        if let Some(note) = self.note() {
+            paragraph(&mut text, "", &note);
         }
         text
     }

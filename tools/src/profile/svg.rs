@@ -61,10 +61,12 @@ impl Plot {
                 }
                 before = Some(y.to_bits());
             }
-            // Where the curve ends before the axis does.
+            // Where the curve ends, if before the axis does.
             if let Some(y) = before {
                 let last = ((curve.counts.total() as f64).log10() / self.decades).min(1.0);
-                let _ = write!(points, "{:.1},{:.1}", LEFT + last * (RIGHT - LEFT), f64::from_bits(y));
+                let x = LEFT + last * (RIGHT - LEFT);
+                let _ =
+                    write!(points, "{x:.1},{:.1} {x:.1},{:.1}", f64::from_bits(y), self.y(curve.counts.max() as f64));
             }
             let dash = STYLES[at].2;
             let _ = writeln!(svg, "<polyline class=\"curve c{at}\" stroke-dasharray=\"{dash}\" points=\"{points}\"/>");
