@@ -137,7 +137,7 @@ fn a_table_goes_in_and_out() {
     config: { path: out.txt }
     inputs: { i: best/index, v: best/value, top: top/index, p: soft, w: whole }";
     let expected = "
-seq,i,v,top_0,top_1,p_0,p_1,w_0,w_1
+seq,i,v,top_0,top_1,p_x,p_y,w_x,w_y
 0,0,1,0,1,0.95257413,0.047425874,10,0
 2,0,3,0,1,0.5,0.5,30,30
 3,0,1,0,1,0.95257413,0.047425874,10,0
@@ -222,7 +222,7 @@ fn packets_are_decoded() {
   z: { kind: csv, config: { path: out.txt }, inputs: { n: d/number, t: d/time, at: d/at } }";
     let report = run(folder.path(), graph);
     let text = fs::read_to_string(folder.path().join("out.txt")).unwrap();
-    assert_eq!(text, "seq,n,t,at_0,at_1\n0,7,1099511627776,0.5,-1\n2,9,3,5,6\n");
+    assert_eq!(text, "seq,n,t,at_x,at_y\n0,7,1099511627776,0.5,-1\n2,9,3,5,6\n");
     assert_eq!((report.metric("d.malformed"), report.failed_calls), (Some(1.0), 0));
     assert!(
         report.notes.iter().any(|note| note.starts_with("`d`: 1 malformed; the first: 16 bytes")),

@@ -12,8 +12,8 @@ use crate::text::escape::plain_json;
 use history::History;
 use limen::files::{self, Target};
 use limen::report::Term;
-use limen::run::IntervalReport;
-use limen::{Event, Plan, Report, Running};
+use limen::run::{EdgeStats, IntervalReport};
+use limen::{Event, Plan, Report};
 use outline::Outline;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -76,7 +76,7 @@ impl BaseReport {
 /// let mut events = running.events();
 /// while !running.wait_for(Duration::from_millis(100)) {
 ///     events.by_ref().for_each(|event| page.add_event(&event));
-///     page.look(&running);
+///     page.look(&running.edge_stats());
 ///     page.add_intervals(&running.intervals());
 /// }
 /// let report = running.wait();
@@ -110,9 +110,10 @@ impl ReportPage {
         self.history.add(intervals);
     }
 
-    /// Looks how full edges are and how busy threads are. To be called about ten times a second.
-    pub fn look(&mut self, running: &Running) {
-        self.history.look(running);
+    /// Takes how full edges are ([`Running::edge_stats`](limen::Running::edge_stats)), and looks how busy threads are. To be called about
+    /// ten times a second.
+    pub fn look(&mut self, edges: &[EdgeStats]) {
+        self.history.look(edges);
     }
 
     /// Returns the page of a run that has ended. With `base`, both runs are shown beside each other.
@@ -131,6 +132,17 @@ impl ReportPage {
             page = page.replacen(mark, text, 1);
         }
         page
+    }
+
+    /// Checks that a page can be written to a file, and creates its folder.
+    ///
+    /// # Errors
+    /// Those of the folder; [`io::ErrorKind::IsADirectory`] if it is no file.
+    pub fn check(path: &Path) -> io::Result<()> {
+        if path.is_dir() || path.file_name().is_none() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        std::fs::create_dir_all(path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")))
     }
 
     /// Writes the page to a file, which it replaces once it is whole.

@@ -171,7 +171,7 @@ fn labels(port: &Port, fields: &[Field], errors: &mut PlanErrors) -> Vec<Label> 
                 None => field.name.clone(),
             };
             // A name that is too long has none here; the port has it.
-            Label::new(name, unit).unwrap_or_default()
+            Label::new(name, unit).or_else(|_| Label::new("", unit)).unwrap_or_default()
         })
     });
     labels.collect()

@@ -77,8 +77,15 @@ fn dims(written: &str) -> Option<Vec<Dim>> {
     dims.filter(|dims| dims.len() <= MAX_RANK && dims.iter().all(|dim| dim.max() != Some(0)))
 }
 
+/// The most bytes of the names or of the units of a tensor's numbers.
+const MAX_LABELS: usize = 1 << 17;
+
 /// Reads names and units of numbers; those that are none are left out.
 fn labels(metadata: &BTreeMap<String, String>) -> Vec<Label> {
+    // More are no columns of a table.
+    if [NAMES, UNITS].into_iter().filter_map(|key| metadata.get(key)).any(|parts| parts.len() > MAX_LABELS) {
+        return Vec::new();
+    }
     let parts = |key| metadata.get(key).map(|parts| parts.split(',').collect::<Vec<_>>()).unwrap_or_default();
     let (names, units) = (parts(NAMES), parts(UNITS));
     let part = |parts: &[&str], at: usize| parts.get(at).copied().unwrap_or_default().to_string();

@@ -48,7 +48,9 @@ fn header<'a>(inputs: impl Iterator<Item = (&'a str, &'a PortSpec)>) -> String {
         for i in 0..if is_single { 1 } else { spec.max_elements().unwrap_or(0) } {
             let label = labels.get(i);
             // Writing to a string cannot fail.
-            let _ = match label.map(Label::name).filter(|label| !label.is_empty()) {
+            let is_own =
+                |name: &&str| !name.is_empty() && labels.iter().filter(|label| label.name() == *name).count() == 1;
+            let _ = match label.map(Label::name).filter(is_own) {
                 _ if is_single => write!(header, ",{name}"),
                 Some(label) => write!(header, ",{name}_{label}"),
                 None => write!(header, ",{name}_{i}"),

@@ -242,17 +242,18 @@ impl Sink for Score {
             }
             Task::Boxes => {
                 let (predicted, truth) = (boxes::rows(&predicted.body)?, boxes::rows(&truth.body)?);
+                // First, so that classes of wrong predictions do not take their places.
+                for row in truth {
+                    if let Some(curve) = self.curves.of(row) {
+                        curve.present += 1;
+                    }
+                }
                 let curves = &mut self.curves;
                 self.right += self.matcher.match_boxes(predicted, truth, self.iou, |row, is_right| {
                     if let Some(curve) = curves.of(row) {
                         curve.add(row[4], is_right);
                     }
                 });
-                for row in truth {
-                    if let Some(curve) = self.curves.of(row) {
-                        curve.present += 1;
-                    }
-                }
                 self.predicted += predicted.len() as u64;
                 self.present += truth.len() as u64;
             }

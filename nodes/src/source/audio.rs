@@ -399,7 +399,7 @@ impl Source for Audio {
         }
         // When the first frame was heard that has not been read yet.
         let seen = self.clock.now();
-        let stamp = position.time.map(|time| Stamp::Run(Time(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))));
+        let stamp = position.time.map(|time| Stamp::Claimed(Time(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))));
         let stamp = self.stamps.origin(stamp, seen);
         let buffered = device.time_of(position.available);
         let heard = device.time_of(position.delay).clamp(buffered, buffered.saturating_add(MAX_DELAY));

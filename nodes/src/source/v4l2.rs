@@ -439,7 +439,7 @@ impl Source for V4l2 {
                 (self.last, self.since) = (Some(frame.sequence), now);
                 self.counts.superseded += u64::from(passed);
                 let stamp = frame.time.map(|time| match u64::try_from(time.as_nanos()) {
-                    Ok(nanos) if frame.is_monotonic => Stamp::Run(Time(nanos)),
+                    Ok(nanos) if frame.is_monotonic => Stamp::Claimed(Time(nanos)),
                     _ => Stamp::Foreign(time),
                 });
                 let origin = self.stamps.origin(stamp, now);

@@ -58,7 +58,10 @@ impl Node for Cast {
             }
         }
         let ports = shape::takes(given.single().cloned());
-        errors.into_result(shape::gives(ports, shape::any_shape(given, config.dtype)).cost(Cost::Medium))
+        // Scaled numbers have another unit.
+        let is_same = config.scale.is_none() && config.offset.is_none();
+        let out = shape::any_shape(given, config.dtype).map(|spec| if is_same { spec } else { spec.without_units() });
+        errors.into_result(shape::gives(ports, out).cost(Cost::Medium))
     }
 
     fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {

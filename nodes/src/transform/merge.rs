@@ -26,6 +26,10 @@ impl Node for Merge {
         let first = given.inputs().find_map(|(_, spec)| spec.cloned());
         // The output has the content of the inputs only if they agree; otherwise it is bytes.
         let same = |content| given.inputs().all(|(_, spec)| spec.is_none_or(|spec| spec.content == content));
+        let labels = |spec: &limen::message::PortSpec| {
+            given.inputs().all(|(_, other)| other.is_none_or(|other| other.labels() == spec.labels()))
+        };
+        let first = first.map(|spec| if labels(&spec) { spec } else { spec.with_labels([]) });
         let spec = first.map(|spec| if same(spec.content) { spec } else { spec.with_content(Content::Bytes) });
         let names: Vec<String> = given.inputs().map(|(name, _)| name.to_string()).collect();
         let ports = names.iter().fold(Ports::new(), |ports, name| match &spec {

@@ -14,6 +14,7 @@ use clap::builder::BoolishValueParser;
 use clap::{Args, Subcommand};
 use limen::files;
 use limen::unit::Span;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 /// The verbs of `limen-run hist`.
@@ -239,12 +240,15 @@ fn convert(
         return write(to, &profile.to_text(format).map_err(refused)?).map(|()| 0);
     }
     std::fs::create_dir_all(to).map_err(|error| (FAILED, format!("{}: {error}", to.display())))?;
+    let mut names = HashSet::new();
     for series in &profile.series {
+        let name = format!("{}.hgrm", crate::dump::file_name(&series.tag));
+        if !names.insert(name.clone()) {
+            let why = format!("two histograms would be in {name}: choose one of them with --tag");
+            return Err((REFUSED, why));
+        }
         let one = Profile { series: vec![series.clone()], ..profile.clone() };
-        write(
-            &to.join(format!("{}.hgrm", crate::dump::file_name(&series.tag))),
-            &one.to_text(format).map_err(refused)?,
-        )?;
+        write(&to.join(name), &one.to_text(format).map_err(refused)?)?;
     }
     Ok(0)
 }

@@ -145,6 +145,11 @@ impl<'a> Run<'a> {
                 return self.not_started(&name, &format!("{option} {}: {error}", folder.display()), REFUSED);
             }
         }
+        if let Some(report) = &arguments.report
+            && let Err(error) = ReportPage::check(report)
+        {
+            return self.not_started(&name, &format!("--report {}: {error}", report.display()), REFUSED);
+        }
         let base = match arguments.report_base.as_deref().map(|base| (base, BaseReport::read(base))) {
             Some((base, Err(error))) => {
                 return self.not_started(&name, &format!("--report-base {}: {error}", base.display()), REFUSED);
@@ -178,6 +183,13 @@ impl<'a> Run<'a> {
             let about = |what| format!("--report {}: would overwrite {what}; name another file", path.display());
             if let Some(read) = plan.reads(path) {
                 return Some(about(format!("`{}`, which the graph reads", read.display())));
+            }
+            let is_dump = |name: &OsStr| name.to_str().is_some_and(is_dumped);
+            if let Some(folder) = &self.arguments.histograms
+                && path.file_name().is_some_and(is_dump)
+                && path.parent().is_some_and(|parent| real_path(parent) == real_path(folder))
+            {
+                return Some(about("a file of --histograms".into()));
             }
             let real = real_path(path);
             if let Some((node, _)) = plan.writes().find(|(_, written)| *written == real) {

@@ -120,8 +120,10 @@ impl Watch {
             let has_ended = running.wait_for(left.min(POLL));
             self.print_events(false);
             self.intervals.write(running, false, &mut self.page);
+            // Asked once: an edge tells its highest fill since it was asked last.
+            let edges = running.edge_stats();
             if let Some(page) = &mut self.page {
-                page.look(running);
+                page.look(&edges);
             }
             if has_ended {
                 return true;
@@ -129,7 +131,7 @@ impl Watch {
             if left.is_zero() {
                 return false;
             }
-            self.progress.show(running);
+            self.progress.show(running, &edges);
         }
     }
 

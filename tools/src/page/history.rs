@@ -2,8 +2,8 @@
 
 use hdrhistogram::Histogram;
 use limen::report::Term;
-use limen::run::IntervalReport;
-use limen::{Event, Report, Running, files};
+use limen::run::{EdgeStats, IntervalReport};
+use limen::{Event, Report, files};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
@@ -102,6 +102,8 @@ struct Happened {
     #[serde(skip)]
     last: SystemTime,
     kind: &'static str,
+    #[serde(skip)]
+    place: String,
     message: String,
     is_recovery: bool,
     count: u64,
@@ -225,10 +227,8 @@ impl History {
     pub(super) fn happened(&mut self, event: &Event) {
         let at = event.wall;
         let (kind, message) = (event.kind.name(), event.kind.to_string());
-        let place = event.kind.edge().or(event.kind.node()).unwrap_or_default();
-        let known = self.events.iter().position(|one| {
-            one.kind == kind && (one.message == message || !place.is_empty() && one.message.contains(place))
-        });
+        let place = event.kind.edge().or(event.kind.node()).unwrap_or(&message);
+        let known = self.events.iter().position(|one| one.kind == kind && one.place == place);
         match known {
             Some(known_at) => {
                 let known = &mut self.events[known_at];
@@ -236,17 +236,22 @@ impl History {
             }
             None if self.events.len() < MAX_EVENTS => {
                 let is_recovery = event.kind.is_recovery();
-                self.events.push(Happened { first: at, last: at, kind, message, is_recovery, count: 1 });
+                let place = place.to_string();
+                self.events.push(Happened { first: at, last: at, kind, place, message, is_recovery, count: 1 });
             }
             None => self.more_events += 1,
         }
     }
 
     /// Looks at edges and threads.
-    pub(super) fn look(&mut self, running: &Running) {
+    pub(super) fn look(&mut self, edges: &[EdgeStats]) {
         let now = Instant::now();
+        if self.looked.is_none() {
+            // What takes long before, such as the loading of a model, is no part of the run.
+            self.begun = now;
+        }
         let at = now.duration_since(self.begun).as_secs_f32();
-        for (edge, stats) in self.edges.iter_mut().zip(running.edge_stats()) {
+        for (edge, stats) in self.edges.iter_mut().zip(edges) {
             edge.sum += stats.messages as f64;
             edge.samples += 1;
             edge.highest = edge.highest.max(stats.highest);
@@ -265,10 +270,11 @@ impl History {
             let read = |name: &str| files::system_text(task.path().join(name)).ok();
             let Some(comm) = read("comm") else { continue };
             let comm = comm.trim_end();
-            // The kernel keeps 15 bytes of a name.
+            // The kernel keeps 15 bytes of a name; of two threads that share them, nothing can be said.
             let is_it =
                 |thread: &&mut Thread| !comm.is_empty() && thread.name.as_bytes().iter().take(15).eq(comm.as_bytes());
-            let Some(thread) = self.threads.iter_mut().find(is_it) else { continue };
+            let mut found = self.threads.iter_mut().filter(is_it);
+            let (Some(thread), None) = (found.next(), found.next()) else { continue };
             let Some((on_cpu, waiting)) = read("schedstat").and_then(|text| schedstat(&text)) else { continue };
             let before = std::mem::replace(&mut thread.before, Spent { at: Some(now), on_cpu, waiting });
             let Some(since) = before.at else { continue };

@@ -232,7 +232,7 @@ const COLOURS = { source: "var(--source)", queue: "var(--queue)", hold: "var(--h
       bars.append(bar(route, data, `${pathName(route)}: mean ${time(route.mean)}`, most));
       if (before) bars.append(bar(before, base, `before: mean ${time(before.mean)}  (${change(route.mean, before.mean)})`, most));
     });
-    part.append(make("p", {}, "Mean of each term along the slowest way, and the mean from end to end (line). Means add up, but for nodes that several ways share. What a join's earlier messages wait for the last is on no slowest way."), legend, bars);
+    part.append(make("p", {}, "Mean of each term along the slowest way, and the mean from end to end (line). The means of a chain add up. Nodes that several ways share count the messages of all of them; the wait of a join's earlier messages is left out."), legend, bars);
   }
 }
 

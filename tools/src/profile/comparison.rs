@@ -232,6 +232,7 @@ impl Comparison {
         let object = json!({
             "base": self.base, "new": self.new, "unit": self.has_unit.then_some("ns"), "confidence": CONFIDENCE,
             "changes": changes.collect::<Vec<_>>(), "missing": missing.collect::<Vec<_>>(), "hosts": hosts.collect::<Vec<_>>(),
+            "unknown_hosts": self.unknown_hosts, "graphs_differ": self.graphs_differ,
             "gates": gates.collect::<Vec<_>>(),
         });
         plain_json(format!("{object:#}\n"))
@@ -244,6 +245,7 @@ fn compare(tag: &str, base: &[Profile], new: &[Profile], stats: &[Stat], rng: &m
         let intervals = |profile: &Profile| profile.series(tag).map_or(Vec::new(), |series| series.intervals.clone());
         profiles.iter().map(|profile| figures(&intervals(profile), stats, rng)).collect()
     };
+    let is_time = base.iter().chain(new).all(|profile| profile.has_unit) && !tag.ends_with(".batch");
     let (base, new) = (side(base), side(new));
     let one = |(at, stat): (usize, &Stat)| {
         let known =
@@ -268,7 +270,7 @@ fn compare(tag: &str, base: &[Profile], new: &[Profile], stats: &[Stat], rng: &m
             ));
         };
         // Most messages wait for nothing, before as after.
-        let is_nothing = found.base <= 1.0 && found.new <= 1.0;
+        let is_nothing = is_time && found.base <= 1.0 && found.new <= 1.0;
         let found = if is_nothing { Estimate { base: 0.0, new: 0.0, change: 0.0, low: 0.0, high: 0.0 } } else { found };
         let verdict = match () {
             () if found.low > 0.0 => ChangeVerdict::Higher,

@@ -20,8 +20,8 @@ struct One {
     tag: String,
     #[serde(default = "three")]
     digits: u8,
-    /// Not read.
-    #[serde(default)]
+    /// Not read: it is passed over, whatever it is.
+    #[serde(default, skip_deserializing)]
     sum: serde_json::Value,
     intervals: Vec<Interval>,
 }

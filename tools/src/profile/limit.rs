@@ -131,6 +131,17 @@ impl Limit {
         if let (Some(difference), false) = (comparison.hosts.iter().find(|d| d.is_decisive), any_host) {
             return not_judged(&format!("the hosts differ in {}; --any-host compares them", difference.what));
         }
+        if comparison.base.len().min(comparison.new.len()) < 2 {
+            return not_judged("with one run on a side, how much runs differ is not known: compare several of each");
+        }
+        let all = comparison.base.len() + comparison.new.len();
+        if let (Some(run), false) = (comparison.unknown_hosts.first(), any_host)
+            && comparison.unknown_hosts.len() < all
+        {
+            return not_judged(&format!(
+                "the host of {run} is not known, those of others are; --any-host compares them"
+            ));
+        }
         let is_meant = |tag: &str| match self.of.as_str() {
             "e2e" => tag == "e2e" || tag.ends_with(".e2e"),
             of => tag == of || tag.strip_suffix(".e2e") == Some(of),
@@ -151,6 +162,14 @@ impl Limit {
             Allowed::Nanoseconds(most) => change.base * change.change - most,
         };
         let one = |change: &Change| {
+            if matches!(self.allowed, Allowed::Nanoseconds(_))
+                && (!comparison.has_unit || change.tag.ends_with(".batch"))
+            {
+                return not_judged(&format!(
+                    "`{}` has no times: write a percentage, or name the unit by --unit",
+                    change.tag
+                ));
+            }
             let name = format!("{}({})", change.stat, change.tag);
             let figure = |x: f64| shown(x, comparison.has_unit, &change.tag);
             let by = format!(

@@ -6,7 +6,7 @@ use crate::text::escape::one_line;
 use crate::text::number::figure;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use limen::plan::Role;
-use limen::run::NodeStats;
+use limen::run::{EdgeStats, NodeStats};
 use limen::{Plan, Running};
 use std::io::{IsTerminal, stderr, stdout};
 use std::time::{Duration, Instant};
@@ -66,7 +66,7 @@ impl ProgressLine {
     }
 
     /// Updates the line, unless it was updated just now.
-    pub(crate) fn show(&mut self, running: &Running) {
+    pub(crate) fn show(&mut self, running: &Running, edges: &[EdgeStats]) {
         if self.bar.is_hidden() || self.shown.elapsed() < EVERY {
             return;
         }
@@ -75,7 +75,7 @@ impl ProgressLine {
         let done = |name: &str| stats.iter().find(|stats| stats.node == name).map_or(0, |stats| stats.done);
         let sources = self.ends.iter().filter(|(_, role)| *role == Role::Source);
         let begun: u64 = sources.map(|(name, _)| done(name)).sum();
-        let lost: u64 = running.edge_stats().iter().map(|edge| edge.lost).sum();
+        let lost: u64 = edges.iter().map(|edge| edge.lost).sum();
         let (then, before) = std::mem::replace(&mut self.before, (self.shown, begun));
         let rate = begun.saturating_sub(before) as f64 / (self.shown - then).as_secs_f64().max(1e-9);
         self.bar.set_message(line(
