@@ -69,7 +69,8 @@ impl YuvToRgb {
             let blue = self.blue_u * u + HALF;
             let colour = |y: i32| {
                 let y = self.luma * (y - self.black);
-                let part = |part: i32| ((y + part) >> 16).clamp(0, 255) as u32;
+                // It fits 16 bits, which vectors clamp at once.
+                let part = |part: i32| (((y + part) >> 16) as i16).clamp(0, 255) as u32;
                 part(red) | part(green) << 8 | part(blue) << 16
             };
             (first[at], second[at]) = (colour(byte(0)), colour(byte(2)));
