@@ -19,8 +19,10 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Bytes of a round.
+/// Bytes of the file of a round, about: as many in every row, as the kernel slows down who has more unwritten bytes than it likes.
 const ROUND: u64 = 256 << 20;
+/// What a recording has besides the bytes of a message, about.
+const BESIDES: usize = 80;
 const ROUNDS: usize = 5;
 /// Bytes of a bare write.
 const BLOCK: usize = 1 << 20;
@@ -65,9 +67,14 @@ impl Source for Blank {
     }
 }
 
+/// How many messages a round has.
+fn messages(bytes: usize) -> u64 {
+    ROUND / (bytes + BESIDES) as u64
+}
+
 /// Records messages of a size, to the disk if `synced`; returns the bytes of the file and the seconds.
 fn record(folder: &Path, bytes: usize, synced: bool) -> (u64, f64) {
-    let count = ROUND / bytes.max(64) as u64;
+    let count = messages(bytes);
     let text = format!(
         "version: 1\nnodes:\n  s: {{ kind: blank, config: {{ bytes: {bytes}, count: {count} }} }}\n  \
          r: {{ kind: record, from: s, config: {{ path: r.mcap }} }}\n"
@@ -137,7 +144,7 @@ fn main() {
             let held = (bytes * HELD).min(HELD_BYTES);
             let [bare, block] = [held, BLOCK].map(|memory| bare(&folder, size, memory, *synced));
             let rate = |seconds: f64| size as f64 / seconds / 1e6;
-            let messages = (ROUND / *bytes as u64) as f64 / seconds;
+            let messages = messages(*bytes) as f64 / seconds;
             let row = [rate(seconds), rate(bare), rate(block), messages];
             rates.iter_mut().zip(row).for_each(|(rates, rate)| rates.push(rate));
         }
