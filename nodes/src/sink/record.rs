@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 /// Images, texts and numbers have schemas that Foxglove and the libraries of MCAP read; `as` gives other tensors a meaning. A message
 /// is logged when this node takes it, and published at its origin. Whatever ends the process, every message is readable that was
 /// taken more than a second or 4 MiB before; `limen-run recover` then writes the index that is missing. No file is ever overwritten:
-/// if `drive.mcap` exists, `drive-0002.mcap` is next. If a write fails, the messages in memory (at most 1 MiB and one message) are lost
+/// if `drive.mcap` exists, `drive-0002.mcap` is next. If a write fails, the messages of its chunk (at most 1 MiB and one message) are lost
 /// and counted (`unwritten`), and with `on_error: skip` a new file is tried once a second. Without `capacity`, an input holds messages
 /// of up to 64 MiB, at most 4096.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
