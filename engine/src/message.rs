@@ -1,6 +1,7 @@
 //! Messages: headers and payloads, pooled tensors in host memory and on devices, and the origins of the sources upstream of a message.
 
 pub(crate) mod device;
+pub(crate) mod label;
 pub(crate) mod origins;
 pub(crate) mod payload;
 #[allow(unsafe_code, reason = "slots are handed out under a counting protocol that loom checks")]
@@ -9,9 +10,10 @@ pub(crate) mod pool;
 pub(crate) mod tensor;
 
 pub use device::{Device, DeviceMemory, DevicePool, DeviceTensor};
+pub use label::Label;
 pub use payload::{Header, Message, Payload, Plain};
 pub use tensor::{
-    Content, DType, Dim, Element, Label, Layout, MAX_RANK, Memory, PortSpec, Shape, Tensor, TensorError, TensorMut,
+    Content, DType, Dim, Element, Layout, MAX_RANK, Memory, PortSpec, Shape, Tensor, TensorError, TensorMut,
 };
 
 /// A node has at most this many inputs, and at most this many outputs.

@@ -6,11 +6,12 @@
 mod history;
 mod outline;
 
+use crate::dump::folder_of;
 use crate::dump::run_info::RunInfo;
 use crate::report::summary::Summary;
 use crate::text::escape::plain_json;
 use history::History;
-use limen::files::{self, Target};
+use limen::files;
 use limen::report::Term;
 use limen::run::{EdgeStats, IntervalReport};
 use limen::{Event, Plan, Report};
@@ -142,7 +143,7 @@ impl ReportPage {
         if path.is_dir() || path.file_name().is_none() {
             return Err(io::ErrorKind::IsADirectory.into());
         }
-        std::fs::create_dir_all(path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")))
+        std::fs::create_dir_all(folder_of(path))
     }
 
     /// Writes the page to a file, which it replaces once it is whole.
@@ -150,12 +151,8 @@ impl ReportPage {
     /// # Errors
     /// Those of the file.
     pub fn write(path: &Path, page: &str) -> io::Result<()> {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-        std::fs::create_dir_all(folder)?;
-        let (mut file, part) = Target::beneath(folder, name.to_string_lossy().into_owned())?.begin()?;
-        io::Write::write_all(&mut file, page.as_bytes())?;
-        part.finish()
+        files::replace(folder_of(path), name, page.as_bytes())
     }
 
     fn data(&self, report: &Report, summary: &Summary, run: &RunInfo, base: Option<&BaseReport>) -> Value {

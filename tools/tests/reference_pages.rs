@@ -48,11 +48,15 @@ fn command_line() {
     };
     let mut text = String::from("# The command line\n");
     let all = help(&["-h"]);
-    let verbs = all.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
     // Lines with more indentation continue the verb above.
-    let verbs = verbs.filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')));
+    let verbs = |help: &str| -> Vec<String> {
+        let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+        let first = lines.filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')));
+        first.filter_map(|line| line.split_whitespace().next()).map(String::from).collect()
+    };
     let run = help(&["run", "-h"]);
-    for verb in std::iter::once("").chain(verbs.filter_map(|line| line.split_whitespace().next())) {
+    for verb in std::iter::once(String::new()).chain(verbs(&all)) {
+        let verb = verb.as_str();
         let short = help(&[verb, "-h"]);
         let about = match verb {
             "" => help(&["--help"]),
@@ -67,6 +71,11 @@ fn command_line() {
             verb => help(&[verb, "--help"]),
         };
         let _ = write!(text, "\n## limen-run {verb}\n\n```text\n{}\n```\n", about.trim_end());
+        let inner = if verb.is_empty() { Vec::new() } else { verbs(&short) };
+        for inner in inner.iter().filter(|inner| *inner != "help") {
+            let about = help(&[verb, inner, "--help"]);
+            let _ = write!(text, "\n### limen-run {verb} {inner}\n\n```text\n{}\n```\n", about.trim_end());
+        }
     }
     check("command-line.md", &text.replace("## limen-run \n", "## limen-run\n"));
 }

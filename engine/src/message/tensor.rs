@@ -5,6 +5,7 @@ mod parse;
 
 use crate::host::clock::Time;
 use crate::message::device::DeviceTensor;
+use crate::message::label::Label;
 use crate::message::origins::{Origin, Origins, fresh};
 use crate::message::payload::{Header, Message, SealedPayload};
 use crate::message::pool::{Inner, MAX_DYNAMIC, Pool, Row};
@@ -150,51 +151,6 @@ pub enum Content {
     Text,
 }
 
-/// The name and the unit of a number in a message, for logs and plots: `ax` in `m/s²`. Either may be empty.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
-pub struct Label {
-    name: String,
-    unit: String,
-}
-
-impl Label {
-    /// The most bytes of a name or a unit.
-    pub const MAX_LEN: usize = 64;
-
-    /// Creates a label; each part may be empty.
-    ///
-    /// # Errors
-    /// A part is longer than [`Label::MAX_LEN`], or has a comma, a quote or a control character: labels go into the headers of tables.
-    pub fn new(name: impl Into<String>, unit: impl Into<String>) -> Result<Self, &'static str> {
-        let (name, unit) = (name.into(), unit.into());
-        for part in [&name, &unit] {
-            if part.len() > Label::MAX_LEN {
-                return Err("it is longer than 64 bytes");
-            }
-            if part.chars().any(|c| matches!(c, ',' | '"') || c.is_control()) {
-                return Err("it has a comma, a quote or a control character");
-            }
-        }
-        Ok(Label { name, unit })
-    }
-
-    /// Returns the name; empty if there is none.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Returns the unit; empty if it is not known.
-    pub fn unit(&self) -> &str {
-        &self.unit
-    }
-
-    /// Returns the same name without a unit.
-    #[must_use]
-    pub fn without_unit(self) -> Self {
-        Label { unit: String::new(), ..self }
-    }
-}
-
 /// The kind of memory that holds a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -280,7 +236,8 @@ impl PortSpec {
         self
     }
 
-    /// Sets names and units of its numbers: one label for a scalar, otherwise one for each place of the last dim.
+    /// Sets names and units of its numbers: one label for a scalar, otherwise one for each place of the last dim, of which there may be
+    /// [`Label::MAX_COUNT`].
     ///
     /// ```
     /// use limen::message::{DType, Label, PortSpec};
@@ -290,7 +247,7 @@ impl PortSpec {
     /// ```
     #[must_use]
     pub fn with_labels(mut self, labels: impl IntoIterator<Item = Label>) -> Self {
-        self.labels = labels.into_iter().collect();
+        self.labels = labels.into_iter().take(Label::MAX_COUNT + 1).collect();
         self
     }
 
@@ -309,7 +266,11 @@ impl PortSpec {
             Some(Dim::Fixed(length)) => Some(*length),
             Some(_) => None,
         };
-        if places == Some(self.labels.len()) { &self.labels } else { &[] }
+        if places.is_some_and(|places| places == self.labels.len() && places <= Label::MAX_COUNT) {
+            &self.labels
+        } else {
+            &[]
+        }
     }
 
     /// Returns whether messages are text, to be shown as such.

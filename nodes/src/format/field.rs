@@ -143,9 +143,6 @@ pub(crate) fn ports(fields: &[Field], errors: &mut PlanErrors) -> Vec<Port> {
     ports
 }
 
-/// The most numbers of a port that are labelled: more are no columns of a table.
-const MAX_LABELS: usize = 1024;
-
 /// Returns what the numbers of a port are called, and reports units that are none.
 fn labels(port: &Port, fields: &[Field], errors: &mut PlanErrors) -> Vec<Label> {
     let mut is_right = true;
@@ -158,7 +155,7 @@ fn labels(port: &Port, fields: &[Field], errors: &mut PlanErrors) -> Vec<Label> 
     }
     let is_shared = port.fields.iter().any(|i| fields[*i].to.is_some());
     let has_units = port.fields.iter().any(|i| fields[*i].unit.is_some());
-    if !is_right || !(is_shared || has_units) || port.length.is_some_and(|length| length > MAX_LABELS) {
+    if !is_right || !(is_shared || has_units) || port.length.is_some_and(|length| length > Label::MAX_COUNT) {
         return Vec::new();
     }
     let labels = port.fields.iter().map(|i| &fields[*i]).flat_map(|field| {
@@ -170,8 +167,7 @@ fn labels(port: &Port, fields: &[Field], errors: &mut PlanErrors) -> Vec<Label> 
                 Some(_) => format!("{}_{at}", field.name),
                 None => field.name.clone(),
             };
-            // A name that is too long has none here; the port has it.
-            Label::new(name, unit).or_else(|_| Label::new("", unit)).unwrap_or_default()
+            Label::of(&name, unit)
         })
     });
     labels.collect()

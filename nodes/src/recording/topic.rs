@@ -77,20 +77,13 @@ fn dims(written: &str) -> Option<Vec<Dim>> {
     dims.filter(|dims| dims.len() <= MAX_RANK && dims.iter().all(|dim| dim.max() != Some(0)))
 }
 
-/// The most bytes of the names or of the units of a tensor's numbers.
-const MAX_LABELS: usize = 1 << 17;
-
 /// Reads names and units of numbers; those that are none are left out.
 fn labels(metadata: &BTreeMap<String, String>) -> Vec<Label> {
-    // More are no columns of a table.
-    if [NAMES, UNITS].into_iter().filter_map(|key| metadata.get(key)).any(|parts| parts.len() > MAX_LABELS) {
-        return Vec::new();
-    }
-    let parts = |key| metadata.get(key).map(|parts| parts.split(',').collect::<Vec<_>>()).unwrap_or_default();
-    let (names, units) = (parts(NAMES), parts(UNITS));
-    let part = |parts: &[&str], at: usize| parts.get(at).copied().unwrap_or_default().to_string();
-    let label = |at| Label::new(part(&names, at), part(&units, at)).unwrap_or_default();
-    (0..names.len().max(units.len())).map(label).collect()
+    let parts = |key| metadata.get(key).into_iter().flat_map(|parts| parts.split(',')).take(Label::MAX_COUNT + 1);
+    let (names, units): (Vec<&str>, Vec<&str>) = (parts(NAMES).collect(), parts(UNITS).collect());
+    (0..names.len().max(units.len()))
+        .map(|at| Label::of(names.get(at).unwrap_or(&""), units.get(at).unwrap_or(&"")))
+        .collect()
 }
 
 impl Topic {

@@ -132,7 +132,7 @@ impl Audio {
 
     /// The device is gone.
     fn close(&mut self) {
-        self.device.disconnected();
+        self.device.count_disconnect();
         self.unplayed += self.unheard();
         self.unsent += u64::from(!self.pending.is_empty());
         self.clear();

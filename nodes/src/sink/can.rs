@@ -103,7 +103,7 @@ impl Can {
                 Err(error) => {
                     self.unsent += 1;
                     if matches!(error, Errno::ENODEV | Errno::ENXIO) {
-                        self.socket.disconnected();
+                        self.socket.count_disconnect();
                         self.socket.close(self.clock.now());
                         self.errors.is_back();
                     }

@@ -357,7 +357,7 @@ impl Source for Audio {
         let position = match device.pcm.position() {
             Ok(position) if position.state != State::Gone => position,
             _ => {
-                self.device.disconnected();
+                self.device.count_disconnect();
                 self.close(now);
                 return Ok(Next::More);
             }
@@ -377,7 +377,7 @@ impl Source for Audio {
                 _ => Ok(()),
             };
             if is_started.is_err() {
-                self.device.disconnected();
+                self.device.count_disconnect();
                 self.close(now);
                 return Ok(Next::More);
             }
@@ -413,7 +413,7 @@ impl Source for Audio {
                 return Ok(if device.is_waited_for() { Next::WhenReady(soon) } else { Next::At(soon) });
             }
             Err(_) => {
-                self.device.disconnected();
+                self.device.count_disconnect();
                 self.close(now);
                 return Ok(Next::More);
             }

@@ -198,7 +198,7 @@ impl Source for Can {
             Ok(None) => Ok(Next::WhenReady(Time::NEVER)),
             // The kernel says once that the interface is down. The socket stays, with the frames in it.
             Err(Errno::ENETDOWN) => {
-                self.socket.disconnected();
+                self.socket.count_disconnect();
                 self.is_down = true;
                 self.errors.is_back();
                 Ok(Next::More)
@@ -207,7 +207,7 @@ impl Source for Can {
             Err(_) => {
                 self.undelivered += drain(&**socket, &mut self.overrun);
                 if !self.is_down {
-                    self.socket.disconnected();
+                    self.socket.count_disconnect();
                 }
                 self.close(out.clock());
                 Ok(Next::More)

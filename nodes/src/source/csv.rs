@@ -175,7 +175,7 @@ impl Rows {
 fn label(column: &str) -> Label {
     let parts = column.strip_suffix(')').and_then(|column| column.split_once('('));
     let (name, unit) = parts.unwrap_or((column, ""));
-    Label::new(name.trim(), unit.trim()).or_else(|_| Label::new("", unit.trim())).unwrap_or_default()
+    Label::of(name.trim(), unit.trim())
 }
 
 impl Table {

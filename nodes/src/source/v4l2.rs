@@ -465,7 +465,7 @@ impl Source for V4l2 {
                 }
                 self.counts.stalls += 1
             }
-            Err(_) => self.running.disconnected(),
+            Err(_) => self.running.count_disconnect(),
         }
         self.running.close(now);
         Ok(Next::More)

@@ -31,8 +31,8 @@ impl Listener {
         Ok(Listener { socket, next: Time::ZERO })
     }
 
-    /// Whether connections may be waiting. Accepting that had failed begins again if that is due.
-    pub(crate) fn is_ready(&mut self, now: Time) -> bool {
+    /// Begins to accept again, after a failure, if that is due. Returns whether connections may be waiting.
+    pub(crate) fn poll(&mut self, now: Time) -> bool {
         if self.next > now {
             return false;
         }

@@ -44,8 +44,8 @@ impl<D> Removable<D> {
         self.backoff.reset();
     }
 
-    /// Counts that the device is gone.
-    pub(crate) fn disconnected(&mut self) {
+    /// Counts a disconnect. The device stays open until it is closed: what is left in it may be read.
+    pub(crate) fn count_disconnect(&mut self) {
         self.disconnects += 1;
     }
 

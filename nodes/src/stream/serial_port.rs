@@ -73,7 +73,7 @@ impl SerialPort {
 
     /// Closes the device because it is gone.
     pub(crate) fn close(&mut self, now: Time) {
-        self.file.disconnected();
+        self.file.count_disconnect();
         self.file.close(now);
     }
 

@@ -321,7 +321,7 @@ impl<T: Default> Server<T> {
     }
 
     fn accept(&mut self, now: Time) {
-        if !self.listener.is_ready(now) {
+        if !self.listener.poll(now) {
             return;
         }
         // Bounded: further connections wait for the next call.

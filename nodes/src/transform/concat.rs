@@ -39,9 +39,6 @@ fn total<'a>(mut lengths: impl Iterator<Item = &'a Dim>) -> Option<Dim> {
     })
 }
 
-/// The most unlabelled numbers of an input beside which those of the others keep their labels.
-const MAX_LABELS: usize = 1024;
-
 fn planned(config: &Config, given: &Connected, errors: &mut PlanErrors) -> Option<PortSpec> {
     let dim = shape::named_dim(given.inputs().find_map(|(_, spec)| spec)?, config.dim, errors)?;
     let mut out = joined::common(given, Some(dim), errors)?;
@@ -52,7 +49,7 @@ fn planned(config: &Config, given: &Connected, errors: &mut PlanErrors) -> Optio
     // Some inputs may have no labels, but the places of the others follow from their lengths.
     let labels =
         given.inputs().filter_map(|(_, spec)| spec).flat_map(|spec| match (spec.labels(), spec.shape.last()) {
-            ([], Some(Dim::Fixed(length))) if *length <= MAX_LABELS => vec![Label::default(); *length],
+            ([], Some(Dim::Fixed(length))) if *length <= Label::MAX_COUNT => vec![Label::default(); *length],
             (labels, _) => labels.to_vec(),
         });
     let labels: Vec<Label> = labels.collect();

@@ -31,9 +31,6 @@ pub struct Config {
     pub outputs: BTreeMap<String, Output>,
 }
 
-/// The most numbers that get a unit without having names.
-const MAX_LABELS: usize = 1024;
-
 /// An output.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(untagged, deny_unknown_fields, expecting = "expected a formula, or `{ formula: …, dtype: …, unit: … }`")]
@@ -76,11 +73,11 @@ impl Output {
     /// Names and units of its results, whose inputs have `spec`.
     fn labels(&self, name: &str, spec: &PortSpec) -> Vec<Label> {
         let unit = self.unit();
-        let of = |name: &str| Label::new(name, unit).unwrap_or_default();
+        let of = |name: &str| Label::of(name, unit);
         match (spec.labels(), spec.shape.last()) {
             (_, None) => vec![of(name)],
             (labels @ [_, ..], _) => labels.iter().map(|label| of(label.name())).collect(),
-            (_, Some(Dim::Fixed(length))) if !unit.is_empty() && *length <= MAX_LABELS => vec![of(""); *length],
+            (_, Some(Dim::Fixed(length))) if !unit.is_empty() && *length <= Label::MAX_COUNT => vec![of(""); *length],
             _ => Vec::new(),
         }
     }

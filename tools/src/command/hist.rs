@@ -1,5 +1,6 @@
 //! `limen-run hist`: the verbs on files of histograms.
 
+use crate::dump::folder_of;
 use crate::profile::bootstrap::Stat;
 use crate::profile::comparison::Comparison;
 use crate::profile::limit::Limit;
@@ -70,8 +71,8 @@ pub enum HistVerb {
     },
     /// Compare runs: what got worse, and by more than runs differ among themselves
     #[command(
-        after_help = "A figure is that of the median run, a change the middle one of those from any run of BASE to any of NEW. It \
-                            is compared with how much runs of a side, and intervals of \
+        after_help = "Each row has the median of a figure over the runs of a side, and its change: the median of the changes from each \
+                            run of BASE to each run of NEW. The change is compared with how much runs of a side, and intervals of \
                             a run, differ (a bootstrap with 99 % confidence). Take the runs of both sides in turns, at least three of each: \
                             one run does not show how much runs differ.\n\n\
                             A limit names a percentile or the mean of `source->sink`, `node.term`, or `e2e` for every path. It trips if the \
@@ -281,9 +282,8 @@ fn histograms(n: usize) -> String {
 /// Writes a file under a temporary name and renames it.
 fn write(path: &Path, text: &str) -> Result<(), Refused> {
     let failed = |why: String| (FAILED, format!("{}: {why}", path.display()));
-    let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+    let Some(name) = path.file_name() else {
         return Err(failed("is not the path of a file".into()));
     };
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    files::replace(folder, name, text.as_bytes()).map(|_| ()).map_err(|error| failed(error.to_string()))
+    files::replace(folder_of(path), name, text.as_bytes()).map_err(|error| failed(error.to_string()))
 }

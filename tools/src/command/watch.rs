@@ -120,8 +120,9 @@ impl Watch {
             let has_ended = running.wait_for(left.min(POLL));
             self.print_events(false);
             self.intervals.write(running, false, &mut self.page);
-            // Asked once: an edge tells its highest fill since it was asked last.
-            let edges = running.edge_stats();
+            // Asked once for both: an edge tells its highest fill since it was asked last.
+            let is_asked = self.page.is_some() || self.progress.is_due();
+            let edges = if is_asked { running.edge_stats() } else { Vec::new() };
             if let Some(page) = &mut self.page {
                 page.look(&edges);
             }

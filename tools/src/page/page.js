@@ -50,7 +50,7 @@ const baseHistograms = base ? histogramOf(base) : {};
 const pathName = (path) => `${path.from}->${path.to}`;
 const lostAt = (edge) => sum(Object.values(edge.lost)) - edge.thinned;
 
-// A box beside the pointer that explains what it is on; the same text is the element's title for readers of screens.
+// A box beside the pointer that explains what it is on. Screen readers get the same text as the element's label.
 const tip = make("div", { class: "tip", hidden: "" });
 document.body.append(tip);
 function explains(element, text) {

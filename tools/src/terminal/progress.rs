@@ -65,9 +65,14 @@ impl ProgressLine {
         self.bar.suspend(print);
     }
 
-    /// Updates the line, unless it was updated just now.
+    /// Whether there is a line, and it was not updated just now.
+    pub(crate) fn is_due(&self) -> bool {
+        !self.bar.is_hidden() && self.shown.elapsed() >= EVERY
+    }
+
+    /// Updates the line if that is due.
     pub(crate) fn show(&mut self, running: &Running, edges: &[EdgeStats]) {
-        if self.bar.is_hidden() || self.shown.elapsed() < EVERY {
+        if !self.is_due() {
             return;
         }
         self.shown = Instant::now();

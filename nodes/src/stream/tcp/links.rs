@@ -228,7 +228,7 @@ impl Links {
         self.start_due(now);
         let mut events: ReadyLinks = self.peers.iter().map(|peer| peer.stream().is_ready()).collect();
         events.push(match &mut self.endpoint {
-            Endpoint::Listen { listener, .. } => listener.is_ready(now),
+            Endpoint::Listen { listener, .. } => listener.poll(now),
             Endpoint::Connect { attempt: Attempt::InProgress(stream, _), .. } => stream.is_ready(),
             Endpoint::Connect { .. } => false,
         });
