@@ -5,6 +5,7 @@ pub(crate) mod endpoint;
 pub mod infer;
 pub(crate) mod mailbox;
 pub(crate) mod notice;
+pub(crate) mod outlier;
 pub(crate) mod planned;
 pub(crate) mod scheduler;
 pub(crate) mod shared;

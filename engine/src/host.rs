@@ -8,4 +8,5 @@ pub(crate) mod folders;
 pub(crate) mod panic;
 pub(crate) mod sync;
 pub(crate) mod thread;
+pub(crate) mod usage;
 pub(crate) mod wait;

@@ -4,7 +4,11 @@
 //! A stage records a duration and a number of messages in a log of fixed size, which is folded into the histograms
 //! after publishing or when the worker is idle. Timestamps travel with runs of messages ([`Run`]), not with messages.
 
+pub(crate) mod span;
+
 use crate::base::policy::Telemetry;
+use crate::ledger::span::{Activity, SpanWriter};
+use arrayvec::ArrayVec;
 use hdrhistogram::Histogram;
 
 /// Messages published together: when, and how much of their latency is accounted for.
@@ -133,6 +137,13 @@ fn histogram(digits: u8) -> Histogram<u64> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hist(u32);
 
+impl Hist {
+    /// Its place in the order in which the worker's histograms were created.
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// The counts of a histogram, in the library's own layout: converted to a [`Histogram`] at the end, they equal what the
 /// library would have recorded, at a fifth of the instructions.
 pub(crate) struct Buckets {
@@ -144,19 +155,119 @@ pub(crate) struct Buckets {
     /// Values up to here are in the first bucket.
     mask: u64,
     digits: u8,
+    part: Part,
+    /// A larger value is an outlier.
+    limit: u64,
+    /// The median when the limit was set.
+    usual: u64,
+    /// Counts so far, and how many there are when the limit is set anew.
+    total: u64,
+    next_total: u64,
 }
 
+/// What a value is of a message's way through the graph: decides which of a histogram's values are outliers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// A call of a node.
+    Call,
+    /// Another part of a latency.
+    Wait,
+    /// The whole latency.
+    Path,
+    /// None; it has no outliers.
+    Other,
+}
+
+impl Part {
+    pub(crate) fn of(term: Term) -> Part {
+        match term {
+            Term::Compute => Part::Call,
+            Term::Source | Term::Queue | Term::Hold | Term::Blocked | Term::Emit => Part::Wait,
+            Term::EndToEnd => Part::Path,
+            Term::Closure | Term::Batch | Term::Age | Term::Skew | Term::Upload | Term::Kernel | Term::Download => {
+                Part::Other
+            }
+        }
+    }
+}
+
+/// Before this many counts, every value is an outlier: nothing is known to be usual.
+const FIRST_COUNTS: u64 = 16;
+/// A latency is an outlier if so many at most are as long, until it is beyond the 99.9th percentile.
+const SLOWEST: f64 = 10.0;
+/// A shorter call or wait is never an outlier, ns.
+const LEAST_OUTLIER_NS: u64 = 500;
+
 impl Buckets {
-    fn new(digits: u8) -> Self {
+    fn new(digits: u8, part: Part) -> Self {
+        Buckets { counts: vec![0; histogram(digits).distinct_values()], ..Buckets::empty(digits, part) }
+    }
+
+    /// Without room for counts.
+    fn empty(digits: u8, part: Part) -> Self {
         // As in the library: half the least power of two of steps that resolves `digits` decimal digits.
         let magnitude = if digits <= 2 { 7 } else { 10 };
         Buckets {
-            counts: vec![0; histogram(digits).distinct_values()],
+            counts: Vec::new(),
             stood_for: 0,
             magnitude,
             mask: (2 << magnitude) - 1,
             digits,
+            part,
+            limit: match part {
+                Part::Other => u64::MAX,
+                Part::Path => 0,
+                Part::Call | Part::Wait => LEAST_OUTLIER_NS,
+            },
+            usual: 0,
+            total: 0,
+            next_total: if part == Part::Other { u64::MAX } else { FIRST_COUNTS },
         }
+    }
+
+    /// Forgets everything recorded.
+    fn clear(&mut self) {
+        let mut counts = std::mem::take(&mut self.counts);
+        counts.fill(0);
+        *self = Buckets { counts, ..Buckets::empty(self.digits, self.part) };
+    }
+
+    /// Sets the limit anew, after a value was recorded.
+    ///
+    /// A latency is an outlier beyond the 99.9th percentile, or among the slowest ten while there are fewer than 10,000. A part of one may
+    /// explain it if it is among the largest 10 %, and closer to its own 99.9th percentile than to its median.
+    #[cold]
+    #[inline(never)]
+    fn watch(&mut self) {
+        let slowest = (1.0 - SLOWEST / self.total as f64).clamp(0.9, 0.999);
+        let [usual, p90, slowest, p999] = self.quantiles([0.5, 0.9, slowest, 0.999]);
+        self.usual = usual;
+        self.limit = match self.part {
+            Part::Path => slowest,
+            _ => p90.max(usual + p999.saturating_sub(usual) / 2).max(LEAST_OUTLIER_NS),
+        };
+        self.next_total = self.total + (self.total / 4).max(FIRST_COUNTS);
+    }
+
+    /// The largest values that share a bucket with the values at ascending quantiles.
+    fn quantiles<const N: usize>(&self, quantiles: [f64; N]) -> [u64; N] {
+        let mut found = [0; N];
+        let mut wanted =
+            quantiles.map(|quantile| (self.total as f64 * quantile).ceil() as u64).into_iter().zip(&mut found);
+        let Some((mut rank, mut place)) = wanted.next() else { return found };
+        let (mut sum, steps) = (0, 1 << self.magnitude);
+        for (at, n) in self.counts.iter().enumerate().filter(|(_, n)| **n > 0) {
+            sum += n;
+            while sum >= rank {
+                let bucket = (at / steps).saturating_sub(1);
+                *place = (((at - bucket * steps) as u64 + 1) << bucket) - 1;
+                match wanted.next() {
+                    Some(next) => (rank, place) = next,
+                    None => return found,
+                }
+            }
+        }
+        found
     }
 
     #[inline]
@@ -172,7 +283,7 @@ impl Buckets {
     /// Returns what was recorded between two copies of a histogram's counts; each copy ends with the number of
     /// estimated counts.
     pub(crate) fn between(digits: u8, then: &[u64], now: &[u64]) -> Recorded {
-        let mut passed = Buckets::new(digits);
+        let mut passed = Buckets::new(digits, Part::Other);
         for ((count, then), now) in passed.counts.iter_mut().zip(then).zip(now) {
             *count = now.saturating_sub(*then);
         }
@@ -198,13 +309,54 @@ struct Entry {
     hist: u32,
     n: u32,
     value: u64,
+    /// When it was recorded.
+    at: u64,
+}
+
+/// A value that lies far from the others of its histogram.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outlier {
+    pub(crate) hist: Hist,
+    pub(crate) part: Part,
+    pub(crate) value: u64,
+    /// When it was recorded: the end of what it measures.
+    pub(crate) end: u64,
+    /// The median of its histogram; 0 while that is not known.
+    pub(crate) usual: u64,
+    /// Of a wait: the calls that took most of it on this worker.
+    pub(crate) behind: Option<Hist>,
+    /// Of a call: how long its node had made none before, and the mean of that time; `None` before the second call.
+    pub(crate) pause: Option<(u64, u64)>,
+}
+
+/// Outliers of either kind kept between two judgements of a worker.
+const OUTLIERS: usize = 64;
+/// A call this long is remembered for the waits of others, ns.
+const LONG_CALL_NS: u64 = 10_000;
+/// Long calls remembered.
+const LONG_CALLS: usize = 32;
+
+/// A long call.
+#[derive(Clone, Copy)]
+struct LongCall {
+    hist: Hist,
+    from: u64,
+    to: u64,
+}
+
+/// The calls of a histogram: for what a pause tells of a slow one.
+#[derive(Clone, Copy, Default)]
+struct Pauses {
+    first: u64,
+    last: u64,
+    calls: u64,
 }
 
 /// Bits of an entry's `hist` that identify the histogram.
 const HISTS: u32 = 24;
 
 /// Capacity of the log before it is folded: 16 KiB.
-const LOG: usize = 1024;
+const LOG: usize = 16 * 1024 / size_of::<Entry>();
 
 /// Counts copied at a time: 32 KiB, a few µs.
 const PIECE: usize = 4096;
@@ -233,29 +385,48 @@ pub(crate) struct Meter {
     log: Box<[Entry; LOG]>,
     /// Number of entries in use.
     logged: usize,
+    /// By histogram; of calls only.
+    pauses: Vec<Pauses>,
+    long_calls: ArrayVec<LongCall, LONG_CALLS>,
+    /// The largest outliers since they were taken last: parts of latencies, and whole ones.
+    outlying_parts: ArrayVec<Outlier, OUTLIERS>,
+    outlying_paths: ArrayVec<Outlier, OUTLIERS>,
+    /// Where the log is written as well, if anyone asked for it.
+    pub(crate) spans: Option<SpanWriter>,
 }
 
 impl Meter {
-    pub(crate) fn new() -> Self {
-        Meter { hists: Vec::new(), log: Box::new([Entry::default(); LOG]), logged: 0 }
+    /// `spans` is where the log is written as well.
+    pub(crate) fn new(spans: Option<SpanWriter>) -> Self {
+        Meter {
+            hists: Vec::new(),
+            log: Box::new([Entry::default(); LOG]),
+            logged: 0,
+            pauses: Vec::new(),
+            long_calls: ArrayVec::new(),
+            outlying_parts: ArrayVec::new(),
+            outlying_paths: ArrayVec::new(),
+            spans,
+        }
     }
 
     /// Creates a histogram; only while the worker is built.
-    pub(crate) fn histogram(&mut self, digits: u8) -> Hist {
-        self.hists.push(Buckets::new(digits));
+    pub(crate) fn histogram(&mut self, digits: u8, part: Part) -> Hist {
+        self.hists.push(Buckets::new(digits, part));
+        self.pauses.push(Pauses::default());
         assert!(self.hists.len() < 1 << HISTS, "a worker's nodes have less than {} histograms", 1 << HISTS);
         Hist(self.hists.len() as u32 - 1)
     }
 
-    /// Records `n` messages with the same value, each counting for `weight`, from 1 to 256.
+    /// Records `n` messages with the same value at the time `at`, each counting for `weight`, from 1 to 256.
     #[inline]
-    pub(crate) fn record(&mut self, hist: Hist, value: u64, n: u32, weight: u32) {
+    pub(crate) fn record(&mut self, hist: Hist, value: u64, n: u32, weight: u32, at: u64) {
         if self.logged == LOG {
             self.fold_now();
         }
         if let Some(place) = self.log.get_mut(self.logged) {
             // Word by word: assembling an entry first and copying it would defeat store-to-load forwarding.
-            (place.hist, place.n, place.value) = (hist.0 | (weight - 1) << HISTS, n, value);
+            (place.hist, place.n, place.value, place.at) = (hist.0 | (weight - 1) << HISTS, n, value, at);
             self.logged += 1;
         }
     }
@@ -266,19 +437,112 @@ impl Meter {
         self.fold();
     }
 
-    /// Moves the log into the histograms.
+    /// Moves the log into the histograms, and notes outliers.
     pub(crate) fn fold(&mut self) {
-        for Entry { hist, n, value } in &self.log[..self.logged] {
-            let (mut hist, mut n) = (*hist as usize, u64::from(*n));
-            if hist >= 1 << HISTS {
+        if let Some(spans) = &mut self.spans {
+            for Entry { hist, n, value, at } in &self.log[..self.logged] {
+                let activity = Activity::Recorded(hist & ((1 << HISTS) - 1));
+                spans.write(span::Entry { activity, messages: *n, begin: at.saturating_sub(*value), end: *at });
+            }
+        }
+        for index in 0..self.logged {
+            let Entry { hist, n, value, at } = self.log[index];
+            let (mut hist, mut n) = (hist as usize, u64::from(n));
+            let buckets = if hist < 1 << HISTS {
+                &mut self.hists[hist]
+            } else {
                 let others = (hist >> HISTS) as u64;
                 hist &= (1 << HISTS) - 1;
-                self.hists[hist].stood_for += n * others;
+                let buckets = &mut self.hists[hist];
+                buckets.stood_for += n * others;
                 n *= others + 1;
+                buckets
+            };
+            buckets.record(value, n);
+            buckets.total += n;
+            let (is_outlier, is_call) = (value > buckets.limit, buckets.part == Part::Call);
+            if buckets.total >= buckets.next_total {
+                buckets.watch();
             }
-            self.hists[hist].record(*value, n);
+            if is_outlier {
+                self.note_outlier(index, hist);
+            }
+            if is_call {
+                let pauses = &mut self.pauses[hist];
+                if pauses.calls == 0 {
+                    pauses.first = at;
+                }
+                (pauses.last, pauses.calls) = (at, pauses.calls + 1);
+                if value >= LONG_CALL_NS {
+                    self.note_long_call(LongCall { hist: Hist(hist as u32), from: at.saturating_sub(value), to: at });
+                }
+            }
         }
         self.logged = 0;
+    }
+
+    #[cold]
+    fn note_long_call(&mut self, call: LongCall) {
+        if self.long_calls.is_full() {
+            self.long_calls.remove(0);
+        }
+        self.long_calls.push(call);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_outlier(&mut self, index: usize, hist: usize) {
+        let Entry { value, at, .. } = self.log[index];
+        let Buckets { part, usual, .. } = self.hists[hist];
+        let from = at.saturating_sub(value);
+        let behind = if part == Part::Wait { self.longest_within(from, at, index) } else { None };
+        let pause = Some(self.pauses[hist])
+            .filter(|pauses| part == Part::Call && pauses.calls > 0)
+            .map(|pauses| (from.saturating_sub(pauses.last), pauses.last.saturating_sub(pauses.first) / pauses.calls));
+        let outlier = Outlier { hist: Hist(hist as u32), part, value, end: at, usual, behind, pause };
+        let outliers = if part == Part::Path { &mut self.outlying_paths } else { &mut self.outlying_parts };
+        if outliers.try_push(outlier).is_err()
+            && let Some(least) = outliers.iter_mut().min_by_key(|other| other.value).filter(|least| least.value < value)
+        {
+            *least = outlier;
+        }
+    }
+
+    /// The calls of a histogram that took at least half of the time from `from` to `to`, as far back as calls are remembered: long ones,
+    /// and those among the first `entries` of the log.
+    fn longest_within(&self, from: u64, to: u64, entries: usize) -> Option<Hist> {
+        let logged = self.log[..entries].iter().filter_map(|entry| {
+            let hist = entry.hist & ((1 << HISTS) - 1);
+            // Longer ones are remembered.
+            let is_call = self.hists[hist as usize].part == Part::Call && entry.value < LONG_CALL_NS;
+            is_call.then(|| LongCall { hist: Hist(hist), from: entry.at.saturating_sub(entry.value), to: entry.at })
+        });
+        let oldest = self.long_calls.first().filter(|_| self.long_calls.is_full());
+        let from = oldest.map_or(from, |oldest| oldest.from.clamp(from, to));
+        let mut spent: ArrayVec<(Hist, u64), LONG_CALLS> = ArrayVec::new();
+        for call in self.long_calls.iter().copied().chain(logged) {
+            let within = call.to.min(to).saturating_sub(call.from.max(from));
+            if within == 0 {
+                continue;
+            }
+            match spent.iter_mut().find(|(hist, _)| *hist == call.hist) {
+                Some((_, sum)) => *sum += within,
+                None => _ = spent.try_push((call.hist, within)),
+            }
+        }
+        let longest = spent.into_iter().max_by_key(|(_, sum)| *sum);
+        longest.filter(|(_, sum)| *sum >= (to - from) / 2).map(|(hist, _)| hist)
+    }
+
+    /// Whether there are outliers to be judged.
+    #[inline]
+    pub(crate) fn has_outliers(&self) -> bool {
+        !self.outlying_parts.is_empty() || !self.outlying_paths.is_empty()
+    }
+
+    /// Takes the outliers since the last call.
+    pub(crate) fn take_outliers(&mut self) -> impl Iterator<Item = Outlier> + use<> {
+        self.outlying_parts.take().into_iter().chain(self.outlying_paths.take())
     }
 
     /// Whether there is nothing to fold.
@@ -290,10 +554,9 @@ impl Meter {
     /// Clears everything recorded so far, at the end of the warm-up.
     pub(crate) fn clear(&mut self) {
         self.logged = 0;
-        for hist in &mut self.hists {
-            hist.counts.fill(0);
-            hist.stood_for = 0;
-        }
+        self.hists.iter_mut().for_each(Buckets::clear);
+        self.outlying_parts.clear();
+        self.outlying_paths.clear();
     }
 
     /// Digits and number of counts of a histogram.
@@ -408,7 +671,7 @@ mod tests {
     #[test]
     fn buckets_are_the_librarys_own() {
         for digits in [2, 3] {
-            let (mut buckets, mut expected) = (Buckets::new(digits), histogram(digits));
+            let (mut buckets, mut expected) = (Buckets::new(digits, Part::Other), histogram(digits));
             let values =
                 (0..5000).chain((0..62).flat_map(|bit| [(1u64 << bit) - 1, 1 << bit, (1 << bit) + (3 << bit) / 4]));
             for value in values.chain([MAX_NS - 1, MAX_NS, MAX_NS + 1, u64::MAX]) {
@@ -425,9 +688,9 @@ mod tests {
     #[test]
     fn a_quantile_needs_ten_samples_beyond_it() {
         for weight in [1, 16] {
-            let mut meter = Meter::new();
-            let hist = meter.histogram(3);
-            (1..=100).for_each(|value| meter.record(hist, value, 1, weight));
+            let mut meter = Meter::new(None);
+            let hist = meter.histogram(3, Part::Other);
+            (1..=100).for_each(|value| meter.record(hist, value, 1, weight, 0));
             let recorded = meter.take(hist);
             assert_eq!((recorded.quantile(0.9), recorded.quantile(0.95)), (Some(90), None), "each for {weight}");
         }
@@ -435,10 +698,10 @@ mod tests {
 
     #[test]
     fn a_full_log_loses_nothing() {
-        let mut meter = Meter::new();
-        let hist = meter.histogram(2);
+        let mut meter = Meter::new(None);
+        let hist = meter.histogram(2, Part::Other);
         for _ in 0..3 * LOG + 1 {
-            meter.record(hist, 1000, 2, 16);
+            meter.record(hist, 1000, 2, 16, 0);
         }
         let (recorded, samples) = (meter.take(hist), 2 * (3 * LOG as u64 + 1));
         assert_eq!((recorded.histogram.len(), recorded.samples), (16 * samples, samples));

@@ -49,6 +49,8 @@ pub struct Options {
     pub warmup: Option<Duration>,
     /// What the ledger records.
     pub telemetry: Option<Telemetry>,
+    /// Whether the run writes what its workers do when, to be read by [`Running::spans`](crate::Running::spans).
+    pub spans: bool,
     /// Whether a request that the system refuses (pinning, real time, locked memory) ends the run.
     pub strict: Option<bool>,
     /// Whether the graph may use real-time threads.
@@ -80,6 +82,7 @@ pub struct Plan {
     pub(crate) drops_above: f64,
     pub(crate) warmup: Duration,
     pub(crate) telemetry: Telemetry,
+    pub(crate) spans: bool,
     pub(crate) frames: Option<u64>,
     memory: PlannedMemory,
 }
@@ -220,7 +223,7 @@ pub struct PlannedMemory {
     pub histograms: usize,
     /// Copies of histograms for queries while the graph runs: for each worker the latest and the one before.
     pub windows: usize,
-    /// The queue of events.
+    /// The queue of events, what is remembered of slow messages, and the pages of spans.
     pub events: usize,
     /// Tensor pools on devices; not part of the total, which is of host memory. The limit holds for each of the two.
     pub devices: usize,

@@ -5,6 +5,7 @@
 
 pub use crate::edge::Reason;
 pub use crate::exec::endpoint::{HandleKind, HandleReport};
+pub use crate::exec::outlier::TailCause;
 pub use crate::host::cpu::Pinned;
 pub use crate::ledger::{Recorded, Term};
 
@@ -69,6 +70,8 @@ pub struct Report {
     pub histograms: Vec<HistogramReport>,
     /// The paths that have a deadline, in the order of the graph.
     pub deadlines: Vec<DeadlineReport>,
+    /// Why the slowest messages of each path were slow. Paths with fewer than 20 recorded messages are left out.
+    pub tails: Vec<TailReport>,
     /// The first failures, with their messages.
     pub failures: Vec<FailureReport>,
     /// How many calls failed in all.
@@ -214,6 +217,44 @@ pub struct WorkerReport {
     pub abandoned: bool,
 }
 
+/// Why the slowest messages of a path were slow.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct TailReport {
+    /// The source.
+    pub from: String,
+    /// The sink.
+    pub to: String,
+    /// The quantile beyond which messages are explained: 0.999, or that of the ten slowest if fewer than 10,000 were recorded.
+    pub quantile: f64,
+    /// The end-to-end latency at that quantile.
+    pub limit: Duration,
+    /// Messages beyond it; as those of the histogram, estimated if bursts were sampled.
+    pub beyond: u64,
+    /// How many of them were recorded and explained; the others came too many at once, or before their latency was known to be unusual.
+    pub judged: u64,
+    /// The causes, the one that cost most time first.
+    pub causes: Vec<TailCauseReport>,
+}
+
+/// A cause of slow messages.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct TailCauseReport {
+    /// The cause.
+    pub cause: TailCause,
+    /// The node where the time passed; `None` if nothing explains it.
+    pub node: Option<String>,
+    /// The node whose calls the messages waited for, if [`TailCause::Queued`]: perhaps the same.
+    pub behind: Option<String>,
+    /// Messages.
+    pub messages: u64,
+    /// How much longer than the median they took, in all.
+    pub excess: Duration,
+    /// The longest end-to-end latency among them.
+    pub longest: Duration,
+}
+
 /// A histogram of one term at a node, or of a path.
 #[derive(Clone, Debug)]
 pub struct HistogramReport {
@@ -289,6 +330,7 @@ impl Report {
             workers: Vec::new(),
             histograms: Vec::new(),
             deadlines: Vec::new(),
+            tails: Vec::new(),
             failures: Vec::new(),
             failed_calls: 0,
             bugs: Vec::new(),

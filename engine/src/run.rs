@@ -7,8 +7,11 @@ pub(crate) mod events;
 mod gathered;
 pub(crate) mod running;
 pub mod sim;
+pub(crate) mod spans;
+mod tails;
 pub(crate) mod windows;
 pub(crate) mod wire;
 
 pub use crate::node::{EdgeStats, NodeStats, PathStats, Window};
 pub use running::IntervalReport;
+pub use spans::{Span, SpanKind, Spans};

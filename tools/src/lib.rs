@@ -42,6 +42,7 @@ mod profile;
 mod report;
 mod terminal;
 mod text;
+mod trace;
 
 pub use command::arguments::{Arguments, RunArguments, Verb};
 pub use command::doctor::{Finding, Health, examine, show_findings};
@@ -75,9 +76,10 @@ pub use report::gate::{Gate, GateError, GateVerdict};
 pub use report::printed::{Detail, show_report};
 pub use report::summary::{
     BackendSummary, EdgeSummary, FailureSummary, GateSummary, HandleSummary, HistogramSummary, NodeSummary,
-    PathSummary, ProblemSummary, Summary, WorkerSummary,
+    PathSummary, ProblemSummary, Summary, TailCauseSummary, TailSummary, WorkerSummary,
 };
 pub use terminal::interrupt::Interrupt;
+pub use trace::TraceFile;
 
 /// Returns the standard registry: the stock nodes and the backends that this program was built with.
 ///

@@ -4,6 +4,7 @@ use crate::base::policy::Schedule;
 use crate::exec::shared::Command;
 use crate::exec::stage::{DeviceWait, Ended, Stage, Standing, Turn};
 use crate::exec::worker::{Cx, Idler};
+use crate::ledger::span::Activity;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -184,7 +185,7 @@ impl Scheduler {
 
     pub(crate) fn run(&mut self, cx: &mut Cx, idler: &mut Idler) {
         // A stage alone on its worker has no edge within it, and guards every call itself.
-        if let [member] = &mut self.members[..] {
+        if let ([member], false) = (&mut self.members[..], cx.writes_spans()) {
             member.stage.run(cx, idler);
             member.is_done = true;
             return;
@@ -225,11 +226,23 @@ impl Member {
         if self.is_done {
             return Turn::Done;
         }
-        let turn = self.stage.turn(cx);
+        let turn = if cx.writes_spans() { self.turn_written(cx) } else { self.stage.turn(cx) };
         if turn == Turn::Done {
             self.is_done = true;
             // Stages waiting for its end need another turn.
             return Turn::Worked;
+        }
+        turn
+    }
+
+    /// A turn that is written if something moved.
+    #[cold]
+    #[inline(never)]
+    fn turn_written(&mut self, cx: &mut Cx) -> Turn {
+        let begin = cx.read();
+        let turn = self.stage.turn(cx);
+        if turn == Turn::Worked {
+            cx.write_span(Activity::Turn(self.node as u32), begin);
         }
         turn
     }

@@ -4,11 +4,13 @@ use crate::base::policy::OnError;
 use crate::base::unit::show_ns;
 use crate::exec::mailbox::Mailbox;
 use crate::exec::notice::{EventQueue, Noticed, shortened};
+use crate::exec::outlier::OutlierQueue;
 use crate::host::clock::Clock;
 use crate::host::cpu::Pinned;
 use crate::host::sync::Padded;
 use crate::host::sync::{Arc, AtomicBool, AtomicU8, AtomicU64, DynArc, Ordering};
 use crate::host::wait::Bell;
+use crate::ledger::span::Pages;
 use crate::node::RunStats;
 use crate::node::backend::{BackendStatus, Helpers};
 use crate::node::statistics::Observe;
@@ -100,6 +102,9 @@ pub(crate) struct RunShared {
     pub(crate) commands: Vec<ArrayQueue<Command>>,
     pub(crate) notes: Mutex<Vec<String>>,
     pub(crate) events: EventQueue,
+    pub(crate) outliers: OutlierQueue,
+    /// By worker, if spans are written.
+    pub(crate) spans: Vec<Arc<Pages>>,
     /// The workers' histogram mailboxes.
     pub(crate) mailboxes: Vec<Arc<Mailbox>>,
     /// Nodes whose overlong turn has been reported while it still runs.
@@ -180,7 +185,13 @@ fn nanos(time: Duration) -> u64 {
 }
 
 impl RunShared {
-    pub(crate) fn new(bells: Vec<Arc<Bell>>, cpus: Vec<usize>, watchdog: Duration, names: Vec<String>) -> Self {
+    pub(crate) fn new(
+        bells: Vec<Arc<Bell>>,
+        cpus: Vec<usize>,
+        watchdog: Duration,
+        names: Vec<String>,
+        writes_spans: bool,
+    ) -> Self {
         let workers = bells.len();
         let gate = GateState { pinned: vec![None; workers], ..GateState::default() };
         RunShared {
@@ -197,6 +208,8 @@ impl RunShared {
             commands: (0..workers).map(|_| ArrayQueue::new(COMMANDS)).collect(),
             notes: Mutex::default(),
             events: EventQueue::new(),
+            outliers: OutlierQueue::new(),
+            spans: if writes_spans { (0..workers).map(|_| Arc::new(Pages::new())).collect() } else { Vec::new() },
             mailboxes: (0..workers).map(|_| Arc::default()).collect(),
             backends: Mutex::default(),
             begun: OnceLock::new(),
@@ -472,7 +485,7 @@ mod loom_tests {
         loom::model(|| {
             let bell = Arc::new(Bell::default());
             bell.set_sleeper();
-            let shared = Arc::new(RunShared::new(vec![bell.clone()], Vec::new(), Duration::MAX, Vec::new()));
+            let shared = Arc::new(RunShared::new(vec![bell.clone()], Vec::new(), Duration::MAX, Vec::new(), false));
             let stopper = {
                 let shared = shared.clone();
                 thread::spawn(move || shared.stop())

@@ -11,6 +11,7 @@ use crate::base::policy::Wait;
 use crate::exec::device_idler::{AwaitDevice, DeviceIdler};
 use crate::exec::mailbox::Subject;
 use crate::exec::mailbox::{Mailbox, Part};
+use crate::exec::outlier::{ASK_EVERY, Judge, Judged, TailCause, cause_of};
 use crate::exec::scheduler::Scheduler;
 use crate::exec::shared::{At, BuildError, Command, RunShared, RunStatistics};
 use crate::exec::stage::{Common, Ended, Stage, Turn};
@@ -19,7 +20,8 @@ use crate::host::cpu::{self, ThreadPlace};
 use crate::host::descriptors::Poller;
 use crate::host::sync::{Arc, DynArc};
 use crate::host::wait::{Bell, Idle, Patience};
-use crate::ledger::{Copying, Hist, Meter, Recorded, Run, Term};
+use crate::ledger::span::{self, Activity, SpanWriter};
+use crate::ledger::{self, Copying, Hist, Meter, Recorded, Run, Term};
 use crate::node::Statistics;
 use crate::node::backend::Helpers;
 use std::rc::Rc;
@@ -32,6 +34,8 @@ pub(crate) struct Cx {
     now: u64,
     /// Whether `now` is the end of the last step, so that it can serve as the start of the next.
     fresh: bool,
+    /// The last clock reading when the log was folded.
+    tidied_at: u64,
     meter: Meter,
     subjects: Vec<(Subject, Term, Hist)>,
     pub(crate) shared: Arc<RunShared>,
@@ -54,6 +58,9 @@ pub(crate) struct Cx {
     copying: Option<Copying>,
     asked_at: u64,
     epoch: u64,
+    judge: Judge,
+    /// The nodes that run models, each with whether its calls go on while this thread does something else.
+    pub(crate) models: Vec<(usize, bool)>,
 }
 
 /// A histogram copy still incomplete after this time is finished in one step, ns.
@@ -75,11 +82,14 @@ impl Cx {
             copying: None,
             asked_at: 0,
             epoch: 0,
+            judge: Judge::default(),
+            models: Vec::new(),
             worker,
             watch: Watch::new(clock),
             now: 0,
             fresh: false,
-            meter: Meter::new(),
+            tidied_at: 0,
+            meter: Meter::new(shared.spans.get(worker).cloned().map(SpanWriter::new)),
             subjects: Vec::new(),
             shared,
             telemetry,
@@ -111,6 +121,21 @@ impl Cx {
         self.now
     }
 
+    /// Whether the worker's turns and sleeps are written.
+    #[inline]
+    pub(crate) fn writes_spans(&self) -> bool {
+        self.meter.spans.is_some()
+    }
+
+    /// Writes what the worker did from `begin` until now.
+    #[cold]
+    pub(crate) fn write_span(&mut self, activity: Activity, begin: u64) {
+        let end = self.watch.now();
+        if let Some(spans) = &mut self.meter.spans {
+            spans.write(span::Entry { activity, messages: 0, begin, end });
+        }
+    }
+
     /// Marks a node as being turned.
     #[inline]
     pub(crate) fn enter(&self, node: usize) {
@@ -129,10 +154,20 @@ impl Cx {
         }
     }
 
+    /// Whether the log was not folded for long: with slow calls, what happened to the thread meanwhile says little of each.
+    #[inline]
+    fn is_untidy(&self) -> bool {
+        self.now.saturating_sub(self.tidied_at) > ASK_EVERY
+    }
+
     /// Folds the log, and ends the warm-up when it is due.
     pub(crate) fn tidy(&mut self) {
+        self.tidied_at = self.now;
         if !self.meter.is_quiet() {
             self.meter.fold();
+            if self.meter.has_outliers() || self.judge.is_due(self.now) {
+                self.judge_outliers();
+            }
         }
         if self.warm_at != 0 && self.watch.now() >= self.warm_at {
             self.warm_at = 0;
@@ -144,6 +179,32 @@ impl Cx {
             self.hand_over();
         }
         self.stale();
+    }
+
+    /// Asks the kernel what happened to this thread, and says by that why latencies were long.
+    #[cold]
+    #[inline(never)]
+    fn judge_outliers(&mut self) {
+        // On a simulated clock, nothing takes time that the kernel knows of.
+        let is_monotonic = matches!(self.watch.clock(), Clock::Monotonic);
+        let now = self.watch.now();
+        let passed = if is_monotonic { self.judge.ask(now) } else { None };
+        for outlier in self.meter.take_outliers() {
+            let (subject, term, _) = self.subjects[outlier.hist.index()];
+            let node_of = |hist: Hist| match self.subjects[hist.index()].0 {
+                Subject::Node(node) | Subject::Path(_, node) => node,
+            };
+            let cause = match subject {
+                Subject::Path(..) => TailCause::Unexplained,
+                Subject::Node(node) => {
+                    let model = self.models.iter().find(|(model, _)| *model == node);
+                    cause_of(&outlier, term, model.map(|(_, is_async)| *is_async), passed.as_ref())
+                }
+            };
+            let behind = outlier.behind.map(node_of);
+            let (value, end, usual) = (outlier.value, outlier.end, outlier.usual);
+            self.shared.outliers.push(Judged { subject, term, value, end, usual, cause, behind });
+        }
     }
 
     /// Polls the descriptors without blocking, unless that was done less than `every` ns ago. Returns whether one is
@@ -196,23 +257,31 @@ impl Cx {
 
     /// Creates a histogram of a node; only while building.
     pub(crate) fn histogram(&mut self, node: usize, term: Term, digits: u8) -> Hist {
-        let hist = self.meter.histogram(digits);
+        let hist = self.meter.histogram(digits, ledger::Part::of(term));
         self.subjects.push((Subject::Node(node), term, hist));
         hist
     }
 
     /// Creates a histogram of a path; only while building. `source` is the source's number, not its node.
     pub(crate) fn path_histogram(&mut self, source: usize, sink: usize, term: Term) -> Hist {
-        let hist = self.meter.histogram(if term == Term::EndToEnd { 3 } else { 2 });
+        let digits = if term == Term::EndToEnd { 3 } else { 2 };
+        let hist = self.meter.histogram(digits, ledger::Part::of(term));
         self.subjects.push((Subject::Path(self.sources[source], sink), term, hist));
         hist
     }
 
-    /// Records `n` messages with the same value, each counting for `weight`, 1 or more.
+    /// Records `n` messages with the same value, each counting for `weight`, 1 or more; what it measures has ended at the last clock
+    /// reading.
     #[inline]
     pub(crate) fn record(&mut self, hist: Hist, value: u64, n: u32, weight: u32) {
+        self.record_until(self.now, hist, value, n, weight);
+    }
+
+    /// As [`Cx::record`], of what has ended at `end`.
+    #[inline]
+    pub(crate) fn record_until(&mut self, end: u64, hist: Hist, value: u64, n: u32, weight: u32) {
         if self.telemetry != Telemetry::Off {
-            self.meter.record(hist, value, n, weight);
+            self.meter.record(hist, value, n, weight, end);
         }
     }
 
@@ -228,14 +297,14 @@ impl Cx {
             since => started.saturating_sub(since).min(waited - hold),
         };
         if let (Some(hist), true) = (common.hold, hold > 0) {
-            self.record(hist, hold, n, weight);
+            self.record_until(started, hist, hold, n, weight);
         }
         if let (Some(hist), true) = (common.blocked, blocked > 0) {
-            self.record(hist, blocked, n, weight);
+            self.record_until(started, hist, blocked, n, weight);
         }
         let queue = waited - hold - blocked;
         if let Some(hist) = common.queue {
-            self.record(hist, queue, n, weight);
+            self.record_until(started, hist, queue, n, weight);
         }
         hold + blocked + queue
     }
@@ -342,7 +411,7 @@ impl Idler {
             self.device.worked(|| cx.watch.now());
             self.patience.worked(|| cx.watch.now());
             self.passes += 1;
-            if self.passes >= self.housekeep_every {
+            if self.passes >= self.housekeep_every || cx.is_untidy() {
                 self.housekeep(cx);
             }
             return true;
@@ -413,14 +482,19 @@ impl Idler {
                     cx.ask(ASK_IDLE_NS);
                 }
             }
-            Idle::Sleep if waits_for_descriptors => {
-                cx.poller.sleep(wake);
-                self.armed = false;
-            }
             Idle::Sleep => {
-                let at_most = (wake != u64::MAX).then(|| Duration::from_nanos(wake.saturating_sub(cx.watch.now())));
-                self.bell.sleep(at_most);
+                let begin = cx.watch.now();
+                cx.judge.sleeps();
+                if waits_for_descriptors {
+                    cx.poller.sleep(wake);
+                } else {
+                    let at_most = (wake != u64::MAX).then(|| Duration::from_nanos(wake.saturating_sub(begin)));
+                    self.bell.sleep(at_most);
+                }
                 self.armed = false;
+                if cx.writes_spans() {
+                    cx.write_span(Activity::Sleep, begin);
+                }
             }
         }
         true
@@ -469,6 +543,11 @@ impl WorkerOutcome {
     /// Ends a worker's nodes and collects their results.
     pub(crate) fn of(worker: usize, scheduler: Scheduler, mut cx: Cx, bug: Option<String>) -> Self {
         let ended = scheduler.end(&mut cx);
+        cx.meter.fold();
+        cx.judge_outliers();
+        if let Some(spans) = &mut cx.meter.spans {
+            spans.hand_over();
+        }
         cx.mailbox.close();
         cx.leave();
         let subjects = std::mem::take(&mut cx.subjects);

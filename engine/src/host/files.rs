@@ -370,6 +370,14 @@ impl std::ops::Deref for PrivateBytes {
     }
 }
 
+/// Opens a file of the system, to be read again and again.
+///
+/// # Errors
+/// The system's error.
+pub(crate) fn open_system(path: &str) -> io::Result<File> {
+    File::open(path)
+}
+
 /// Reads a file below `/proc` or `/sys`, up to 4 MiB.
 ///
 /// # Errors

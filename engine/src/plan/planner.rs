@@ -172,6 +172,7 @@ impl Planner<'_> {
             drops_above: run.drops_above.0,
             warmup,
             telemetry: self.options.telemetry.unwrap_or(run.telemetry),
+            spans: self.options.spans,
             frames: self.options.frames,
             memory,
         };

@@ -391,6 +391,8 @@ impl Planner<'_> {
                 histograms = histograms.saturating_add(node.stage.sources.len() * path + ages * hop);
             }
         }
+        let workers = nodes.iter().map(|node| node.worker + 1).max().unwrap_or(0);
+        let spans = if self.options.spans { workers * crate::ledger::span::pages_bytes() } else { 0 };
         let addresses = addresses_left();
         let limit = self.spec.run.max_memory.map_or_else(default_memory, |b| b.0 as usize).min(addresses);
         let memory = PlannedMemory {
@@ -399,7 +401,7 @@ impl Planner<'_> {
             nodes: node_bytes,
             histograms,
             windows: histograms.saturating_mul(2),
-            events: crate::exec::notice::queue_bytes(),
+            events: crate::exec::notice::queue_bytes() + crate::exec::outlier::bytes() + spans,
             devices: nodes.iter().flat_map(|n| &n.outputs).fold(0usize, |sum, o| sum.saturating_add(o.device_bytes)),
             files: self.kept_files().owned(),
             limit,

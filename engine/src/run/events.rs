@@ -16,6 +16,7 @@ use crate::ledger::Term;
 use crate::node::statistics::Observe;
 use crate::node::{EdgeStats, NodeStats, PathStats, RunStats, Window};
 use crate::run::event::{Event, EventKind};
+use crate::run::tails::Tails;
 use crate::run::windows::Windows;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -43,6 +44,7 @@ pub(crate) struct Watcher {
     /// The fraction of an edge's messages that may be lost without an event.
     drops_above: f64,
     seen: Mutex<Seen>,
+    pub(crate) tails: Mutex<Tails>,
     pub(crate) windows: Mutex<Windows>,
 }
 
@@ -131,6 +133,7 @@ impl Watcher {
         watchdog: Duration,
         drops_above: f64,
         has_workers: bool,
+        tails: Tails,
     ) -> Self {
         let worker = Worker { turn: None, since: Instant::now(), is_reported: false };
         let seen = Seen {
@@ -141,7 +144,8 @@ impl Watcher {
             highest: vec![0; edges.len()],
         };
         let (windows, seen) = (Windows::new(shared.at.len()), Mutex::new(seen));
-        Watcher { shared, counts, edges, watchdog, drops_above, has_workers, seen, windows }
+        let tails = Mutex::new(tails);
+        Watcher { shared, counts, edges, watchdog, drops_above, has_workers, seen, tails, windows }
     }
 
     /// Checks the run until it has ended. Runs on a thread of its own, which is unparked at the end of the run.
@@ -169,6 +173,9 @@ impl Watcher {
                 "the wall clock was set {direction} by {shown} during the run; no time in this report depends on it"
             ));
             self.shared.notice(|| Noticed::ClockSet { by });
+            if let Some(clock) = self.shared.clock() {
+                lock(&self.tails).clock_was_set(clock.now().0);
+            }
         }
         if self.has_workers {
             self.look_at_workers(&mut seen.workers);
@@ -177,6 +184,9 @@ impl Watcher {
             *highest = edge.fill().max(*highest);
         }
         self.look_at_losses(&mut seen);
+        if let (Some(mut tails), Some(clock)) = (try_lock(&self.tails), self.shared.clock()) {
+            tails.take(&self.shared.outliers, clock.now().0, false);
+        }
     }
 
     /// Returns the counters of every node, with its windows.

@@ -68,6 +68,13 @@ impl Running {
             Outcome::Finished
         };
         let name = |i: usize| plan.nodes()[i].name.clone();
+        let mut tails = lock(&self.watcher.tails);
+        tails.take(&self.shared.outliers, 0, true);
+        let latencies = gathered.histograms.iter().filter_map(|(subject, term, recorded)| match subject {
+            Subject::Path(from, to) if *term == Term::EndToEnd => Some(((*from, *to), recorded)),
+            _ => None,
+        });
+        let tails = tails.reports(latencies, &name);
         let mut report = Report {
             graph: plan.graph().to_string(),
             run_id: self.shared.run_id.clone(),
@@ -80,6 +87,7 @@ impl Running {
             handles,
             histograms: self.histogram_reports(std::mem::take(&mut gathered.histograms)),
             deadlines: self.deadline_reports(),
+            tails,
             failures: failures.kept.iter().map(|f| FailureReport::new(name(f.node), f)).collect(),
             failed_calls: failures.counts.values().sum(),
             bugs: gathered.bugs,

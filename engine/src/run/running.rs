@@ -17,6 +17,7 @@ use crate::report::{HistogramReport, Report};
 use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::events::{Events, Watcher};
+use crate::run::spans::Spans;
 use crate::run::windows::Interval;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
@@ -120,6 +121,12 @@ impl Running {
     /// Returns the events of this run, for any thread to read.
     pub fn events(&self) -> Events {
         Events(self.watcher.clone())
+    }
+
+    /// Returns the spans of this run, for any thread to read; there are none unless it was planned with
+    /// [`Options::spans`](crate::Options::spans).
+    pub fn spans(&self) -> Spans {
+        Spans(self.watcher.clone())
     }
 
     /// Waits up to `within` for the next event; as [`Events::next_within`].

@@ -26,6 +26,7 @@ use crate::run::error::RunError;
 use crate::run::events::spawn_watch;
 use crate::run::events::{WatchedEdge, Watcher};
 use crate::run::running::{GRACE, Running};
+use crate::run::tails::Tails;
 use handles::attach;
 use std::any::Any;
 use std::cell::RefCell;
@@ -126,7 +127,7 @@ impl Plan {
         }
         let cpus = self.workers().first().map(|worker| worker.place.allowed.clone()).unwrap_or_default();
         let names = self.nodes().iter().map(|node| node.name.clone()).collect();
-        let shared = Arc::new(RunShared::new(bells, cpus, self.watchdog, names));
+        let shared = Arc::new(RunShared::new(bells, cpus, self.watchdog, names, self.spans));
         let judged: Arc<Vec<Judged>> = Arc::new(self.paths().iter().map(|_| Judged::default()).collect());
         let mut workers = Vec::new();
         for (index, ends) in ends.into_iter().enumerate() {
@@ -421,8 +422,14 @@ impl Wired {
             thins: edge.thins,
         });
         let watched = watched.collect();
-        let watcher =
-            Watcher::new(shared.clone(), counts.clone(), watched, plan.watchdog, plan.drops_above, has_workers);
+        let ends: Vec<_> = plan.edges().iter().map(|edge| (edge.from, edge.to)).collect();
+        let mut paths = Vec::new();
+        for (sink, node) in plan.nodes().iter().enumerate().filter(|(_, node)| node.outputs.is_empty()) {
+            paths.extend(node.stage.sources.iter().map(|(source, _)| (plan.sources[usize::from(*source)], sink)));
+        }
+        let tails = Tails::new(plan.nodes().len(), &ends, paths);
+        let (counts_too, drops_above) = (counts.clone(), plan.drops_above);
+        let watcher = Watcher::new(shared.clone(), counts_too, watched, plan.watchdog, drops_above, has_workers, tails);
         let running = Running {
             stop_within: plan.stop,
             plan,

@@ -344,6 +344,11 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Output")]
     pub report: Option<PathBuf>,
 
+    /// Write what every thread did when, as a trace for ui.perfetto.dev
+    #[arg(long, env = "LIMEN_TRACE", value_name = "FILE")]
+    #[arg(hide_env = true, help_heading = "Output")]
+    pub trace: Option<PathBuf>,
+
     /// Compare the run with that of a page which --report wrote before
     #[arg(long, env = "LIMEN_REPORT_BASE", value_name = "FILE", requires = "report")]
     #[arg(hide_env = true, help_heading = "Output")]
@@ -480,6 +485,7 @@ impl RunArguments {
             frames: self.frames,
             warmup: self.warmup.map(|span| span.0),
             telemetry: self.telemetry,
+            spans: self.trace.is_some(),
             strict: self.strict.then_some(true),
             allow_rt: self.allow_rt,
             allow_public: self.allow_public,

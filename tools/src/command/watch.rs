@@ -8,6 +8,8 @@ use crate::terminal::interrupt::{Interrupt, name_unfinished};
 use crate::terminal::log::{self, print_error, print_info};
 use crate::terminal::progress::ProgressLine;
 use crate::text::escape::one_line;
+use crate::trace::TraceFile;
+use limen::run::{EdgeStats, Spans};
 use limen::{Events, Plan, Report, RunError, Running};
 use std::io;
 use std::path::PathBuf;
@@ -20,6 +22,8 @@ pub(super) struct Ended {
     pub(super) log: Option<io::Result<PathBuf>>,
     /// The page, if one was asked for.
     pub(super) page: Option<ReportPage>,
+    /// How many spans are missing in the trace, if one was asked for.
+    pub(super) trace: Option<io::Result<u64>>,
 }
 
 /// Runs a plan to its end, its `--duration`, or a signal.
@@ -41,6 +45,7 @@ pub(super) fn execute(plan: Plan, arguments: &RunArguments) -> Result<Ended, Run
     let progress = ProgressLine::new(&plan, arguments.frames, duration, arguments.quiet);
     let name = plan.graph().to_string();
     let page = arguments.report.is_some().then(|| ReportPage::new(&plan));
+    let trace = arguments.trace.as_ref().map(|path| TraceFile::create(path, &plan));
     let mut running = plan.wire()?.start()?;
     interrupt.stops(running.stopper());
     let every = arguments.interval.map_or(Duration::from_secs(1), |interval| interval.0);
@@ -49,7 +54,9 @@ pub(super) fn execute(plan: Plan, arguments: &RunArguments) -> Result<Ended, Run
     // The page has a point a second whatever the log has.
     let every = if page.is_some() && every.is_zero() { Duration::from_secs(1) } else { every };
     let intervals = Intervals { log, every, last: Instant::now() };
-    let mut watch = Watch { events: running.events(), limiter: RateLimiter::default(), progress, intervals, page };
+    let trace = Tracing { file: trace, spans: running.spans() };
+    let (events, limiter) = (running.events(), RateLimiter::default());
+    let mut watch = Watch { events, limiter, progress, intervals, page, trace };
     watch.intervals.write(&running, true, &mut watch.page);
     let end = arguments.duration.and_then(|d| Instant::now().checked_add(d.0));
     if !watch.until(&mut running, end) {
@@ -60,10 +67,12 @@ pub(super) fn execute(plan: Plan, arguments: &RunArguments) -> Result<Ended, Run
     let report = running.wait();
     watch.print_events(true);
     watch.progress.clear();
+    watch.trace.write(&[]);
     let log = watch.intervals.log.map(|log| log?.finish(&report));
+    let trace = watch.trace.file.map(|file| file?.finish());
     // A node that hangs will never complete its file.
     name_unfinished();
-    Ok(Ended { report, log, page: watch.page })
+    Ok(Ended { report, log, page: watch.page, trace })
 }
 
 /// Writes the histograms of each interval to the log.
@@ -110,6 +119,31 @@ struct Watch {
     progress: ProgressLine,
     intervals: Intervals,
     page: Option<ReportPage>,
+    trace: Tracing,
+}
+
+/// The trace, if one was asked for. After an error, which is reported at the end, nothing more is written.
+struct Tracing {
+    file: Option<io::Result<TraceFile>>,
+    spans: Spans,
+}
+
+impl Tracing {
+    fn is_on(&self) -> bool {
+        matches!(self.file, Some(Ok(_)))
+    }
+
+    fn try_write(&mut self, write: impl FnOnce(&mut TraceFile, &Spans) -> io::Result<()>) {
+        if let Some(Ok(file)) = &mut self.file
+            && let Err(error) = write(file, &self.spans)
+        {
+            self.file = Some(Err(error));
+        }
+    }
+
+    fn write(&mut self, edges: &[EdgeStats]) {
+        self.try_write(|file, spans| file.write(spans, edges));
+    }
 }
 
 impl Watch {
@@ -121,11 +155,12 @@ impl Watch {
             self.print_events(false);
             self.intervals.write(running, false, &mut self.page);
             // Asked once for both: an edge tells its highest fill since it was asked last.
-            let is_asked = self.page.is_some() || self.progress.is_due();
+            let is_asked = self.page.is_some() || self.trace.is_on() || self.progress.is_due();
             let edges = if is_asked { running.edge_stats() } else { Vec::new() };
             if let Some(page) = &mut self.page {
                 page.look(&edges);
             }
+            self.trace.write(&edges);
             if has_ended {
                 return true;
             }
@@ -143,6 +178,7 @@ impl Watch {
             if let Some(page) = &mut self.page {
                 page.add_event(&event);
             }
+            self.trace.try_write(|file, _| file.add_event(&event));
             if let Some(line) = self.limiter.add(event) {
                 self.progress.print_above(|| log::print_event(&line));
             }

@@ -297,6 +297,18 @@ const legend = (lines) => make("p", { class: "legend" }, lines.map((line) => mak
   }
 }
 
+// ---- Why the slowest messages were slow
+{
+  const rows = (summary.tails ?? []).flatMap((tail) => tail.causes.map((cause) => ({ ...cause, tail, path: pathName(tail) })));
+  if (rows.length) {
+    section("tails", "Slowest messages", make("p", { class: "soft" }, "Messages beyond the 99.9th percentile of their path, or the ten slowest if there are fewer than 10,000: the part of their way that took longest, and why. Excess: how much longer than the median they took, in all."), table("tail-table", [
+      ["Path", (r) => r.path, (r) => r.path, true], ["Over", (r) => r.tail.limit_ns, (r) => time(r.tail.limit_ns)],
+      ["Because", (r) => r.text, (r) => r.text, true], ["Messages", (r) => r.messages, (r) => `${figure(r.messages)} of ${figure(r.tail.judged)}`],
+      ["Excess", (r) => r.excess_ns, (r) => time(r.excess_ns)], ["Longest", (r) => r.longest_ns, (r) => time(r.longest_ns)],
+    ], rows));
+  }
+}
+
 // ---- Events
 if (history.events.length || summary.failures.length) {
   section("events", "Events", table("event-table", [

@@ -31,6 +31,9 @@ pub enum Detail {
 /// The most failures that are printed, unless `-v` asks for all: later ones are rarely different.
 const FAILURES: usize = 5;
 
+/// The most causes of slow messages that are printed of a path, unless `-v` asks for all.
+const CAUSES: usize = 4;
+
 /// Formats a report as text.
 pub fn show_report(report: &Report, detail: Detail) -> String {
     let mut text = String::new();
@@ -43,6 +46,7 @@ pub fn show_report(report: &Report, detail: Detail) -> String {
         latency::joins(&mut text, report);
         latency::devices(&mut text, report);
         latency::path_latencies(&mut text, report);
+        latency::tails(&mut text, report, if detail == Detail::Full { usize::MAX } else { CAUSES });
         latency::coverage(&mut text, report);
         losses(&mut text, report);
         handles(&mut text, report);

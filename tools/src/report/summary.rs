@@ -13,6 +13,7 @@
 //! handles[]    name, kind ("inlet" | "outlet" | "tap"), sent, received, lost {reason: n}, thinned (as for edges), left, counted
 //! workers[]    name, cpu (null: any), floats (null, or why it is not pinned), cpus (those it may run on), refused (null or why), wait, real_time (null, or policy and priority), abandoned
 //! paths[]      from, to, deadline_ns, on_miss (or null), count, samples (those of the count that were recorded), late and judged (or null), untracked_behind (a node, or null), p50 .. max in ns, closure_p99
+//! tails[]      why the slowest messages of a path were slow: from, to, quantile, limit_ns, beyond (messages), judged (how many of them), causes[] {cause, node (or null), behind (a node, or null), messages, excess_ns (over the median, in all), longest_ns, text}
 //! histograms[] tag, node, to (or null), term, unit ("ns" | "messages"), count, samples, min, p50, p90, p99, p999, max, mean
 //! metrics      {name: number}, by the names of --fail-on: lost, lost.reason, thinned, left, failed, and each node's as node.name
 //! failures[]   of the first failed calls: node, call, number, text, panicked
@@ -53,6 +54,7 @@ pub struct Summary {
     pub handles: Vec<HandleSummary>,
     pub workers: Vec<WorkerSummary>,
     pub paths: Vec<PathSummary>,
+    pub tails: Vec<TailSummary>,
     pub histograms: Vec<HistogramSummary>,
     pub metrics: BTreeMap<String, f64>,
     pub failures: Vec<FailureSummary>,
@@ -168,6 +170,32 @@ pub struct PathSummary {
     pub closure_p99: Option<u64>,
 }
 
+/// The slowest messages of a path of a [`Summary`].
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "the module's table says what each field holds")]
+pub struct TailSummary {
+    pub from: String,
+    pub to: String,
+    pub quantile: f64,
+    pub limit_ns: u64,
+    pub beyond: u64,
+    pub judged: u64,
+    pub causes: Vec<TailCauseSummary>,
+}
+
+/// One cause of a [`TailSummary`].
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "the module's table says what each field holds")]
+pub struct TailCauseSummary {
+    pub cause: &'static str,
+    pub node: Option<String>,
+    pub behind: Option<String>,
+    pub messages: u64,
+    pub excess_ns: u64,
+    pub longest_ns: u64,
+    pub text: String,
+}
+
 /// One histogram of a [`Summary`].
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs, reason = "the module's table says what each field holds")]
@@ -236,6 +264,7 @@ impl Summary {
             handles: report.handles.iter().map(gather::handle).collect(),
             workers: report.workers.iter().map(gather::worker).collect(),
             paths: gather::paths(report),
+            tails: report.tails.iter().map(gather::tail).collect(),
             histograms: report.histograms.iter().map(gather::histogram).collect(),
             metrics: gather::metrics(report),
             failures: report.failures.iter().map(gather::failure).collect(),

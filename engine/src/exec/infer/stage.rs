@@ -143,6 +143,7 @@ impl<B: Backend> InferStage<B> {
         };
         let is_async = max_in_flight > 1 || residence.is_some();
         cx.has_device |= residence.is_some();
+        cx.models.push((common.node, is_async));
         cx.shared.backend(common.node, |status| {
             let SessionMetadata { device, threads, memory, .. } = session.metadata();
             *status =

@@ -1,11 +1,13 @@
 //! Latencies of a report: of nodes, sources, joins and paths, and how many messages they were recorded of.
 
+use crate::text::causes::cause_text;
 use crate::text::number::percent;
 use crate::text::paragraph::paragraph;
 use crate::text::table::Table;
 use limen::Report;
 use limen::report::{DeadlineReport, NodeReport, Recorded, Term};
 use limen::unit::show_ns;
+use std::time::Duration;
 
 /// The sources: nodes without an incoming edge.
 pub(super) fn sources(report: &Report) -> impl Iterator<Item = &NodeReport> {
@@ -165,6 +167,32 @@ pub(super) fn path_latencies(text: &mut String, report: &Report) {
     if text.contains('–') {
         text.push_str("\n–: fewer than ten samples lie beyond it\n");
     }
+}
+
+/// Why the slowest messages of each path were slow: at most `most` causes of each.
+pub(super) fn tails(text: &mut String, report: &Report, most: usize) {
+    let mut table = Table::new(["<slowest of", "over", "n", "<because", "longest"]);
+    for tail in &report.tails {
+        let mut path = format!("{} -> {}", tail.from, tail.to);
+        let mut limit = show_duration(tail.limit);
+        for cause in tail.causes.iter().take(most) {
+            table.row([
+                std::mem::take(&mut path),
+                std::mem::take(&mut limit),
+                cause.messages.to_string(),
+                cause_text(cause),
+                show_duration(cause.longest),
+            ]);
+        }
+    }
+    if !table.is_empty() {
+        text.push('\n');
+        table.write(text);
+    }
+}
+
+fn show_duration(duration: Duration) -> String {
+    show_ns(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// How many messages missed a path's deadline, of those judged by it.

@@ -2,14 +2,16 @@
 
 use super::{
     BackendSummary, EdgeSummary, FailureSummary, GateSummary, HandleSummary, HistogramSummary, NodeSummary,
-    PathSummary, ProblemSummary, WorkerSummary,
+    PathSummary, ProblemSummary, TailCauseSummary, TailSummary, WorkerSummary,
 };
 use crate::report::gate::GateVerdict;
+use crate::text::causes::cause_text;
 use limen::report::{
-    EdgeReport, FailureReport, HandleReport, HistogramReport, NodeReport, Recorded, Term, WorkerReport,
+    EdgeReport, FailureReport, HandleReport, HistogramReport, NodeReport, Recorded, TailReport, Term, WorkerReport,
 };
 use limen::{Problem, Report};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 pub(super) fn node(n: &NodeReport) -> NodeSummary {
     NodeSummary {
@@ -159,5 +161,27 @@ pub(super) fn problem(p: &Problem) -> ProblemSummary {
         column: p.place.column,
         message: p.message.clone(),
         help: p.help.clone(),
+    }
+}
+
+pub(super) fn tail(t: &TailReport) -> TailSummary {
+    let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let causes = t.causes.iter().map(|cause| TailCauseSummary {
+        cause: cause.cause.name(),
+        node: cause.node.clone(),
+        behind: cause.behind.clone(),
+        messages: cause.messages,
+        excess_ns: nanos(cause.excess),
+        longest_ns: nanos(cause.longest),
+        text: cause_text(cause),
+    });
+    TailSummary {
+        from: t.from.clone(),
+        to: t.to.clone(),
+        quantile: t.quantile,
+        limit_ns: nanos(t.limit),
+        beyond: t.beyond,
+        judged: t.judged,
+        causes: causes.collect(),
     }
 }

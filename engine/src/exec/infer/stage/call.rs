@@ -175,7 +175,7 @@ impl<B: Backend> InferStage<B> {
         let end = if self.is_async { cx.read() } else { ended };
         let (compute, rest) = (ended - started, end - ended);
         self.warmth.last = end;
-        cx.record(self.common.compute, compute, flight.n as u32, 1);
+        cx.record_until(ended, self.common.compute, compute, flight.n as u32, 1);
         self.common.check_budget(compute);
         self.common.check_watchdog(compute);
         if let Some(calls) = self.calls.get_mut(flight.n) {
@@ -222,7 +222,7 @@ impl<B: Backend> InferStage<B> {
                 let waited = cx.record_wait(&self.common, run, *since);
                 let hold = flight.started - since;
                 if let Some(hist) = self.common.hold {
-                    cx.record(hist, hold, 1, weight);
+                    cx.record_until(flight.started, hist, hold, 1, weight);
                 }
                 if let (Some(hist), true) = (self.common.blocked, rest > 0) {
                     cx.record(hist, rest, 1, weight);
