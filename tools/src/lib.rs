@@ -38,6 +38,7 @@ mod contributing {}
 mod command;
 mod dump;
 mod page;
+mod picture;
 mod profile;
 mod report;
 mod terminal;
@@ -45,7 +46,6 @@ mod text;
 
 pub use command::arguments::{Arguments, RunArguments, Verb};
 pub use command::doctor::{Finding, Health, examine, show_findings};
-pub use command::dot::show_dot;
 pub use command::explain::codes::{Code, codes};
 pub use command::explain::explain;
 pub use command::hist::{HistFiles, HistVerb};
@@ -62,6 +62,7 @@ pub use dump::hlog::write_hlog;
 pub use dump::run_info::{GraphFile, RunInfo, WorkerInfo};
 pub use dump::{Dump, IntervalLog};
 pub use page::{BaseReport, ReportPage};
+pub use picture::Picture;
 pub use profile::bootstrap::Stat;
 pub use profile::comparison::{Change, ChangeVerdict, Comparison};
 pub use profile::counts::Counts;

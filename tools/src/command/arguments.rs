@@ -349,6 +349,21 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Output")]
     pub report_base: Option<PathBuf>,
 
+    /// Write a picture of the run in Graphviz format: busy nodes, messages, losses; with `plan`, `check` and `dot`, of the plan
+    #[arg(long = "dot", env = "LIMEN_DOT", value_name = "FILE")]
+    #[arg(hide_env = true, help_heading = "Output")]
+    pub dot_file: Option<PathBuf>,
+
+    /// Write this picture as SVG, which needs no network and no other program
+    #[arg(long, env = "LIMEN_SVG", value_name = "FILE")]
+    #[arg(hide_env = true, help_heading = "Output")]
+    pub svg: Option<PathBuf>,
+
+    /// Write this picture in Mermaid's language, for Markdown
+    #[arg(long, env = "LIMEN_MERMAID", value_name = "FILE")]
+    #[arg(hide_env = true, help_heading = "Output")]
+    pub mermaid: Option<PathBuf>,
+
     /// Length of an interval in the .hlog, at least 1s (the default); 0s for one interval over the whole run
     #[arg(long, env = "LIMEN_INTERVAL", value_name = "TIME")]
     #[arg(hide_env = true, help_heading = "Output")]

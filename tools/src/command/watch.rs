@@ -3,6 +3,7 @@
 use super::arguments::RunArguments;
 use crate::dump::IntervalLog;
 use crate::page::ReportPage;
+use crate::picture::Picture;
 use crate::terminal::events::RateLimiter;
 use crate::terminal::interrupt::{Interrupt, name_unfinished};
 use crate::terminal::log::{self, print_error, print_info};
@@ -20,6 +21,8 @@ pub(super) struct Ended {
     pub(super) log: Option<io::Result<PathBuf>>,
     /// The page, if one was asked for.
     pub(super) page: Option<ReportPage>,
+    /// The picture, if one was asked for.
+    pub(super) picture: Option<Picture>,
 }
 
 /// Runs a plan to its end, its `--duration`, or a signal.
@@ -41,6 +44,8 @@ pub(super) fn execute(plan: Plan, arguments: &RunArguments) -> Result<Ended, Run
     let progress = ProgressLine::new(&plan, arguments.frames, duration, arguments.quiet);
     let name = plan.graph().to_string();
     let page = arguments.report.is_some().then(|| ReportPage::new(&plan));
+    let is_drawn = arguments.dot_file.is_some() || arguments.svg.is_some() || arguments.mermaid.is_some();
+    let picture = is_drawn.then(|| Picture::new(&plan));
     let mut running = plan.wire()?.start()?;
     interrupt.stops(running.stopper());
     let every = arguments.interval.map_or(Duration::from_secs(1), |interval| interval.0);
@@ -49,7 +54,8 @@ pub(super) fn execute(plan: Plan, arguments: &RunArguments) -> Result<Ended, Run
     // The page has a point a second whatever the log has.
     let every = if page.is_some() && every.is_zero() { Duration::from_secs(1) } else { every };
     let intervals = Intervals { log, every, last: Instant::now() };
-    let mut watch = Watch { events: running.events(), limiter: RateLimiter::default(), progress, intervals, page };
+    let mut watch =
+        Watch { events: running.events(), limiter: RateLimiter::default(), progress, intervals, page, picture };
     watch.intervals.write(&running, true, &mut watch.page);
     let end = arguments.duration.and_then(|d| Instant::now().checked_add(d.0));
     if !watch.until(&mut running, end) {
@@ -63,7 +69,10 @@ pub(super) fn execute(plan: Plan, arguments: &RunArguments) -> Result<Ended, Run
     let log = watch.intervals.log.map(|log| log?.finish(&report));
     // A node that hangs will never complete its file.
     name_unfinished();
-    Ok(Ended { report, log, page: watch.page })
+    if let Some(picture) = &mut watch.picture {
+        picture.finish(&report);
+    }
+    Ok(Ended { report, log, page: watch.page, picture: watch.picture })
 }
 
 /// Writes the histograms of each interval to the log.
@@ -110,6 +119,7 @@ struct Watch {
     progress: ProgressLine,
     intervals: Intervals,
     page: Option<ReportPage>,
+    picture: Option<Picture>,
 }
 
 impl Watch {
@@ -120,11 +130,14 @@ impl Watch {
             let has_ended = running.wait_for(left.min(POLL));
             self.print_events(false);
             self.intervals.write(running, false, &mut self.page);
-            // Asked once for both: an edge tells its highest fill since it was asked last.
-            let is_asked = self.page.is_some() || self.progress.is_due();
+            // Asked once for all: an edge tells its highest fill since it was asked last.
+            let is_asked = self.page.is_some() || self.picture.is_some() || self.progress.is_due();
             let edges = if is_asked { running.edge_stats() } else { Vec::new() };
             if let Some(page) = &mut self.page {
                 page.look(&edges);
+            }
+            if let Some(picture) = &mut self.picture {
+                picture.look(&edges);
             }
             if has_ended {
                 return true;
