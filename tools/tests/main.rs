@@ -12,6 +12,7 @@ mod graphs;
 mod histograms;
 mod hostile;
 mod memory;
+mod metrics;
 mod pictures;
 mod program;
 mod recordings;

@@ -3,12 +3,13 @@
 //! The crate's public functions make everything it prints; this file decides their order and the exit code.
 
 use super::arguments::RunArguments;
-use super::option_values::Shadow;
+use super::option_values::{ServerAddress, Shadow};
 use super::plan::{plan_json, show_plan, show_why};
 use super::problems::show_problems;
 use super::watch::{Ended, execute};
 use crate::dump::run_info::{GraphFile, RunInfo};
 use crate::dump::{Dump, check_file, is_dumped, write_file};
+use crate::metrics::server::MetricsServer;
 use crate::page::{BaseReport, ReportPage};
 use crate::picture::Picture;
 use crate::report::exit_code::{FAILED, REFUSED};
@@ -181,8 +182,12 @@ impl<'a> Run<'a> {
             }
             read => read.and_then(|(_, read)| read.ok()),
         };
+        let server = match self.metrics_server() {
+            Ok(server) => server,
+            Err(why) => return self.not_started(&name, &why, REFUSED),
+        };
         let graph = GraphFile::read(path);
-        match execute(plan, arguments) {
+        match execute(plan, arguments, server) {
             Ok(ended) => self.finish(ended, &graph, base.as_ref()),
             Err(error) => {
                 let code = if matches!(error, RunError::Build { .. }) { FAILED } else { REFUSED };
@@ -397,6 +402,23 @@ impl<'a> Run<'a> {
             text
         };
         self.stdout.print(&text, 0)
+    }
+
+    /// Starts the server of `--metrics`, if there is one.
+    fn metrics_server(&self) -> Result<Option<MetricsServer>, String> {
+        let Some(ServerAddress(address)) = self.arguments.metrics else { return Ok(None) };
+        if !address.ip().to_canonical().is_loopback() && !self.arguments.allow_public {
+            return Err(format!(
+                "--metrics {address}: other machines could reach it; write `--metrics {}`, or add --allow-public",
+                address.port()
+            ));
+        }
+        let server = MetricsServer::bind(address).map_err(|error| format!("--metrics {address}: {error}"))?;
+        // Nobody could guess a free port.
+        if !self.arguments.quiet || address.port() == 0 {
+            print_info(&format!("limen-run: metrics at http://{}/metrics", server.address()));
+        }
+        Ok(Some(server))
     }
 
     /// Writes the pictures that were asked for, and returns the exit code.
