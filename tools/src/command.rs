@@ -2,7 +2,6 @@
 
 pub(crate) mod arguments;
 pub(crate) mod doctor;
-pub(crate) mod dot;
 pub(crate) mod explain;
 pub(crate) mod hist;
 mod inspect;

@@ -37,7 +37,9 @@ mod contributing {}
 
 mod command;
 mod dump;
+mod metrics;
 mod page;
+mod picture;
 mod profile;
 mod report;
 mod terminal;
@@ -46,13 +48,12 @@ mod trace;
 
 pub use command::arguments::{Arguments, RunArguments, Verb};
 pub use command::doctor::{Finding, Health, examine, show_findings};
-pub use command::dot::show_dot;
 pub use command::explain::codes::{Code, codes};
 pub use command::explain::explain;
 pub use command::hist::{HistFiles, HistVerb};
 pub use command::kinds::{kinds_json, show_kinds};
 pub use command::model_starter::InputKind;
-pub use command::option_values::CpuList;
+pub use command::option_values::{CpuList, ServerAddress};
 pub use command::plan::{plan_json, show_plan, show_why};
 pub use command::problems::show_problems;
 pub use command::program::main;
@@ -62,7 +63,10 @@ pub use dump::hgrm::percentile_text;
 pub use dump::hlog::write_hlog;
 pub use dump::run_info::{GraphFile, RunInfo, WorkerInfo};
 pub use dump::{Dump, IntervalLog};
+pub use metrics::RunMetrics;
+pub use metrics::server::MetricsServer;
 pub use page::{BaseReport, ReportPage};
+pub use picture::Picture;
 pub use profile::bootstrap::Stat;
 pub use profile::comparison::{Change, ChangeVerdict, Comparison};
 pub use profile::counts::Counts;

@@ -4,10 +4,10 @@
 //! can be compared with it, and other programs can read it.
 
 mod history;
-mod outline;
 
-use crate::dump::folder_of;
 use crate::dump::run_info::RunInfo;
+use crate::dump::{check_file, write_file};
+use crate::picture::outline::Outline;
 use crate::report::summary::Summary;
 use crate::text::escape::plain_json;
 use history::History;
@@ -15,7 +15,6 @@ use limen::files;
 use limen::report::Term;
 use limen::run::{EdgeStats, IntervalReport};
 use limen::{Event, Plan, Report};
-use outline::Outline;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io;
@@ -140,10 +139,7 @@ impl ReportPage {
     /// # Errors
     /// Those of the folder; [`io::ErrorKind::IsADirectory`] if it is no file.
     pub fn check(path: &Path) -> io::Result<()> {
-        if path.is_dir() || path.file_name().is_none() {
-            return Err(io::ErrorKind::IsADirectory.into());
-        }
-        std::fs::create_dir_all(folder_of(path))
+        check_file(path)
     }
 
     /// Writes the page to a file, which it replaces once it is whole.
@@ -151,8 +147,7 @@ impl ReportPage {
     /// # Errors
     /// Those of the file.
     pub fn write(path: &Path, page: &str) -> io::Result<()> {
-        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-        files::replace(folder_of(path), name, page.as_bytes())
+        write_file(path, page)
     }
 
     fn data(&self, report: &Report, summary: &Summary, run: &RunInfo, base: Option<&BaseReport>) -> Value {

@@ -75,7 +75,6 @@ pub struct TraceFile {
     calls: u64,
     /// Spans that were not written.
     lost: u64,
-    is_begun: bool,
 }
 
 /// Something of a track at a time. Of one time, what ends comes first, and what encloses another begins before and ends after it.
@@ -121,7 +120,6 @@ impl TraceFile {
             edges: plan.edges().len(),
             calls: 0,
             lost: 0,
-            is_begun: false,
         };
         trace.describe(plan)?;
         Ok(trace)
@@ -129,6 +127,7 @@ impl TraceFile {
 
     /// Writes what the tracks are called.
     fn describe(&mut self, plan: &Plan) -> io::Result<()> {
+        self.clocks()?;
         let pid = i32::try_from(std::process::id()).unwrap_or(1);
         let process = Process { pid: Some(pid), process_name: Some(format!("limen {}", plain(plan.graph()))) };
         self.track(TrackDescriptor { uuid: Some(PROCESS), process: Some(process), ..TrackDescriptor::default() })?;
@@ -182,10 +181,6 @@ impl TraceFile {
             return Ok(());
         }
         let Some(last) = read.iter().map(|span| span.end.0).max() else { return Ok(()) };
-        if !self.is_begun {
-            self.is_begun = true;
-            self.clocks(last)?;
-        }
         // Arrows lead from calls that are known already, also from those of other workers.
         read.sort_by_key(|span| span.end);
         let mut moments = Vec::with_capacity(2 * read.len());
@@ -204,7 +199,8 @@ impl TraceFile {
 
     /// Says which clock the times are of.
     #[allow(clippy::disallowed_methods, reason = "the viewer shows the wall-clock time")]
-    fn clocks(&mut self, now: u64) -> io::Result<()> {
+    fn clocks(&mut self) -> io::Result<()> {
+        let now = limen::Clock::Monotonic.now().0;
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let clock = |id, timestamp| Clock { clock_id: Some(id), timestamp: Some(timestamp) };
         let clocks = vec![clock(MONOTONIC, now), clock(REALTIME, u64::try_from(wall.as_nanos()).unwrap_or_default())];

@@ -12,6 +12,8 @@ mod graphs;
 mod histograms;
 mod hostile;
 mod memory;
+mod metrics;
+mod pictures;
 mod program;
 mod recordings;
 mod reference_pages;

@@ -5,7 +5,7 @@
 
 use super::hist::HistVerb;
 use super::model_starter::InputKind;
-use super::option_values::{CpuList, ModelLimits, Shadow};
+use super::option_values::{CpuList, ModelLimits, ServerAddress, Shadow};
 use crate::report::gate::Gate;
 use crate::report::printed::Detail;
 use crate::terminal::log::LogFormat;
@@ -324,7 +324,7 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Execution")]
     pub allow_rt: bool,
 
-    /// Let the graph listen on addresses that other machines can reach (`listen: '0.0.0.0:9000'`)
+    /// Let the graph, and --metrics, listen on addresses that other machines can reach (`listen: '0.0.0.0:9000'`)
     #[arg(long, env = "LIMEN_ALLOW_PUBLIC", value_parser = BoolishValueParser::new())]
     #[arg(hide_env = true, help_heading = "Execution")]
     pub allow_public: bool,
@@ -353,6 +353,27 @@ pub struct RunArguments {
     #[arg(long, env = "LIMEN_REPORT_BASE", value_name = "FILE", requires = "report")]
     #[arg(hide_env = true, help_heading = "Output")]
     pub report_base: Option<PathBuf>,
+
+    /// Write a picture of the run in Graphviz format: busy nodes, messages, losses; with `plan`, `check` and `dot`, of the plan
+    #[arg(long = "dot", env = "LIMEN_DOT", value_name = "FILE")]
+    #[arg(hide_env = true, help_heading = "Output")]
+    pub dot_file: Option<PathBuf>,
+
+    /// Write this picture as SVG, which needs no network and no other program
+    #[arg(long, env = "LIMEN_SVG", value_name = "FILE")]
+    #[arg(hide_env = true, help_heading = "Output")]
+    pub svg: Option<PathBuf>,
+
+    /// Write this picture in Mermaid's language, for Markdown
+    #[arg(long, env = "LIMEN_MERMAID", value_name = "FILE")]
+    #[arg(hide_env = true, help_heading = "Output")]
+    pub mermaid: Option<PathBuf>,
+
+    /// Serve metrics to Prometheus while the graph runs, at http://ADDRESS/metrics; a port alone (9464; 0: any free one) is one that other
+    /// machines cannot reach, another address needs --allow-public
+    #[arg(long, env = "LIMEN_METRICS", value_name = "[ADDRESS:]PORT")]
+    #[arg(hide_env = true, help_heading = "Output")]
+    pub metrics: Option<ServerAddress>,
 
     /// Length of an interval in the .hlog, at least 1s (the default); 0s for one interval over the whole run
     #[arg(long, env = "LIMEN_INTERVAL", value_name = "TIME")]
@@ -568,6 +589,7 @@ mod tests {
             ("g.yaml --model-limits cpu=3", "`3` is not a time with its unit"),
             ("g.yaml --model-limits wall=0s", "0s is too short"),
             ("g.yaml --model-limits disk=3GiB", "`disk` is not a limit: write `memory=4GiB,cpu=30s,wall=1m`"),
+            ("g.yaml --metrics robot.local:9464", "`robot.local:9464` is not an address: write a port"),
             ("g.yaml --check --plan", "cannot be used with"),
             ("g.yaml -q -v", "cannot be used with"),
             ("g.yaml --histogram x", "--histograms"),

@@ -2,6 +2,7 @@
 
 use limen::policy::Trials;
 use limen::unit::{Bytes, Span};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
 /// The value of `--shadow`: a backend that repeats one call in `every`: `ort:10`; 100 by default.
@@ -92,5 +93,25 @@ impl FromStr for CpuList {
             }
         }
         Ok(CpuList(cpus))
+    }
+}
+
+/// The value of `--metrics`: a port of this machine that other machines cannot reach (`9464`; 0 is any free one), or a numeric address with
+/// its port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerAddress(pub SocketAddr);
+
+impl FromStr for ServerAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let port = text.strip_prefix("localhost:").unwrap_or(text).parse();
+        let address = port.map(|port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)).or_else(|_| text.parse());
+        address.map(ServerAddress).map_err(|_| {
+            format!(
+                "`{text}` is not an address: write a port, such as 9464, or a numeric address, such as 127.0.0.1:9464"
+            )
+        })
     }
 }

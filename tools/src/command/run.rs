@@ -3,14 +3,15 @@
 //! The crate's public functions make everything it prints; this file decides their order and the exit code.
 
 use super::arguments::RunArguments;
-use super::dot::show_dot;
-use super::option_values::Shadow;
+use super::option_values::{ServerAddress, Shadow};
 use super::plan::{plan_json, show_plan, show_why};
 use super::problems::show_problems;
 use super::watch::{Ended, execute};
 use crate::dump::run_info::{GraphFile, RunInfo};
-use crate::dump::{Dump, is_dumped};
+use crate::dump::{Dump, check_file, is_dumped, write_file};
+use crate::metrics::server::MetricsServer;
 use crate::page::{BaseReport, ReportPage};
+use crate::picture::Picture;
 use crate::report::exit_code::{FAILED, REFUSED};
 use crate::report::gate::GateVerdict;
 use crate::report::printed::show_report;
@@ -26,7 +27,7 @@ use limen::{Layers, Plan, Problems, Registry, RunError, Spec};
 use limen_backends::{BEYOND_TOLERANCE, BackendOptions};
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{IsTerminal, stderr};
+use std::io::{self, IsTerminal, stderr};
 use std::path::{Path, PathBuf};
 
 /// Prints the problems of a graph on stderr.
@@ -47,6 +48,25 @@ enum NotApplied {
 
 /// An option that names an output folder, the folder, and a predicate for the names of files that may be written there.
 type OutputFolder<'a> = (&'a str, &'a Option<PathBuf>, &'a dyn Fn(&str) -> bool);
+
+/// Makes the text of a picture.
+type Draw = fn(&Picture) -> String;
+
+/// The options that name a picture, the files, and what draws them.
+fn pictures(arguments: &RunArguments) -> impl Iterator<Item = (&'static str, &Path, Draw)> {
+    let RunArguments { dot_file, svg, mermaid, .. } = arguments;
+    let dot = dot_file.as_deref().map(|path| ("--dot", path, Picture::dot as Draw));
+    let svg = svg.as_deref().map(|path| ("--svg", path, Picture::svg as Draw));
+    let mermaid = mermaid.as_deref().map(|path| ("--mermaid", path, Picture::mermaid as Draw));
+    [dot, svg, mermaid].into_iter().flatten()
+}
+
+/// The options that name a file which is written at the end, and the files.
+fn written_files(arguments: &RunArguments) -> impl Iterator<Item = (&'static str, &Path)> {
+    let page = arguments.report.as_deref().map(|path| ("--report", path));
+    let trace = arguments.trace.as_deref().map(|path| ("--trace", path));
+    page.into_iter().chain(trace).chain(pictures(arguments).map(|(option, path, _)| (option, path)))
+}
 
 /// Whether a name is that of a file in the model cache: a SHA-256 and an extension.
 fn is_cached(name: &str) -> bool {
@@ -123,11 +143,24 @@ impl<'a> Run<'a> {
         if let Some(why) = self.overwritten_file(&plan, registry) {
             return self.not_started(&name, &why, REFUSED);
         }
+        // Fails now, not after an hour of measuring.
+        for (option, path) in written_files(arguments) {
+            if let Err(error) = check_file(path) {
+                return self.not_started(&name, &format!("{option} {}: {error}", path.display()), REFUSED);
+            }
+        }
+        let is_dry = arguments.check || arguments.dot || arguments.plan || arguments.why;
+        if is_dry {
+            let code = self.write_pictures(&Picture::new(&plan));
+            if code != 0 {
+                return code;
+            }
+        }
         if arguments.check {
             return self.checked(&plan);
         }
         if arguments.dot {
-            return self.stdout.print(&show_dot(&plan), 0);
+            return self.stdout.print(&Picture::new(&plan).dot(), 0);
         }
         if arguments.plan || arguments.why {
             let text = match (arguments.json, arguments.why) {
@@ -137,7 +170,6 @@ impl<'a> Run<'a> {
             };
             return self.stdout.print(&text, 0);
         }
-        // Fails now, not after an hour of measuring.
         for (option, folder) in [("--out", &arguments.out), ("--histograms", &arguments.histograms)] {
             if let Some(folder) = folder
                 && let Err(error) = fs::create_dir_all(folder)
@@ -145,19 +177,18 @@ impl<'a> Run<'a> {
                 return self.not_started(&name, &format!("{option} {}: {error}", folder.display()), REFUSED);
             }
         }
-        if let Some(report) = &arguments.report
-            && let Err(error) = ReportPage::check(report)
-        {
-            return self.not_started(&name, &format!("--report {}: {error}", report.display()), REFUSED);
-        }
         let base = match arguments.report_base.as_deref().map(|base| (base, BaseReport::read(base))) {
             Some((base, Err(error))) => {
                 return self.not_started(&name, &format!("--report-base {}: {error}", base.display()), REFUSED);
             }
             read => read.and_then(|(_, read)| read.ok()),
         };
+        let server = match self.metrics_server() {
+            Ok(server) => server,
+            Err(why) => return self.not_started(&name, &why, REFUSED),
+        };
         let graph = GraphFile::read(path);
-        match execute(plan, arguments) {
+        match execute(plan, arguments, server) {
             Ok(ended) => self.finish(ended, &graph, base.as_ref()),
             Err(error) => {
                 let code = if matches!(error, RunError::Build { .. }) { FAILED } else { REFUSED };
@@ -179,8 +210,9 @@ impl<'a> Run<'a> {
         let is_dumped = |name: &str| is_dumped(plan.graph(), name);
         let options: [OutputFolder<'_>; 2] =
             [("--histograms", &self.arguments.histograms, &is_dumped), ("--cache", &cache, &is_cached)];
-        if let Some(path) = &self.arguments.report {
-            let about = |what| format!("--report {}: would overwrite {what}; name another file", path.display());
+        let mut others = Vec::new();
+        for (option, path) in written_files(self.arguments) {
+            let about = |what| format!("{option} {}: would overwrite {what}; name another file", path.display());
             if let Some(read) = plan.reads(path) {
                 return Some(about(format!("`{}`, which the graph reads", read.display())));
             }
@@ -195,6 +227,10 @@ impl<'a> Run<'a> {
             if let Some((node, _)) = plan.writes().find(|(_, written)| *written == real) {
                 return Some(about(format!("the file that the node `{node}` writes")));
             }
+            if let Some((other, _)) = others.iter().find(|(_, other)| *other == real) {
+                return Some(about(format!("the file of {other}")));
+            }
+            others.push((option, real));
         }
         options.into_iter().find_map(|(option, folder, is_written)| {
             let folder = folder.as_ref()?;
@@ -369,9 +405,43 @@ impl<'a> Run<'a> {
         self.stdout.print(&text, 0)
     }
 
+    /// Starts the server of `--metrics`, if there is one.
+    fn metrics_server(&self) -> Result<Option<MetricsServer>, String> {
+        let Some(ServerAddress(address)) = self.arguments.metrics else { return Ok(None) };
+        if !address.ip().to_canonical().is_loopback() && !self.arguments.allow_public {
+            return Err(format!(
+                "--metrics {address}: other machines could reach it; write `--metrics {}`, or add --allow-public",
+                address.port()
+            ));
+        }
+        let server = MetricsServer::bind(address).map_err(|error| format!("--metrics {address}: {error}"))?;
+        // Nobody could guess a free port.
+        if !self.arguments.quiet || address.port() == 0 {
+            print_info(&format!("limen-run: metrics at http://{}/metrics", server.address()));
+        }
+        Ok(Some(server))
+    }
+
+    /// Writes the pictures that were asked for, and returns the exit code.
+    fn write_pictures(&self, picture: &Picture) -> u8 {
+        let mut code = 0;
+        for (option, path, text) in pictures(self.arguments) {
+            let shown = one_line(&path.display().to_string());
+            match write_file(path, &text(picture)) {
+                Ok(()) if !self.arguments.quiet => print_info(&format!("limen-run: picture in {shown}")),
+                Ok(()) => {}
+                Err(error) => {
+                    print_error(&format!("limen-run: {option} {shown}: {}", one_line(&error.to_string())));
+                    code = FAILED;
+                }
+            }
+        }
+        code
+    }
+
     /// Applies the gates to a report, prints it and dumps it.
     fn finish(mut self, ended: Ended, graph: &GraphFile, base: Option<&BaseReport>) -> u8 {
-        let Ended { report, log, page } = ended;
+        let Ended { report, log, page, picture, trace } = ended;
         let (report, arguments) = (&report, self.arguments);
         let verdicts: Vec<GateVerdict> = arguments.fail_on.iter().map(|gate| gate.judge(report)).collect();
         let summary = Summary::new(report, &verdicts);
@@ -379,6 +449,12 @@ impl<'a> Run<'a> {
         let mut code = self.stdout.print(&text, summary.exit_code);
         for verdict in verdicts.iter().filter(|v| v.tripped || arguments.verbose) {
             print_error(&format!("gate: {}", one_line(&verdict.text)));
+        }
+        if let Some(picture) = picture {
+            code = code.max(self.write_pictures(&picture));
+        }
+        if let (Some(path), Some(trace)) = (&arguments.trace, trace) {
+            code = code.max(self.name_trace(path, trace));
         }
         if arguments.histograms.is_none() && arguments.report.is_none() {
             return code;
@@ -413,5 +489,23 @@ impl<'a> Run<'a> {
             }
         }
         code
+    }
+
+    /// Says where the trace is, and what is missing in it. Returns the exit code.
+    fn name_trace(&self, path: &Path, trace: io::Result<u64>) -> u8 {
+        let shown = one_line(&path.display().to_string());
+        match trace {
+            Ok(0) if self.arguments.quiet => return 0,
+            Ok(0) => print_info(&format!("limen-run: trace in {shown}, for ui.perfetto.dev")),
+            Ok(lost) => {
+                let lost = count(usize::try_from(lost).unwrap_or(usize::MAX), "span");
+                print_error(&format!("limen-run: trace in {shown}; {lost} did not fit and are missing"));
+            }
+            Err(error) => {
+                print_error(&format!("limen-run: --trace {shown}: {}", one_line(&error.to_string())));
+                return FAILED;
+            }
+        }
+        0
     }
 }

@@ -2,14 +2,17 @@
 
 use super::arguments::RunArguments;
 use crate::dump::IntervalLog;
+use crate::metrics::RunMetrics;
+use crate::metrics::server::MetricsServer;
 use crate::page::ReportPage;
+use crate::picture::Picture;
 use crate::terminal::events::RateLimiter;
 use crate::terminal::interrupt::{Interrupt, name_unfinished};
 use crate::terminal::log::{self, print_error, print_info};
 use crate::terminal::progress::ProgressLine;
 use crate::text::escape::one_line;
 use crate::trace::TraceFile;
-use limen::run::{EdgeStats, Spans};
+use limen::run::{EdgeStats, IntervalReport, Spans};
 use limen::{Events, Plan, Report, RunError, Running};
 use std::io;
 use std::path::PathBuf;
@@ -24,10 +27,12 @@ pub(super) struct Ended {
     pub(super) page: Option<ReportPage>,
     /// How many spans are missing in the trace, if one was asked for.
     pub(super) trace: Option<io::Result<u64>>,
+    /// The picture, if one was asked for.
+    pub(super) picture: Option<Picture>,
 }
 
-/// Runs a plan to its end, its `--duration`, or a signal.
-pub(super) fn execute(plan: Plan, arguments: &RunArguments) -> Result<Ended, RunError> {
+/// Runs a plan to its end, its `--duration`, or a signal. With `server`, serves metrics meanwhile.
+pub(super) fn execute(plan: Plan, arguments: &RunArguments, server: Option<MetricsServer>) -> Result<Ended, RunError> {
     // Printed even with `--quiet`.
     for node in plan.nodes() {
         node.notices.iter().for_each(|notice| print_error(&format!("limen-run: `{}` {}", node.name, one_line(notice))));
@@ -46,18 +51,28 @@ pub(super) fn execute(plan: Plan, arguments: &RunArguments) -> Result<Ended, Run
     let name = plan.graph().to_string();
     let page = arguments.report.is_some().then(|| ReportPage::new(&plan));
     let trace = arguments.trace.as_ref().map(|path| TraceFile::create(path, &plan));
+    let is_drawn = arguments.dot_file.is_some() || arguments.svg.is_some() || arguments.mermaid.is_some();
+    let picture = is_drawn.then(|| Picture::new(&plan));
+    let metrics = server.map(|server| Served { metrics: RunMetrics::new(&plan), server });
     let mut running = plan.wire()?.start()?;
     interrupt.stops(running.stopper());
     let every = arguments.interval.map_or(Duration::from_secs(1), |interval| interval.0);
     let folder = arguments.histograms.as_ref().filter(|_| !every.is_zero());
     let log = folder.map(|folder| IntervalLog::create(folder, &name, running.started()));
-    // The page has a point a second whatever the log has.
-    let every = if page.is_some() && every.is_zero() { Duration::from_secs(1) } else { every };
+    // The page and the metrics have a point a second whatever the log has.
+    let every = if (page.is_some() || metrics.is_some()) && every.is_zero() { Duration::from_secs(1) } else { every };
     let intervals = Intervals { log, every, last: Instant::now() };
-    let trace = Tracing { file: trace, spans: running.spans() };
-    let (events, limiter) = (running.events(), RateLimiter::default());
-    let mut watch = Watch { events, limiter, progress, intervals, page, trace };
-    watch.intervals.write(&running, true, &mut watch.page);
+    let mut watch = Watch {
+        events: running.events(),
+        limiter: RateLimiter::default(),
+        progress,
+        intervals,
+        page,
+        picture,
+        metrics,
+        trace: Tracing { file: trace, spans: running.spans() },
+    };
+    watch.write_intervals(&running, true);
     let end = arguments.duration.and_then(|d| Instant::now().checked_add(d.0));
     if !watch.until(&mut running, end) {
         running.stopper().stop();
@@ -72,7 +87,10 @@ pub(super) fn execute(plan: Plan, arguments: &RunArguments) -> Result<Ended, Run
     let trace = watch.trace.file.map(|file| file?.finish());
     // A node that hangs will never complete its file.
     name_unfinished();
-    Ok(Ended { report, log, page: watch.page, trace })
+    if let Some(picture) = &mut watch.picture {
+        picture.finish(&report);
+    }
+    Ok(Ended { report, log, page: watch.page, picture: watch.picture, trace })
 }
 
 /// Writes the histograms of each interval to the log.
@@ -84,28 +102,24 @@ struct Intervals {
 }
 
 impl Intervals {
-    /// Writes the intervals that have ended, if one is due. After an error, which is reported at the end, writes nothing more.
-    fn write(&mut self, running: &Running, at_once: bool, page: &mut Option<ReportPage>) {
-        if page.is_none() && !matches!(self.log, Some(Ok(_))) {
-            return;
-        }
+    /// Takes the intervals that have ended, if one is due, and writes them to the log. After an error, which is reported at the end, writes
+    /// nothing more.
+    fn take(&mut self, running: &Running, at_once: bool) -> Vec<IntervalReport> {
         // Some intervals arrive a little after they are due.
         if !at_once && self.last.elapsed() + POLL < self.every {
-            return;
+            return Vec::new();
         }
         let intervals = running.intervals();
         if intervals.is_empty() {
-            return;
+            return intervals;
         }
         self.last = Instant::now();
-        if let Some(page) = page {
-            page.add_intervals(&intervals);
-        }
         if let Some(Ok(log)) = &mut self.log
             && let Err(error) = log.write(&intervals)
         {
             self.log = Some(Err(error));
         }
+        intervals
     }
 }
 
@@ -119,7 +133,15 @@ struct Watch {
     progress: ProgressLine,
     intervals: Intervals,
     page: Option<ReportPage>,
+    picture: Option<Picture>,
+    metrics: Option<Served>,
     trace: Tracing,
+}
+
+/// Metrics and their server.
+struct Served {
+    metrics: RunMetrics,
+    server: MetricsServer,
 }
 
 /// The trace, if one was asked for. After an error, which is reported at the end, nothing more is written.
@@ -147,20 +169,46 @@ impl Tracing {
 }
 
 impl Watch {
+    /// Takes the intervals that have ended, if anyone wants them and one is due.
+    fn write_intervals(&mut self, running: &Running, at_once: bool) {
+        if self.page.is_none() && self.metrics.is_none() && !matches!(self.intervals.log, Some(Ok(_))) {
+            return;
+        }
+        let intervals = self.intervals.take(running, at_once);
+        if let Some(page) = &mut self.page {
+            page.add_intervals(&intervals);
+        }
+        if let Some(served) = &mut self.metrics {
+            served.metrics.add_intervals(&intervals);
+        }
+    }
+
+    /// Whether anything but the progress line shows edges.
+    fn wants_edges(&self) -> bool {
+        self.page.is_some() || self.picture.is_some() || self.metrics.is_some() || self.trace.is_on()
+    }
+
     /// Watches until the graph has ended or `end` is reached; returns whether the graph has ended.
     fn until(&mut self, running: &mut Running, end: Option<Instant>) -> bool {
         loop {
             let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
             let has_ended = running.wait_for(left.min(POLL));
             self.print_events(false);
-            self.intervals.write(running, false, &mut self.page);
-            // Asked once for both: an edge tells its highest fill since it was asked last.
-            let is_asked = self.page.is_some() || self.trace.is_on() || self.progress.is_due();
+            self.write_intervals(running, false);
+            // Asked once for all: an edge tells its highest fill since it was asked last.
+            let is_asked = self.wants_edges() || self.progress.is_due();
             let edges = if is_asked { running.edge_stats() } else { Vec::new() };
             if let Some(page) = &mut self.page {
                 page.look(&edges);
             }
             self.trace.write(&edges);
+            if let Some(picture) = &mut self.picture {
+                picture.look(&edges);
+            }
+            if let Some(Served { metrics, server }) = &mut self.metrics {
+                metrics.look(&edges);
+                server.poll(|| metrics.text(&running.stats()));
+            }
             if has_ended {
                 return true;
             }

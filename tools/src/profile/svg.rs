@@ -1,6 +1,7 @@
 //! A plot as one SVG file, without scripts, fonts or links, in the colours that a reader prefers.
 
 use super::plot::{MAX_CURVES, Plot, count_of, percentile};
+use crate::text::escape::xml;
 use crate::text::table::cut;
 use std::fmt::Write;
 
@@ -95,7 +96,7 @@ impl Plot {
                 "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{RIGHT}\"/><text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
                 LEFT - 8.0,
                 y + 4.0,
-                escaped(&label),
+                xml(&label),
             );
         }
         for decade in 0..=self.decades as usize {
@@ -122,13 +123,8 @@ impl Plot {
             }
         }
         let _ = write!(text, ", max {}", curve.shown(curve.counts.max() as f64));
-        escaped(&text)
+        xml(&text)
     }
-}
-
-/// Text for XML. Control characters were escaped where names were read.
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]

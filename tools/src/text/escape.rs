@@ -16,6 +16,22 @@ pub(crate) fn shell_word(path: &str) -> String {
     if !path.is_empty() && path.chars().all(is_plain) { path } else { format!("'{}'", path.replace('\'', r"'\''")) }
 }
 
+/// Escapes text for XML, in which control characters were escaped before. What XML cannot contain is replaced.
+pub(crate) fn xml(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\u{fffe}' | '\u{ffff}' => escaped.push('\u{fffd}'),
+            _ => escaped.push(c),
+        }
+    }
+    escaped
+}
+
 /// Escapes control characters in JSON text as `\u202e`, which means the same to every parser.
 pub(crate) fn plain_json(text: String) -> String {
     // Outside of strings there are none but line ends.

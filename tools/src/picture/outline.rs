@@ -11,35 +11,35 @@ const SWEEPS: usize = 8;
 
 /// A node in the picture.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct OutlineNode {
-    pub(super) name: String,
-    kind: String,
-    role: &'static str,
-    worker: usize,
+pub(crate) struct OutlineNode {
+    pub(crate) name: String,
+    pub(super) kind: String,
+    pub(super) role: &'static str,
+    pub(super) worker: usize,
     /// The column, after those of all nodes that it takes messages of.
-    layer: usize,
+    pub(super) layer: usize,
     /// The place in the column.
-    row: usize,
+    pub(super) row: usize,
 }
 
 /// An edge in the picture.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct OutlineEdge {
-    from: usize,
-    pub(super) to: usize,
+pub(crate) struct OutlineEdge {
+    pub(super) from: usize,
+    pub(crate) to: usize,
     /// The type of its messages.
-    spec: String,
+    pub(super) spec: String,
     /// Whether it closes a cycle.
-    is_back: bool,
+    pub(super) is_back: bool,
     /// Column and row of the places that it passes between its nodes.
-    bends: Vec<(usize, usize)>,
+    pub(super) bends: Vec<(usize, usize)>,
 }
 
 /// The nodes and edges of a plan, in its order.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Outline {
-    pub(super) nodes: Vec<OutlineNode>,
-    pub(super) edges: Vec<OutlineEdge>,
+pub(crate) struct Outline {
+    pub(crate) nodes: Vec<OutlineNode>,
+    pub(crate) edges: Vec<OutlineEdge>,
     /// The number of places in each column.
     rows: Vec<usize>,
 }
@@ -48,7 +48,7 @@ pub(super) struct Outline {
 const MAX_BENDS: usize = 4096;
 
 impl Outline {
-    pub(super) fn new(plan: &Plan) -> Self {
+    pub(crate) fn new(plan: &Plan) -> Self {
         let at: BTreeMap<&str, usize> =
             plan.nodes().iter().enumerate().map(|(n, node)| (node.name.as_str(), n)).collect();
         let node = |end: &str| at.get(end.rsplit_once('/').map_or(end, |(node, _)| node)).copied();
@@ -86,7 +86,7 @@ impl Outline {
     }
 
     /// Returns the nodes from a source to a sink by the way on which `cost` adds up to most; empty if there is none.
-    pub(super) fn slowest_route(&self, from: &str, to: &str, cost: impl Fn(&str) -> f64) -> Vec<usize> {
+    pub(crate) fn slowest_route(&self, from: &str, to: &str, cost: impl Fn(&str) -> f64) -> Vec<usize> {
         let find = |name: &str| self.nodes.iter().position(|node| node.name == name);
         let (Some(from), Some(to)) = (find(from), find(to)) else { return Vec::new() };
         let mut edges: Vec<&OutlineEdge> = self.edges.iter().filter(|edge| !edge.is_back).collect();
