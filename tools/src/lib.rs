@@ -17,10 +17,13 @@
 //! [`Summary`] (the object of `--json`), [`Gate`] (`--fail-on`), and [`Dump`] (`--histograms`), which combines
 //! [`write_hlog`], [`percentile_text`], [`Summary::csv`] and [`RunInfo`].
 //!
+//! [`Monitor`] serves a run to `limen-top` and to scripts while it lasts (`--monitor`), and [`MonitorClient`] asks it.
+//!
 //! [`Profile`] reads such files again, and those of other programs; [`show_profiles`], [`Plot`] and [`Comparison`] with its [`Limit`]s are
 //! `limen-run hist`.
 //!
-//! This crate reads a finished [`limen::Report`]; it measures nothing itself and is not on the message path.
+//! This crate reads what a run tells while it lasts, and the finished [`limen::Report`]; it measures nothing itself and is not on the
+//! message path.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make their own files"))]
@@ -37,6 +40,7 @@ mod contributing {}
 
 mod command;
 mod dump;
+mod monitor;
 mod page;
 mod profile;
 mod report;
@@ -61,6 +65,7 @@ pub use dump::hgrm::percentile_text;
 pub use dump::hlog::write_hlog;
 pub use dump::run_info::{GraphFile, RunInfo, WorkerInfo};
 pub use dump::{Dump, IntervalLog};
+pub use monitor::{Monitor, MonitorClient};
 pub use page::{BaseReport, ReportPage};
 pub use profile::bootstrap::Stat;
 pub use profile::comparison::{Change, ChangeVerdict, Comparison};

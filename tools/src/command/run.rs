@@ -10,6 +10,7 @@ use super::problems::show_problems;
 use super::watch::{Ended, execute};
 use crate::dump::run_info::{GraphFile, RunInfo};
 use crate::dump::{Dump, is_dumped};
+use crate::monitor::Monitor;
 use crate::page::{BaseReport, ReportPage};
 use crate::report::exit_code::{FAILED, REFUSED};
 use crate::report::gate::GateVerdict;
@@ -26,7 +27,7 @@ use limen::{Layers, Plan, Problems, Registry, RunError, Spec};
 use limen_backends::{BEYOND_TOLERANCE, BackendOptions};
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{IsTerminal, stderr};
+use std::io::{self, IsTerminal, stderr};
 use std::path::{Path, PathBuf};
 
 /// Prints the problems of a graph on stderr.
@@ -157,11 +158,37 @@ impl<'a> Run<'a> {
             read => read.and_then(|(_, read)| read.ok()),
         };
         let graph = GraphFile::read(path);
-        match execute(plan, arguments) {
+        let monitor = match self.monitor(&plan) {
+            Ok(monitor) => monitor,
+            Err(why) => return self.not_started(&name, &format!("--monitor: {why}"), REFUSED),
+        };
+        match execute(plan, arguments, monitor) {
             Ok(ended) => self.finish(ended, &graph, base.as_ref()),
             Err(error) => {
                 let code = if matches!(error, RunError::Build { .. }) { FAILED } else { REFUSED };
                 self.not_started(&name, &error.to_string(), code)
+            }
+        }
+    }
+
+    /// Opens the socket for monitors, if the command line or the graph asks for one. A graph goes on without the one it asks for itself.
+    fn monitor(&self, plan: &Plan) -> io::Result<Option<Monitor>> {
+        if !self.arguments.monitor && !plan.monitor() {
+            return Ok(None);
+        }
+        match Monitor::new(plan) {
+            Ok(monitor) => {
+                if !self.arguments.quiet {
+                    let path = one_line(&monitor.path().display().to_string());
+                    print_info(&format!("limen-run: `limen-top` can watch at {path}"));
+                }
+                Ok(Some(monitor))
+            }
+            Err(error) if self.arguments.monitor => Err(error),
+            Err(error) => {
+                let why = one_line(&error.to_string());
+                print_error(&format!("limen-run: `run: {{ monitor: true }}`: {why}; the run goes on without"));
+                Ok(None)
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use super::arguments::RunArguments;
 use crate::dump::IntervalLog;
+use crate::monitor::Monitor;
 use crate::page::ReportPage;
 use crate::terminal::events::RateLimiter;
 use crate::terminal::interrupt::{Interrupt, name_unfinished};
@@ -22,8 +23,8 @@ pub(super) struct Ended {
     pub(super) page: Option<ReportPage>,
 }
 
-/// Runs a plan to its end, its `--duration`, or a signal.
-pub(super) fn execute(plan: Plan, arguments: &RunArguments) -> Result<Ended, RunError> {
+/// Runs a plan to its end, its `--duration`, a signal, or a monitor's request to stop.
+pub(super) fn execute(plan: Plan, arguments: &RunArguments, monitor: Option<Monitor>) -> Result<Ended, RunError> {
     // Printed even with `--quiet`.
     for node in plan.nodes() {
         node.notices.iter().for_each(|notice| print_error(&format!("limen-run: `{}` {}", node.name, one_line(notice))));
@@ -49,7 +50,7 @@ pub(super) fn execute(plan: Plan, arguments: &RunArguments) -> Result<Ended, Run
     // The page has a point a second whatever the log has.
     let every = if page.is_some() && every.is_zero() { Duration::from_secs(1) } else { every };
     let intervals = Intervals { log, every, last: Instant::now() };
-    let mut watch = Watch { events: running.events(), limiter: RateLimiter::default(), progress, intervals, page };
+    let mut watch = Watch { events: running.events(), limiter: RateLimiter::default(), progress, intervals, page, monitor };
     watch.intervals.write(&running, true, &mut watch.page);
     let end = arguments.duration.and_then(|d| Instant::now().checked_add(d.0));
     if !watch.until(&mut running, end) {
@@ -110,6 +111,7 @@ struct Watch {
     progress: ProgressLine,
     intervals: Intervals,
     page: Option<ReportPage>,
+    monitor: Option<Monitor>,
 }
 
 impl Watch {
@@ -120,11 +122,15 @@ impl Watch {
             let has_ended = running.wait_for(left.min(POLL));
             self.print_events(false);
             self.intervals.write(running, false, &mut self.page);
-            // Asked once for both: an edge tells its highest fill since it was asked last.
-            let is_asked = self.page.is_some() || self.progress.is_due();
+            // Asked once for all: an edge tells its highest fill since it was asked last.
+            let monitor_asks = self.monitor.as_mut().is_some_and(Monitor::read);
+            let is_asked = self.page.is_some() || self.progress.is_due() || monitor_asks;
             let edges = if is_asked { running.edge_stats() } else { Vec::new() };
             if let Some(page) = &mut self.page {
                 page.look(&edges);
+            }
+            if let Some(monitor) = &mut self.monitor {
+                monitor.answer(running, &edges);
             }
             if has_ended {
                 return true;
