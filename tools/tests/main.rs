@@ -12,6 +12,7 @@ mod graphs;
 mod histograms;
 mod hostile;
 mod memory;
+mod monitor;
 mod program;
 mod recordings;
 mod reference_pages;

@@ -50,7 +50,8 @@ pub(super) fn execute(plan: Plan, arguments: &RunArguments, monitor: Option<Moni
     // The page has a point a second whatever the log has.
     let every = if page.is_some() && every.is_zero() { Duration::from_secs(1) } else { every };
     let intervals = Intervals { log, every, last: Instant::now() };
-    let mut watch = Watch { events: running.events(), limiter: RateLimiter::default(), progress, intervals, page, monitor };
+    let mut watch =
+        Watch { events: running.events(), limiter: RateLimiter::default(), progress, intervals, page, monitor };
     watch.intervals.write(&running, true, &mut watch.page);
     let end = arguments.duration.and_then(|d| Instant::now().checked_add(d.0));
     if !watch.until(&mut running, end) {

@@ -11,7 +11,7 @@ const LONGEST: usize = 64 << 10;
 /// The most requests that wait; the rest stays in the kernel.
 const WAITING: usize = 16;
 /// A client that takes nothing of an answer for so long is dropped.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(20) } else { Duration::from_secs(5) };
 
 /// A client, its requests, and what it has not read of its answers.
 #[derive(Debug)]
@@ -121,5 +121,57 @@ impl Connection {
     /// Whether there is nothing more to do for it.
     pub(super) fn is_over(&self) -> bool {
         self.is_broken || (self.is_ended && self.requests.is_empty() && self.output.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (UnixStream, Connection) {
+        let (client, server) = UnixStream::pair().unwrap();
+        server.set_nonblocking(true).unwrap();
+        (client, Connection::new(server))
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_is_dropped_and_little_is_kept_for_it() {
+        let (client, mut connection) = pair();
+        client.set_nonblocking(true).unwrap();
+        let line = "x".repeat(100_000);
+        while (&client).write(b"{\"ask\":\"stats\"}\n").is_ok() {}
+        let (mut answered, mut most) = (0, 0);
+        let end = Instant::now() + Duration::from_secs(60);
+        while connection.read() {
+            assert!(Instant::now() < end);
+            while connection.next().is_some() {
+                connection.answer(&line);
+                answered += 1;
+            }
+            most = connection.output.len().max(most);
+            assert!(connection.requests.len() <= WAITING && connection.input.len() <= LONGEST + 4096);
+        }
+        assert!(answered > 0 && most <= line.len(), "{answered}, {most}");
+    }
+
+    #[test]
+    fn a_client_that_reads_late_gets_every_answer() {
+        let (mut client, mut connection) = pair();
+        client.write_all(&b"{\"ask\":\"stop\"}\n".repeat(100)).unwrap();
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        let (mut answered, line) = (0, "x".repeat(50_000));
+        let mut got = 0;
+        while connection.read() {
+            while connection.next().is_some() {
+                connection.answer(&line);
+                answered += 1;
+            }
+            let mut buffer = vec![0; 60_000];
+            got += client.read(&mut buffer).unwrap();
+        }
+        drop(connection);
+        let mut rest = Vec::new();
+        client.read_to_end(&mut rest).unwrap();
+        assert_eq!((answered, got + rest.len()), (100, 100 * line.len()));
     }
 }

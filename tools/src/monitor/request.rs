@@ -91,7 +91,10 @@ mod tests {
             match (Request::read(line.as_bytes()), expected) {
                 (Ok(read), Some(expected)) => assert_eq!(read, expected, "{line}"),
                 (Err(why), None) => {
-                    assert!(why.contains(r#"expected {"ask":"stats"}, {"ask":"stop"} or {"ask":"set","#), "{line}: {why}");
+                    assert!(
+                        why.contains(r#"expected {"ask":"stats"}, {"ask":"stop"} or {"ask":"set","#),
+                        "{line}: {why}"
+                    );
                 }
                 (read, _) => panic!("{line}: {read:?}"),
             }

@@ -2,7 +2,9 @@
 
 use nix::errno::Errno;
 use nix::sys::signal::kill;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket, sockopt::PeerCredentials};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket, sockopt::PeerCredentials,
+};
 use nix::unistd::{Pid, geteuid};
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, ErrorKind};
@@ -75,7 +77,8 @@ impl Socket {
         drop(own);
         // From here its drop removes it.
         let socket = Socket { listener, path };
-        fs::set_permissions(&socket.path, Permissions::from_mode(0o600)).map_err(|error| about(&socket.path, &error))?;
+        fs::set_permissions(&socket.path, Permissions::from_mode(0o600))
+            .map_err(|error| about(&socket.path, &error))?;
         socket.listener.set_nonblocking(true)?;
         Ok(socket)
     }
@@ -112,7 +115,10 @@ pub(super) fn check(folder: &Path) -> io::Result<()> {
     let why = if !data.is_dir() {
         format!("`{shown}` is not a folder: remove it")
     } else if data.uid() != user {
-        format!("the folder `{shown}` belongs to user {}, not to user {user}: remove it, or set XDG_RUNTIME_DIR", data.uid())
+        format!(
+            "the folder `{shown}` belongs to user {}, not to user {user}: remove it, or set XDG_RUNTIME_DIR",
+            data.uid()
+        )
     } else if mode & 0o077 != 0 {
         format!("the folder `{shown}` is open to other users (mode {mode:o}): run `chmod 700 {shown}`")
     } else {
