@@ -309,18 +309,19 @@ mod tests {
     fn the_nodes_fit_a_screen_of_80_by_24() {
         let lines = drawn(&mut app(), 80, 24);
         let expected = [
-            "  robot  run 3f9c1d20  12.0 s  running  failed 2  lost 17",
-            "   nodes  edges  paths  workers  graph",
-            " node                    calls/s      p50      p99      max wait p99 failed   lost",
+            " robot  run 3f9c1d20  12.0 s  running  failed 2  lost 17",
+            "  nodes  edges  paths  workers  graph",
+            " node                  calls/s      p50      p99      max wait p99 failed   lost",
+            " camera                  60000  1.25 µs  48.0 µs  2.00 ms",
+            " lidar                   60000  1.25 µs  48.0 µs  2.00 ms",
+            " resize                  60000  1.25 µs  48.0 µs  2.00 ms        –",
+            " net                     60000  1.25 µs  48.0 µs  2.00 ms        –      2     17",
+            " fuse_camer…f_the_head   60000  1.25 µs  48.0 µs  2.00 ms        –",
+            " log                     60000  1.25 µs  48.0 µs  2.00 ms        –",
+            " evil\\u{1b}[2J           60000  1.25 µs  48.0 µs  2.00 ms        –",
+            "",
         ];
-        assert_eq!(lines[..2], expected[..2], "{lines:#?}");
-        println!("{}", lines.join("\n"));
-        assert!(lines.iter().all(|line| line.chars().count() <= 80));
-        let net = lines.iter().find(|line| line.starts_with(" net ")).unwrap();
-        let cells: Vec<&str> = net.split_whitespace().collect();
-        assert_eq!(cells, ["net", "60000", "1.25", "µs", "48.0", "µs", "2.00", "ms", "–", "2", "17"], "{net}");
-        let fuse = lines.iter().find(|line| line.contains('…')).unwrap();
-        assert!(fuse.starts_with(" fuse_camer") && fuse.contains("head "), "{fuse}");
+        assert_eq!(lines[..expected.len()], expected, "{lines:#?}");
         assert!(lines[23].starts_with(" q quit  tab next view"), "{}", lines[23]);
     }
 
@@ -331,7 +332,7 @@ mod tests {
             ("\t", " resize/out -> net/in "),
             ("\t", " camera -> log "),
             ("\t", " limen-lidar "),
-            ("\t", "     └ fuse_camera"),
+            ("\t", "     └ fuse_c"),
             ("\t", " camera "),
             ("g", "   └ net"),
             ("?", "messages lost so far"),

@@ -109,11 +109,6 @@ impl Stats {
         self
     }
 
-    /// The messages that a node's inputs have lost.
-    pub(crate) fn lost_at(&self, node: &str) -> u64 {
-        self.edges.iter().filter(|edge| node_of(&edge.to) == node).map(|edge| edge.lost).sum()
-    }
-
     /// The object, with `rate` in nodes and edges (a second, since `before`) and `cpu` in workers (the part of a CPU, or null).
     pub(crate) fn with_rates(&self, before: &Stats) -> Value {
         let (mut whole, shown) = (self.whole.clone(), Shown::new(self.clone(), Some(before)));

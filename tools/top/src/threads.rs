@@ -36,7 +36,8 @@ impl ThreadTimes {
     pub(crate) fn used(&self, name: &str, before: &ThreadTimes) -> Option<f64> {
         let name = name.get(..NAME).unwrap_or(name);
         let within = self.at?.saturating_duration_since(before.at?).as_nanos();
-        let used = self.used.get(name)?.saturating_sub(*before.used.get(name)?);
+        // One that was not there before has begun since.
+        let used = self.used.get(name)?.saturating_sub(before.used.get(name).copied().unwrap_or(0));
         (within > 0).then(|| used as f64 / within as f64)
     }
 }
@@ -44,17 +45,20 @@ impl ThreadTimes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc::TryRecvError;
 
     #[test]
     fn a_thread_that_works_is_seen() {
         let worker = std::thread::Builder::new().name("top-test-works".into());
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
-        let worker = worker.spawn(move || while stopped.try_recv().is_err() {}).unwrap();
+        let worker = worker.spawn(move || while stopped.try_recv() != Err(TryRecvError::Disconnected) {}).unwrap();
         let read = || ThreadTimes::read(std::process::id());
+        let end = Instant::now() + std::time::Duration::from_secs(60);
         let before = read();
         let mut now = read();
         while now.used("top-test-works", &before).is_none_or(|used| used == 0.0) {
             now = read();
+            assert!(Instant::now() < end, "{now:?}");
         }
         assert_eq!(now.used("none", &before), None);
         assert!(ThreadTimes::read(0).used.is_empty());

@@ -80,7 +80,7 @@ fn a_running_graph_is_printed_once() {
     let (table, json) = asking.join().unwrap();
     assert!(table.status.success() && json.status.success(), "{}", text(&json.stderr));
     let table = text(&table.stdout);
-    for expected in ["node ", "\nticks ", "edge ", "\npass/value -> end/in ", "path ", "\nticks -> end ", "worker "] {
+    for expected in ["node ", "\nticks ", "edge ", "\npass/out -> end/in ", "path ", "\nticks -> end ", "worker "] {
         assert!(table.contains(expected) || table.starts_with(expected), "no {expected:?} in\n{table}");
     }
     let json: Value = serde_json::from_slice(&json.stdout).unwrap();
@@ -109,7 +109,8 @@ fn the_only_running_graph_needs_no_name() {
     };
     refused(&["--once"], "no graph runs with a monitor; start one with `limen-run GRAPH --monitor`");
     refused(&["nothing", "--once"], "no graph runs with a monitor");
-    let stats = |graph: &str| json!({ "version": 1, "ok": true, "stats": { "graph": graph, "pid": pid, "elapsed_s": 7.0 } });
+    let stats =
+        |graph: &str| json!({ "version": 1, "ok": true, "stats": { "graph": graph, "pid": pid, "elapsed_s": 7.0 } });
     answers(&folder.join(format!("one-{pid}.sock")), &stats("one\x1b[2J"));
     // One that nobody serves any more does not count.
     drop(UnixListener::bind(folder.join(format!("gone-{pid}.sock"))).unwrap());
