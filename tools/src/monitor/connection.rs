@@ -40,12 +40,7 @@ impl Connection {
         let mut buffer = [0; 4096];
         while !self.is_ended && !self.is_broken && self.output.is_empty() && self.requests.len() < WAITING {
             match self.stream.read(&mut buffer) {
-                Ok(0) => {
-                    self.is_ended = true;
-                    if !self.input.is_empty() {
-                        self.requests.push_back(Request::read(&std::mem::take(&mut self.input)));
-                    }
-                }
+                Ok(0) => self.is_ended = true,
                 Ok(read) => {
                     self.input.extend_from_slice(&buffer[..read]);
                     self.split();
@@ -55,9 +50,7 @@ impl Connection {
                 Err(_) => self.is_broken = true,
             }
         }
-        if !self.is_ended {
-            self.split();
-        }
+        self.split();
         !self.is_over()
     }
 
@@ -75,6 +68,10 @@ impl Connection {
             from += length + 1;
         }
         self.input.drain(..from);
+        if self.is_ended && !self.input.is_empty() && self.requests.len() < WAITING {
+            // The last line needs no end.
+            self.requests.push_back(Request::read(&std::mem::take(&mut self.input)));
+        }
         if self.input.len() > LONGEST && self.requests.len() < WAITING {
             // Where the next line begins is unknown.
             self.input = Vec::new();
@@ -120,7 +117,7 @@ impl Connection {
 
     /// Whether there is nothing more to do for it.
     pub(super) fn is_over(&self) -> bool {
-        self.is_broken || (self.is_ended && self.requests.is_empty() && self.output.is_empty())
+        self.is_broken || (self.is_ended && self.input.is_empty() && self.requests.is_empty() && self.output.is_empty())
     }
 }
 
