@@ -70,7 +70,9 @@ def run(folder, file, how, seconds):
         process.send_signal(signal.SIGTERM)
         code = process.wait()
         reader.join()
-        assert code == 0 and b"watched" in drawn and b"calls/s" in drawn, (code, bytes(drawn[-500:]))
+        shown = b"watched" in drawn and b"calls/s" in drawn
+        # It has left the alternate screen too.
+        assert code == 0 and shown and b"\x1b[?1049l" in drawn, (code, bytes(drawn[-500:]))
     assert child.returncode == 0, err
     report = json.loads(out)
     end = next(node for node in report["nodes"] if node["name"] == "end")

@@ -45,8 +45,8 @@ pub(super) struct Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         let mut own = own();
-        if own.iter().any(|path| *path == self.path) {
-            own.retain(|path| *path != self.path);
+        if let Some(at) = own.iter().position(|path| *path == self.path) {
+            own.swap_remove(at);
             let _ = fs::remove_file(&self.path);
         }
     }
