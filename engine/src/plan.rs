@@ -75,6 +75,7 @@ pub struct Plan {
     pub(crate) sources: Vec<usize>,
     pub(crate) strict: bool,
     pub(crate) mlock: bool,
+    pub(crate) monitor: bool,
     pub(crate) stop: Duration,
     pub(crate) start: Duration,
     pub(crate) watchdog: Duration,
@@ -361,6 +362,12 @@ impl Plan {
     /// Returns remarks for the user before the run.
     pub fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// Returns whether the graph file asks its program to serve the run to monitors (`run: { monitor: true }`). The engine itself serves
+    /// nothing.
+    pub fn monitor(&self) -> bool {
+        self.monitor
     }
 
     /// Returns the memory the engine will allocate.

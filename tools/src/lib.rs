@@ -17,10 +17,13 @@
 //! [`Summary`] (the object of `--json`), [`Gate`] (`--fail-on`), and [`Dump`] (`--histograms`), which combines
 //! [`write_hlog`], [`percentile_text`], [`Summary::csv`] and [`RunInfo`].
 //!
+//! [`Monitor`] serves a run to `limen-top` and to scripts while it lasts (`--monitor`), and [`MonitorClient`] asks it.
+//!
 //! [`Profile`] reads such files again, and those of other programs; [`show_profiles`], [`Plot`] and [`Comparison`] with its [`Limit`]s are
 //! `limen-run hist`.
 //!
-//! This crate reads a finished [`limen::Report`]; it measures nothing itself and is not on the message path.
+//! This crate reads what a run tells while it lasts, and the finished [`limen::Report`]; it measures nothing itself and is not on the
+//! message path.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests make their own files"))]
@@ -38,6 +41,7 @@ mod contributing {}
 mod command;
 mod dump;
 mod metrics;
+mod monitor;
 mod page;
 mod picture;
 mod profile;
@@ -65,6 +69,7 @@ pub use dump::run_info::{GraphFile, RunInfo, WorkerInfo};
 pub use dump::{Dump, IntervalLog};
 pub use metrics::RunMetrics;
 pub use metrics::server::MetricsServer;
+pub use monitor::{Monitor, MonitorClient};
 pub use page::{BaseReport, ReportPage};
 pub use picture::Picture;
 pub use profile::bootstrap::Stat;

@@ -13,6 +13,7 @@ mod histograms;
 mod hostile;
 mod memory;
 mod metrics;
+mod monitor;
 mod pictures;
 mod program;
 mod recordings;

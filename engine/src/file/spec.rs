@@ -190,6 +190,9 @@ pub(crate) struct RunSpec {
     /// Where the devices of its nodes are used.
     #[serde(default)]
     pub(crate) isolation: Isolation,
+    /// Whether the program is to serve the run to monitors.
+    #[serde(default)]
+    pub(crate) monitor: bool,
 }
 
 /// A fraction from 0 to 1.
@@ -244,6 +247,7 @@ impl Default for RunSpec {
             warmup: None,
             telemetry: Telemetry::default(),
             isolation: Isolation::default(),
+            monitor: false,
         }
     }
 }

@@ -166,6 +166,7 @@ impl Planner<'_> {
             sources,
             strict,
             mlock: run.mlock,
+            monitor: run.monitor,
             stop: run.stop.0,
             start: run.start.0,
             watchdog: run.watchdog.0,

@@ -168,6 +168,21 @@ impl Running {
             .collect()
     }
 
+    /// Returns the run's id, which its report has too.
+    pub fn run_id(&self) -> &str {
+        &self.shared.run_id
+    }
+
+    /// Returns whether a stop was requested, or a node has stopped the graph.
+    pub fn is_stopping(&self) -> bool {
+        self.shared.is_stopping()
+    }
+
+    /// Returns how long the run has lasted.
+    pub fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
     /// Returns when the run began, by the wall clock.
     pub fn started(&self) -> std::time::SystemTime {
         self.started_at

@@ -380,6 +380,11 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Output")]
     pub interval: Option<Span>,
 
+    /// Serve the run to `limen-top` through a socket that only this user may open
+    #[arg(long, env = "LIMEN_MONITOR", value_parser = BoolishValueParser::new())]
+    #[arg(hide_env = true, help_heading = "Output")]
+    pub monitor: bool,
+
     /// Exit with 3 if this condition holds at the end, such as 'p99(e2e) > 20ms'; see below; may be repeated
     #[arg(long, env = "LIMEN_FAIL_ON", value_name = "EXPR", value_delimiter = ';')]
     #[arg(hide_env = true, help_heading = "Output")]

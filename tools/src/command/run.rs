@@ -10,6 +10,7 @@ use super::watch::{Ended, execute};
 use crate::dump::run_info::{GraphFile, RunInfo};
 use crate::dump::{Dump, check_file, is_dumped, write_file};
 use crate::metrics::server::MetricsServer;
+use crate::monitor::Monitor;
 use crate::page::{BaseReport, ReportPage};
 use crate::picture::Picture;
 use crate::report::exit_code::{FAILED, REFUSED};
@@ -188,11 +189,37 @@ impl<'a> Run<'a> {
             Err(why) => return self.not_started(&name, &why, REFUSED),
         };
         let graph = GraphFile::read(path);
-        match execute(plan, arguments, server) {
+        let monitor = match self.monitor(&plan) {
+            Ok(monitor) => monitor,
+            Err(why) => return self.not_started(&name, &format!("--monitor: {why}"), REFUSED),
+        };
+        match execute(plan, arguments, server, monitor) {
             Ok(ended) => self.finish(ended, &graph, base.as_ref()),
             Err(error) => {
                 let code = if matches!(error, RunError::Build { .. }) { FAILED } else { REFUSED };
                 self.not_started(&name, &error.to_string(), code)
+            }
+        }
+    }
+
+    /// Opens the socket for monitors, if the command line or the graph asks for one. A graph goes on without the one it asks for itself.
+    fn monitor(&self, plan: &Plan) -> io::Result<Option<Monitor>> {
+        if !self.arguments.monitor && !plan.monitor() {
+            return Ok(None);
+        }
+        match Monitor::new(plan) {
+            Ok(monitor) => {
+                if !self.arguments.quiet {
+                    let path = one_line(&monitor.path().display().to_string());
+                    print_info(&format!("limen-run: `limen-top` can watch at {path}"));
+                }
+                Ok(Some(monitor))
+            }
+            Err(error) if self.arguments.monitor => Err(error),
+            Err(error) => {
+                let why = one_line(&error.to_string());
+                print_error(&format!("limen-run: `run: {{ monitor: true }}`: {why}; the run goes on without"));
+                Ok(None)
             }
         }
     }

@@ -297,6 +297,7 @@ fn parts() -> Vec<(&'static str, Value)> {
                         "description": "Record every connection to an MCAP file: its path, or the config of a node of kind `record`, with `only` or `except`, lists of nodes and ports.",
                         "type": ["string", "object"],
                     },
+                    "monitor": { "type": "boolean", "description": "`limen-run` serves the run to `limen-top`, as `--monitor` does." },
                     "isolation": one_of(&["none", "process"], "Whether `cuda` is used in a process of its own, which may end alone."),
                 }),
             ),

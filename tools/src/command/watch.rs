@@ -4,6 +4,7 @@ use super::arguments::RunArguments;
 use crate::dump::IntervalLog;
 use crate::metrics::RunMetrics;
 use crate::metrics::server::MetricsServer;
+use crate::monitor::Monitor;
 use crate::page::ReportPage;
 use crate::picture::Picture;
 use crate::terminal::events::RateLimiter;
@@ -31,8 +32,13 @@ pub(super) struct Ended {
     pub(super) picture: Option<Picture>,
 }
 
-/// Runs a plan to its end, its `--duration`, or a signal. With `server`, serves metrics meanwhile.
-pub(super) fn execute(plan: Plan, arguments: &RunArguments, server: Option<MetricsServer>) -> Result<Ended, RunError> {
+/// Runs a plan to its end, its `--duration`, a signal, or a monitor's request to stop. With `server`, serves metrics meanwhile.
+pub(super) fn execute(
+    plan: Plan,
+    arguments: &RunArguments,
+    server: Option<MetricsServer>,
+    monitor: Option<Monitor>,
+) -> Result<Ended, RunError> {
     // Printed even with `--quiet`.
     for node in plan.nodes() {
         node.notices.iter().for_each(|notice| print_error(&format!("limen-run: `{}` {}", node.name, one_line(notice))));
@@ -70,6 +76,7 @@ pub(super) fn execute(plan: Plan, arguments: &RunArguments, server: Option<Metri
         page,
         picture,
         metrics,
+        monitor,
         trace: Tracing { file: trace, spans: running.spans() },
     };
     watch.write_intervals(&running, true);
@@ -135,6 +142,7 @@ struct Watch {
     page: Option<ReportPage>,
     picture: Option<Picture>,
     metrics: Option<Served>,
+    monitor: Option<Monitor>,
     trace: Tracing,
 }
 
@@ -196,7 +204,8 @@ impl Watch {
             self.print_events(false);
             self.write_intervals(running, false);
             // Asked once for all: an edge tells its highest fill since it was asked last.
-            let is_asked = self.wants_edges() || self.progress.is_due();
+            let monitor_asks = self.monitor.as_mut().is_some_and(Monitor::read);
+            let is_asked = self.wants_edges() || self.progress.is_due() || monitor_asks;
             let edges = if is_asked { running.edge_stats() } else { Vec::new() };
             if let Some(page) = &mut self.page {
                 page.look(&edges);
@@ -208,6 +217,9 @@ impl Watch {
             if let Some(Served { metrics, server }) = &mut self.metrics {
                 metrics.look(&edges);
                 server.poll(|| metrics.text(&running.stats()));
+            }
+            if let Some(monitor) = &mut self.monitor {
+                monitor.answer(running, &edges);
             }
             if has_ended {
                 return true;

@@ -63,6 +63,7 @@ impl Interrupt {
         if std::mem::replace(&mut state.asked, true) {
             // Files are renamed when they are complete, so these are all the incomplete ones.
             name_unfinished();
+            crate::monitor::remove_own();
             process::exit(SECOND);
         }
         match &state.stopper {
