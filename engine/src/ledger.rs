@@ -163,6 +163,10 @@ pub(crate) struct Buckets {
     /// Counts so far, and how many there are when the limit is set anew.
     total: u64,
     next_total: u64,
+    /// When the last value was recorded, and when the limit was set first, with the counts at that time.
+    last: u64,
+    first: u64,
+    first_total: u64,
 }
 
 /// What a value is of a message's way through the graph: decides which of a histogram's values are outliers.
@@ -221,6 +225,9 @@ impl Buckets {
             },
             usual: 0,
             total: 0,
+            last: 0,
+            first: 0,
+            first_total: 0,
             next_total: if part == Part::Other { u64::MAX } else { FIRST_COUNTS },
         }
     }
@@ -239,6 +246,9 @@ impl Buckets {
     #[cold]
     #[inline(never)]
     fn watch(&mut self) {
+        if self.first == 0 {
+            (self.first, self.first_total) = (self.last, self.total);
+        }
         let slowest = (1.0 - SLOWEST / self.total as f64).clamp(0.9, 0.999);
         let [usual, p90, slowest, p999] = self.quantiles([0.5, 0.9, slowest, 0.999]);
         self.usual = usual;
@@ -247,6 +257,12 @@ impl Buckets {
             _ => p90.max(usual + p999.saturating_sub(usual) / 2).max(LEAST_OUTLIER_NS),
         };
         self.next_total = self.total + (self.total / 4).max(FIRST_COUNTS);
+    }
+
+    /// The mean time from one value to the next; 0 while it is not known.
+    fn mean_period(&self) -> u64 {
+        let counts = self.total.saturating_sub(self.first_total + 1);
+        if self.first == 0 || counts == 0 { 0 } else { self.last.saturating_sub(self.first) / counts }
     }
 
     /// The largest values that share a bucket with the values at ascending quantiles.
@@ -325,7 +341,7 @@ pub(crate) struct Outlier {
     pub(crate) usual: u64,
     /// Of a wait: the calls that took most of it on this worker.
     pub(crate) behind: Option<Hist>,
-    /// Of a call: how long its node had made none before, and the mean of that time; `None` before the second call.
+    /// Of a call: how long its node had made none before, and the mean time from call to call; `None` before the second call.
     pub(crate) pause: Option<(u64, u64)>,
 }
 
@@ -342,14 +358,6 @@ struct LongCall {
     hist: Hist,
     from: u64,
     to: u64,
-}
-
-/// The calls of a histogram: for what a pause tells of a slow one.
-#[derive(Clone, Copy, Default)]
-struct Pauses {
-    first: u64,
-    last: u64,
-    calls: u64,
 }
 
 /// Bits of an entry's `hist` that identify the histogram.
@@ -385,8 +393,6 @@ pub(crate) struct Meter {
     log: Box<[Entry; LOG]>,
     /// Number of entries in use.
     logged: usize,
-    /// By histogram; of calls only.
-    pauses: Vec<Pauses>,
     long_calls: ArrayVec<LongCall, LONG_CALLS>,
     /// The largest outliers since they were taken last: parts of latencies, and whole ones.
     outlying_parts: ArrayVec<Outlier, OUTLIERS>,
@@ -402,7 +408,6 @@ impl Meter {
             hists: Vec::new(),
             log: Box::new([Entry::default(); LOG]),
             logged: 0,
-            pauses: Vec::new(),
             long_calls: ArrayVec::new(),
             outlying_parts: ArrayVec::new(),
             outlying_paths: ArrayVec::new(),
@@ -413,7 +418,6 @@ impl Meter {
     /// Creates a histogram; only while the worker is built.
     pub(crate) fn histogram(&mut self, digits: u8, part: Part) -> Hist {
         self.hists.push(Buckets::new(digits, part));
-        self.pauses.push(Pauses::default());
         assert!(self.hists.len() < 1 << HISTS, "a worker's nodes have less than {} histograms", 1 << HISTS);
         Hist(self.hists.len() as u32 - 1)
     }
@@ -460,22 +464,15 @@ impl Meter {
             };
             buckets.record(value, n);
             buckets.total += n;
-            let (is_outlier, is_call) = (value > buckets.limit, buckets.part == Part::Call);
+            let (is_outlier, last) = (value > buckets.limit, std::mem::replace(&mut buckets.last, at));
             if buckets.total >= buckets.next_total {
                 buckets.watch();
             }
             if is_outlier {
-                self.note_outlier(index, hist);
+                self.note_outlier(index, hist, last);
             }
-            if is_call {
-                let pauses = &mut self.pauses[hist];
-                if pauses.calls == 0 {
-                    pauses.first = at;
-                }
-                (pauses.last, pauses.calls) = (at, pauses.calls + 1);
-                if value >= LONG_CALL_NS {
-                    self.note_long_call(LongCall { hist: Hist(hist as u32), from: at.saturating_sub(value), to: at });
-                }
+            if value >= LONG_CALL_NS && self.hists[hist].part == Part::Call {
+                self.note_long_call(LongCall { hist: Hist(hist as u32), from: at.saturating_sub(value), to: at });
             }
         }
         self.logged = 0;
@@ -491,14 +488,13 @@ impl Meter {
 
     #[cold]
     #[inline(never)]
-    fn note_outlier(&mut self, index: usize, hist: usize) {
+    fn note_outlier(&mut self, index: usize, hist: usize, last: u64) {
         let Entry { value, at, .. } = self.log[index];
         let Buckets { part, usual, .. } = self.hists[hist];
         let from = at.saturating_sub(value);
         let behind = if part == Part::Wait { self.longest_within(from, at, index) } else { None };
-        let pause = Some(self.pauses[hist])
-            .filter(|pauses| part == Part::Call && pauses.calls > 0)
-            .map(|pauses| (from.saturating_sub(pauses.last), pauses.last.saturating_sub(pauses.first) / pauses.calls));
+        let pause =
+            (part == Part::Call && last > 0).then(|| (from.saturating_sub(last), self.hists[hist].mean_period()));
         let outlier = Outlier { hist: Hist(hist as u32), part, value, end: at, usual, behind, pause };
         let outliers = if part == Part::Path { &mut self.outlying_paths } else { &mut self.outlying_parts };
         if outliers.try_push(outlier).is_err()

@@ -40,6 +40,7 @@ const KEPT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct RunMetrics {
     graph: String,
+    run_id: String,
     kinds: BTreeMap<String, String>,
     /// Names of threads, and their CPU.
     workers: Vec<(String, Option<usize>)>,
@@ -74,12 +75,18 @@ impl RunMetrics {
         let worker = |worker: &WorkerPlan| (worker.name.clone(), worker.cpu());
         RunMetrics {
             graph: plan.graph().to_string(),
+            run_id: String::new(),
             kinds: plan.nodes().iter().map(kind).collect(),
             workers: plan.workers().iter().map(worker).collect(),
             edges: Vec::new(),
             highest: vec![(0, 0); plan.edges().len()],
             summaries: BTreeMap::new(),
         }
+    }
+
+    /// Sets the id of the run ([`Running::run_id`](limen::Running::run_id)), which `limen_run_info` has.
+    pub fn set_run_id(&mut self, run_id: &str) {
+        self.run_id = run_id.to_string();
     }
 
     /// Takes the state of the edges ([`Running::edge_stats`](limen::Running::edge_stats)); to be called about ten times a second.
@@ -120,8 +127,9 @@ impl RunMetrics {
     /// Returns all metrics as text, with the counters of nodes ([`Running::stats`](limen::Running::stats)).
     pub fn text(&self, nodes: &[NodeStats]) -> String {
         let mut text = Exposition::default();
-        text.gauge("limen_run_info", "The graph that runs, and limen's version.");
-        text.sample("", &[("graph", &self.graph), ("version", env!("CARGO_PKG_VERSION"))], 1.0);
+        text.gauge("limen_run_info", "The graph that runs, the id of the run, and limen's version.");
+        let labels = [("graph", &*self.graph), ("run_id", &*self.run_id), ("version", env!("CARGO_PKG_VERSION"))];
+        text.sample("", &labels, 1.0);
         text.gauge("limen_worker_info", "Threads of the graph, and the CPU that each is pinned to.");
         for (name, cpu) in &self.workers {
             let cpu = cpu.map_or_else(|| "any".into(), |cpu| cpu.to_string());

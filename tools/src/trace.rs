@@ -17,7 +17,7 @@ use packet::{
     SLICE_END, Thread, Trace, TrackDescriptor, TrackEvent,
 };
 use prost::Message;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -44,8 +44,8 @@ const EVENTS: u64 = 2;
 #[derive(Debug)]
 struct NodeTrack {
     name: String,
-    /// The nodes that send to it, and those to which it sends.
-    before: Vec<usize>,
+    /// The nodes that send to it, each with the last call that an arrow led from, and those to which it sends.
+    before: BTreeMap<usize, u64>,
     after: Vec<usize>,
     /// Parts of the wait before its next call: what, how long, until when.
     waits: Vec<(Term, u64, u64)>,
@@ -101,8 +101,14 @@ impl TraceFile {
         let edges: Vec<(usize, usize)> = edges.collect();
         let nodes = plan.nodes().iter().enumerate().map(|(at, node)| NodeTrack {
             name: plain(&node.name),
-            before: edges.iter().filter(|(_, to)| *to == at).map(|(from, _)| *from).collect(),
-            after: edges.iter().filter(|(from, _)| *from == at).map(|(_, to)| *to).collect(),
+            before: edges.iter().filter(|(_, to)| *to == at).map(|(from, _)| (*from, 0)).collect(),
+            after: edges
+                .iter()
+                .filter(|(from, _)| *from == at)
+                .map(|(_, to)| *to)
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .collect(),
             waits: Vec::new(),
             came: Vec::new(),
             sent: VecDeque::new(),
@@ -265,12 +271,20 @@ impl TraceFile {
             // What else it waited for was recorded just before. It was published, to the nanosecond, when the call that made it ended.
             let others = of.waits.iter().filter(|(term, _, until)| *term != Term::Queue && *until == end);
             let published = begin.saturating_sub(others.map(|(_, ns, _)| ns).sum());
-            let call = of.before.iter().find_map(|from| {
+            let from = of.before.keys().find_map(|from| {
                 let mut sent = self.nodes[*from].sent.iter().rev().take_while(|(at, _)| *at >= published);
-                sent.find(|(at, _)| *at == published).map(|(_, call)| *call)
+                sent.find(|(at, _)| *at == published).map(|(_, call)| (*from, *call))
             });
-            let came = &mut self.nodes[node].came;
-            came.extend(call.map(|call| arrow(call, node)).filter(|arrow| came.len() < WAITS && !came.contains(arrow)));
+            // Of a burst that several calls take, the first one has the arrow.
+            let of = &mut self.nodes[node];
+            if let Some((from, call)) = from
+                && let Some(last) = of.before.get_mut(&from)
+                && call > *last
+                && of.came.len() < WAITS
+            {
+                *last = call;
+                of.came.push(arrow(call, node));
+            }
         }
         let waits = &mut self.nodes[node].waits;
         if end > begin && waits.len() < WAITS {
@@ -366,4 +380,76 @@ fn slice(
     moments.push(Moment { at: begin, rank: 4 - depth, event: begins });
     let ends = TrackEvent { r#type: Some(SLICE_END), track_uuid, ..TrackEvent::default() };
     moments.push(Moment { at: end, rank: depth, event: ends });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use limen::{Options, Spec};
+
+    #[test]
+    fn every_slice_ends_and_arrows_lead_from_call_to_call() {
+        let graph = "version: 1\nnodes:\n  a: { kind: timer, config: { count: 300, rate: 5kHz } }\n  \
+                     b: { kind: pass, from: a }\n  c: { kind: pass, from: b }\n  d: { kind: \"null\", from: c }\n";
+        let options = Options { spans: true, ..Options::default() };
+        let plan = Plan::with_options(Spec::from_text(graph, "g.yaml").unwrap(), &crate::registry(), &options);
+        let plan = plan.unwrap_or_else(|problems| panic!("{problems}"));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("deep/run.pftrace");
+        let mut file = TraceFile::create(&path, &plan).unwrap();
+        let mut running = plan.wire().unwrap().start().unwrap();
+        let spans = running.spans();
+        while !running.wait_for(std::time::Duration::from_millis(20)) {
+            file.write(&spans, &running.edge_stats()).unwrap();
+        }
+        running.wait();
+        file.write(&spans, &[]).unwrap();
+        assert_eq!(file.finish().unwrap(), 0);
+
+        let trace = Trace::decode(&*std::fs::read(&path).unwrap()).unwrap();
+        let names: BTreeMap<u64, String> = trace
+            .packet
+            .iter()
+            .filter_map(|packet| packet.track_descriptor.as_ref())
+            .map(|track| {
+                let thread = track.thread.as_ref().and_then(|thread| thread.thread_name.clone());
+                (track.uuid.unwrap(), track.name.clone().or(thread).unwrap_or_default())
+            })
+            .collect();
+        assert!(names.values().any(|name| name == "fill of c/out -> d/in"), "{names:?}");
+        assert!(names.values().any(|name| name == "latency of a -> d"), "{names:?}");
+        let mut events: Vec<(u64, &TrackEvent)> = trace
+            .packet
+            .iter()
+            .filter_map(|packet| Some((packet.timestamp.unwrap_or_default(), packet.track_event.as_ref()?)))
+            .collect();
+        events.sort_by_key(|(at, _)| *at);
+        let (mut open, mut calls, mut ends) = (BTreeMap::<u64, Vec<&str>>::new(), BTreeMap::new(), BTreeMap::new());
+        for (_, event) in events {
+            let track = event.track_uuid.unwrap();
+            assert!(names.contains_key(&track));
+            let open = open.entry(track).or_default();
+            match event.r#type {
+                Some(SLICE_BEGIN) => {
+                    let name = event.name.as_deref().unwrap();
+                    if event.categories == ["call"] {
+                        // Its turn may have been too short to be told from it, but it is never within another call.
+                        assert!(open.iter().all(|outer| outer.starts_with("turn of ")), "{open:?}");
+                        *calls.entry(name).or_insert(0) += 1;
+                        event.flow_ids.iter().for_each(|id| ends.entry(*id).or_insert_with(Vec::new).push(name));
+                    }
+                    open.push(name);
+                }
+                Some(SLICE_END) => assert!(open.pop().is_some(), "an end without a begin"),
+                _ => {}
+            }
+        }
+        assert!(open.values().all(Vec::is_empty), "{open:?}");
+        for node in ["a", "b", "c", "d"] {
+            assert!(calls[node] > 200, "{calls:?}");
+        }
+        let arrows: Vec<_> = ends.values().filter(|ends| ends.len() == 2).collect();
+        assert!(arrows.len() > 600, "{} of {}", arrows.len(), ends.len());
+        assert!(arrows.iter().all(|ends| [["a", "b"], ["b", "c"], ["c", "d"]].contains(&[ends[0], ends[1]])));
+    }
 }

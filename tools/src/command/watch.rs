@@ -59,8 +59,11 @@ pub(super) fn execute(
     let trace = arguments.trace.as_ref().map(|path| TraceFile::create(path, &plan));
     let is_drawn = arguments.dot_file.is_some() || arguments.svg.is_some() || arguments.mermaid.is_some();
     let picture = is_drawn.then(|| Picture::new(&plan));
-    let metrics = server.map(|server| Served { metrics: RunMetrics::new(&plan), server });
+    let mut metrics = server.map(|server| Served { metrics: RunMetrics::new(&plan), server });
     let mut running = plan.wire()?.start()?;
+    if let Some(served) = &mut metrics {
+        served.metrics.set_run_id(running.run_id());
+    }
     interrupt.stops(running.stopper());
     let every = arguments.interval.map_or(Duration::from_secs(1), |interval| interval.0);
     let folder = arguments.histograms.as_ref().filter(|_| !every.is_zero());
