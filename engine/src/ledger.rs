@@ -349,6 +349,8 @@ pub(crate) struct Outlier {
 const OUTLIERS: usize = 64;
 /// A call this long is remembered for the waits of others, ns.
 const LONG_CALL_NS: u64 = 10_000;
+/// Entries of the log that are looked at for what a message waited for.
+const LATEST: usize = 128;
 /// Long calls remembered.
 const LONG_CALLS: usize = 32;
 
@@ -505,9 +507,10 @@ impl Meter {
     }
 
     /// The calls of a histogram that took at least half of the time from `from` to `to`, as far back as calls are remembered: long ones,
-    /// and those among the first `entries` of the log.
+    /// and the latest of the first `entries` of the log.
     fn longest_within(&self, from: u64, to: u64, entries: usize) -> Option<Hist> {
-        let logged = self.log[..entries].iter().filter_map(|entry| {
+        let latest = self.log[..entries].iter().rev().take(LATEST).take_while(|entry| entry.at > from);
+        let logged = latest.filter_map(|entry| {
             let hist = entry.hist & ((1 << HISTS) - 1);
             // Longer ones are remembered.
             let is_call = self.hists[hist as usize].part == Part::Call && entry.value < LONG_CALL_NS;
@@ -536,6 +539,12 @@ impl Meter {
         !self.outlying_parts.is_empty() || !self.outlying_paths.is_empty()
     }
 
+    /// The longest part of a latency among the outliers, ns.
+    #[inline]
+    pub(crate) fn longest_outlier(&self) -> u64 {
+        self.outlying_parts.iter().map(|outlier| outlier.value).max().unwrap_or(0)
+    }
+
     /// Takes the outliers since the last call.
     pub(crate) fn take_outliers(&mut self) -> impl Iterator<Item = Outlier> + use<> {
         self.outlying_parts.take().into_iter().chain(self.outlying_paths.take())
@@ -545,6 +554,12 @@ impl Meter {
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
         self.logged == 0
+    }
+
+    /// Whether the log is more than half full.
+    #[inline]
+    pub(crate) fn is_filling(&self) -> bool {
+        self.logged > LOG / 2
     }
 
     /// Clears everything recorded so far, at the end of the warm-up.

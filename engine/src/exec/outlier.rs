@@ -12,7 +12,9 @@ const QUEUE: usize = 1024;
 pub(crate) const PARTS: usize = 2048;
 pub(crate) const PENDING: usize = 256;
 pub(crate) const KEPT: usize = 1024;
-/// The least time between two questions to the kernel if nothing was unusual, ns.
+/// The kernel is asked at once about a time this long, ns: switches take some µs.
+pub(crate) const WORTH_ASKING_NS: u64 = 20_000;
+/// Otherwise, the least time between two questions to the kernel, ns.
 pub(crate) const ASK_EVERY: u64 = 1_000_000;
 /// What the kernel takes for a page that it gives without a read, ns: 0.1 µs on a machine, some µs in a virtual one.
 const FAULT_NS: u64 = 1000;

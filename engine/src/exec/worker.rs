@@ -11,7 +11,7 @@ use crate::base::policy::Wait;
 use crate::exec::device_idler::{AwaitDevice, DeviceIdler};
 use crate::exec::mailbox::Subject;
 use crate::exec::mailbox::{Mailbox, Part};
-use crate::exec::outlier::{ASK_EVERY, Judge, Judged, TailCause, cause_of};
+use crate::exec::outlier::{ASK_EVERY, Judge, Judged, Passed, TailCause, WORTH_ASKING_NS, cause_of};
 use crate::exec::scheduler::Scheduler;
 use crate::exec::shared::{At, BuildError, Command, RunShared, RunStatistics};
 use crate::exec::stage::{Common, Ended, Stage, Turn};
@@ -154,10 +154,11 @@ impl Cx {
         }
     }
 
-    /// Whether the log was not folded for long: with slow calls, what happened to the thread meanwhile says little of each.
+    /// Whether the log is to be folded now: it would soon be full, and then be folded while messages wait; or it was not for long, and with
+    /// slow calls, what happened to the thread meanwhile would say little of each.
     #[inline]
     fn is_untidy(&self) -> bool {
-        self.now.saturating_sub(self.tidied_at) > ASK_EVERY
+        self.meter.is_filling() || self.now.saturating_sub(self.tidied_at) > ASK_EVERY
     }
 
     /// Folds the log, and ends the warm-up when it is due.
@@ -165,8 +166,10 @@ impl Cx {
         self.tidied_at = self.now;
         if !self.meter.is_quiet() {
             self.meter.fold();
-            if self.meter.has_outliers() || self.judge.is_due(self.now) {
-                self.judge_outliers();
+            if self.judge.is_due(self.now) || self.meter.longest_outlier() >= WORTH_ASKING_NS {
+                self.ask_kernel();
+            } else if self.meter.has_outliers() {
+                self.judge_outliers(None);
             }
         }
         if self.warm_at != 0 && self.watch.now() >= self.warm_at {
@@ -184,11 +187,17 @@ impl Cx {
     /// Asks the kernel what happened to this thread, and says by that why latencies were long.
     #[cold]
     #[inline(never)]
-    fn judge_outliers(&mut self) {
+    fn ask_kernel(&mut self) {
         // On a simulated clock, nothing takes time that the kernel knows of.
         let is_monotonic = matches!(self.watch.clock(), Clock::Monotonic);
         let now = self.watch.now();
         let passed = if is_monotonic { self.judge.ask(now) } else { None };
+        self.judge_outliers(passed.as_ref());
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn judge_outliers(&mut self, passed: Option<&Passed>) {
         for outlier in self.meter.take_outliers() {
             let (subject, term, _) = self.subjects[outlier.hist.index()];
             let node_of = |hist: Hist| match self.subjects[hist.index()].0 {
@@ -198,7 +207,7 @@ impl Cx {
                 Subject::Path(..) => TailCause::Unexplained,
                 Subject::Node(node) => {
                     let model = self.models.iter().find(|(model, _)| *model == node);
-                    cause_of(&outlier, term, model.map(|(_, is_async)| *is_async), passed.as_ref())
+                    cause_of(&outlier, term, model.map(|(_, is_async)| *is_async), passed)
                 }
             };
             let behind = outlier.behind.map(node_of);
@@ -544,7 +553,7 @@ impl WorkerOutcome {
     pub(crate) fn of(worker: usize, scheduler: Scheduler, mut cx: Cx, bug: Option<String>) -> Self {
         let ended = scheduler.end(&mut cx);
         cx.meter.fold();
-        cx.judge_outliers();
+        cx.ask_kernel();
         if let Some(spans) = &mut cx.meter.spans {
             spans.hand_over();
         }
