@@ -191,7 +191,8 @@ pub(crate) fn cause_of(outlier: &Outlier, term: Term, is_async: Option<bool>, pa
     match (by_kernel, term) {
         (Some(cause), _) => cause,
         // Nothing kept the worker busy, and the kernel did not take its CPU away: it was asleep.
-        (None, Term::Queue) => TailCause::WokenLate,
+        (None, Term::Queue) if passed.is_some_and(|passed| passed.sleeps > 0) => TailCause::WokenLate,
+        (None, Term::Queue) => TailCause::Unexplained,
         (None, Term::Source) => TailCause::Source,
         (None, Term::Compute) if is_cold => TailCause::Cold,
         (None, _) => TailCause::Compute,
@@ -208,8 +209,9 @@ impl Passed {
         if waited_ns >= half {
             return Some(if involuntary > 0 { TailCause::Preempted } else { TailCause::WokenLate });
         }
-        // A source that sleeps may well do so until a device has something, which is old then.
-        if term == Term::Source && self.sleeps > 0 {
+        // The rest is about a call of the node itself; in a wait, it would be about calls of others. A source that sleeps may well do so
+        // until a device has something, which is old then.
+        if term == Term::Queue || (term == Term::Source && self.sleeps > 0) {
             return None;
         }
         let was_away = match self.sleeps {
