@@ -6,7 +6,7 @@ use limen::message::{DType, PortSpec};
 use limen::node::{
     Building, Connected, Cost, Emit, Next, Node, NodeError, PlanErrors, Planning, Ports, Source, Transform,
 };
-use limen::report::{TailCause, TailCauseReport, TailReport};
+use limen::report::{TailCause, TailReport};
 use limen::{Message, Options, Plan, Report, Spec, Tensor, Time};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::time::{ClockId, clock_gettime};
@@ -190,6 +190,22 @@ fn graph(beat: &str, planted: &str) -> String {
     )
 }
 
+/// Runs a graph until its tail is as expected: other load on the machine preempts calls, too, and may outweigh what is planted.
+///
+/// # Panics
+/// If it never is in four runs.
+fn run_until(graph: &str, cpus: Option<&[usize]>, is_expected: impl Fn(&TailReport) -> bool) {
+    let runs = (0..4).map(|_| run(graph, cpus.map(<[usize]>::to_vec)));
+    let mut tails = Vec::new();
+    for report in runs {
+        if is_expected(tail(&report)) {
+            return;
+        }
+        tails.push(tail(&report).clone());
+    }
+    panic!("{graph}\n{tails:#?}");
+}
+
 #[test]
 fn slow_calls_are_named_with_their_causes() {
     let _alone = alone();
@@ -200,13 +216,12 @@ fn slow_calls_are_named_with_their_causes() {
         (steady, "block", TailCause::Blocked),
         ("count: 1500, period_us: 500, pause_every: 125, pause_ms: 80", "pause", TailCause::Cold),
     ] {
-        let report = run(&graph(beat, &format!("plant: {plant}, every: 125")), None);
-        let tail = tail(&report);
-        let of_plant = tail.causes.iter().find(|cause| cause.cause == expected && cause.node.as_deref() == Some("b"));
-        let messages = of_plant.map_or(0, |cause| cause.messages);
-        // Other load on the machine has its share.
-        assert!(messages >= 3, "{plant}: {tail:#?}");
-        assert!(of_plant.is_some_and(|cause| cause.longest >= tail.limit && !cause.excess.is_zero()));
+        run_until(&graph(beat, &format!("plant: {plant}, every: 125")), None, |tail| {
+            tail.causes.iter().any(|cause| {
+                let is_planted = cause.cause == expected && cause.node.as_deref() == Some("b");
+                is_planted && cause.messages >= 3 && cause.longest >= tail.limit && !cause.excess.is_zero()
+            })
+        });
     }
 }
 
@@ -214,11 +229,11 @@ fn slow_calls_are_named_with_their_causes() {
 fn a_slow_consumer_is_named_by_those_that_wait_for_it() {
     let _alone = alone();
     // All calls are as long, and longer than the period: nothing is unusual but the wait.
-    let report = run(&graph("count: 1500, period_us: 100", "plant: nothing, every: 1, steps: 20000"), None);
-    let tail = tail(&report);
-    let queued = tail.causes.first().expect("there are causes");
     // The source is late if it shares the worker.
-    assert_eq!((queued.cause, queued.behind.as_deref()), (TailCause::Queued, Some("b")), "{tail:#?}");
+    run_until(&graph("count: 1500, period_us: 100", "plant: nothing, every: 1, steps: 20000"), None, |tail| {
+        let first = tail.causes.first();
+        first.is_some_and(|cause| cause.cause == TailCause::Queued && cause.behind.as_deref() == Some("b"))
+    });
 }
 
 /// Threads that take a CPU away now and then, until dropped.
@@ -258,11 +273,13 @@ fn a_preempted_call_is_told_from_a_long_one() {
     let cpu = (0..CpuSet::count()).find(|cpu| allowed.is_set(*cpu).unwrap_or(false)).expect("there is one");
     let _rivals = Rivals::on(cpu);
     // A call computes for a few milliseconds of each ten.
-    let report =
-        run(&graph("count: 200, period_us: 10000", "plant: nothing, every: 1, steps: 200000"), Some(vec![cpu]));
-    let tail = tail(&report);
-    let is_of_b = |cause: &TailCauseReport| cause.cause == TailCause::Preempted && cause.node.as_deref() == Some("b");
-    assert!(tail.causes.iter().any(is_of_b), "{tail:#?}");
+    run_until(
+        &graph("count: 200, period_us: 10000", "plant: nothing, every: 1, steps: 200000"),
+        Some(&[cpu]),
+        |tail| {
+            tail.causes.iter().any(|cause| cause.cause == TailCause::Preempted && cause.node.as_deref() == Some("b"))
+        },
+    );
 }
 
 #[test]

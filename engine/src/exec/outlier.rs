@@ -16,11 +16,8 @@ pub(crate) const KEPT: usize = 1024;
 pub(crate) const WORTH_ASKING_NS: u64 = 20_000;
 /// Otherwise, the least time between two questions to the kernel, ns.
 pub(crate) const ASK_EVERY: u64 = 1_000_000;
-/// What the kernel takes for a page that it gives without a read, ns: 0.1 µs on a machine, some µs in a virtual one.
-const FAULT_NS: u64 = 1000;
-const MOST_FAULT_NS: u64 = 10_000;
-/// For times this long, the kernel's own part of them is known, ns.
-const SOME_TICKS_NS: u64 = 5_000_000;
+/// What a page takes that the kernel gives without a read, ns: as much in a virtual machine, less on others.
+const FAULT_NS: u64 = 4000;
 /// A pause is unusual if it is longer than this, ns, and than so many usual ones.
 const LONG_PAUSE_NS: u64 = 1_000_000;
 const LONG_PAUSE: u64 = 5;
@@ -55,8 +52,6 @@ pub enum TailCause {
     Compute,
     /// It was old already when its source sent it.
     Source,
-    /// The CPU ran slower: its clock was lowered.
-    CpuSlowed,
     /// The wall clock was set, and the message's origin comes from it.
     ClockStep,
     /// Nothing that was noticed explains it.
@@ -80,7 +75,6 @@ impl TailCause {
             TailCause::DeviceBusy => "device_busy",
             TailCause::Compute => "compute",
             TailCause::Source => "source",
-            TailCause::CpuSlowed => "cpu_slowed",
             TailCause::ClockStep => "clock_step",
             TailCause::Unexplained => "unexplained",
         }
@@ -202,8 +196,7 @@ pub(crate) fn cause_of(outlier: &Outlier, term: Term, is_async: Option<bool>, pa
 impl Passed {
     /// Why something took long on this thread, if the kernel can say: what explains at least half of the time beyond the usual.
     fn cause(&self, outlier: &Outlier, term: Term) -> Option<TailCause> {
-        let ThreadUsage { cpu_ns, kernel_ns, waited_ns, voluntary, involuntary, minor_faults, major_faults, cpu: _ } =
-            self.used;
+        let ThreadUsage { cpu_ns, waited_ns, voluntary, involuntary, minor_faults, major_faults, cpu: _ } = self.used;
         let ns = outlier.value;
         let half = (ns.saturating_sub(outlier.usual) / 2).max(1);
         if waited_ns >= half {
@@ -229,11 +222,7 @@ impl Passed {
                 _ => None,
             };
         }
-        let faults_ns = match half < SOME_TICKS_NS {
-            true => minor_faults * FAULT_NS,
-            false => kernel_ns.min(minor_faults * MOST_FAULT_NS),
-        };
-        if faults_ns >= half {
+        if minor_faults.saturating_mul(FAULT_NS) >= half {
             return Some(TailCause::PageFault);
         }
         self.has_moved.then_some(TailCause::Migrated)

@@ -33,8 +33,6 @@ impl UsageReader {
 pub(crate) struct ThreadUsage {
     /// Time on a CPU, ns.
     pub(crate) cpu_ns: u64,
-    /// The part of it in the kernel, ns, as its ticks show: too coarse for less than some ticks.
-    pub(crate) kernel_ns: u64,
     /// How long it was ready and waited for a CPU, ns; 0 if the kernel does not say.
     pub(crate) waited_ns: u64,
     /// How often it waited in the kernel, and how often the kernel took the CPU away.
@@ -57,10 +55,8 @@ impl UsageReader {
         let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok()?;
         let usage = getrusage(UsageWho::RUSAGE_THREAD).ok()?;
         let number = |value: i64| u64::try_from(value).unwrap_or_default();
-        let in_kernel = usage.system_time();
         Some(ThreadUsage {
             cpu_ns: number(time.tv_sec()) * 1_000_000_000 + number(time.tv_nsec()),
-            kernel_ns: number(in_kernel.tv_sec()) * 1_000_000_000 + number(in_kernel.tv_usec()) * 1000,
             waited_ns: self.waited_ns().unwrap_or_default(),
             voluntary: number(usage.voluntary_context_switches()),
             involuntary: number(usage.involuntary_context_switches()),
@@ -76,7 +72,6 @@ impl ThreadUsage {
     pub(crate) fn since(&self, then: &ThreadUsage) -> ThreadUsage {
         ThreadUsage {
             cpu_ns: self.cpu_ns.saturating_sub(then.cpu_ns),
-            kernel_ns: self.kernel_ns.saturating_sub(then.kernel_ns),
             waited_ns: self.waited_ns.saturating_sub(then.waited_ns),
             voluntary: self.voluntary.saturating_sub(then.voluntary),
             involuntary: self.involuntary.saturating_sub(then.involuntary),

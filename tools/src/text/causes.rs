@@ -21,7 +21,6 @@ pub(crate) fn cause_text(report: &TailCauseReport) -> String {
         (TailCause::DeviceBusy, _) => format!("the device of {node} was busy"),
         (TailCause::Compute, _) => format!("a long call of {node}"),
         (TailCause::Source, _) => format!("old when {node} sent it"),
-        (TailCause::CpuSlowed, _) => format!("the CPU of {node} was slowed down"),
         (TailCause::ClockStep, _) => format!("{node}: the wall clock was set"),
         _ => "unexplained".into(),
     }
