@@ -325,7 +325,7 @@ struct Entry {
     hist: u32,
     n: u32,
     value: u64,
-    /// When it was recorded.
+    /// When what it measures ended.
     at: u64,
 }
 
@@ -335,7 +335,7 @@ pub(crate) struct Outlier {
     pub(crate) hist: Hist,
     pub(crate) part: Part,
     pub(crate) value: u64,
-    /// When it was recorded: the end of what it measures.
+    /// When what it measures ended.
     pub(crate) end: u64,
     /// The median of its histogram; 0 while that is not known.
     pub(crate) usual: u64,
@@ -424,7 +424,7 @@ impl Meter {
         Hist(self.hists.len() as u32 - 1)
     }
 
-    /// Records `n` messages with the same value at the time `at`, each counting for `weight`, from 1 to 256.
+    /// Records `n` messages with the same value, of what ended at `at`, each counting for `weight`, from 1 to 256.
     #[inline]
     pub(crate) fn record(&mut self, hist: Hist, value: u64, n: u32, weight: u32, at: u64) {
         if self.logged == LOG {

@@ -34,8 +34,6 @@ pub(crate) struct Cx {
     now: u64,
     /// Whether `now` is the end of the last step, so that it can serve as the start of the next.
     fresh: bool,
-    /// The last clock reading when the log was folded.
-    tidied_at: u64,
     meter: Meter,
     subjects: Vec<(Subject, Term, Hist)>,
     pub(crate) shared: Arc<RunShared>,
@@ -88,7 +86,6 @@ impl Cx {
             watch: Watch::new(clock),
             now: 0,
             fresh: false,
-            tidied_at: 0,
             meter: Meter::new(shared.spans.get(worker).cloned().map(SpanWriter::new)),
             subjects: Vec::new(),
             shared,
@@ -154,16 +151,8 @@ impl Cx {
         }
     }
 
-    /// Whether the log is to be folded now: it would soon be full, and then be folded while messages wait; or it was not for long, and with
-    /// slow calls, what happened to the thread meanwhile would say little of each.
-    #[inline]
-    fn is_untidy(&self) -> bool {
-        self.meter.is_filling() || self.now.saturating_sub(self.tidied_at) > ASK_EVERY
-    }
-
     /// Folds the log, and ends the warm-up when it is due.
     pub(crate) fn tidy(&mut self) {
-        self.tidied_at = self.now;
         if !self.meter.is_quiet() {
             self.meter.fold();
             if self.judge.is_due(self.now) || self.meter.longest_outlier() >= WORTH_ASKING_NS {
@@ -390,6 +379,8 @@ pub(crate) struct Idler {
     /// Passes since the last housekeeping, and the number from one to the next.
     passes: u32,
     housekeep_every: u32,
+    /// The end of the first pass since the last housekeeping or idling in which something moved; 0 before it.
+    busy_since: u64,
     /// Rounds of housekeeping since the log was folded.
     folds: u32,
     device: DeviceIdler,
@@ -406,7 +397,7 @@ impl Idler {
     pub(crate) fn new(wait: Wait, may_spin: bool, bell: Arc<Bell>) -> Self {
         let patience = Patience::new(wait, may_spin);
         let device = DeviceIdler::default();
-        Idler { patience, bell, armed: false, passes: 0, housekeep_every: FOLD_EVERY, folds: 0, device }
+        Idler { patience, bell, armed: false, passes: 0, busy_since: 0, housekeep_every: FOLD_EVERY, folds: 0, device }
     }
 
     /// Waits as appropriate after a turn, or after a pass over all stages. False when the worker should end.
@@ -420,34 +411,42 @@ impl Idler {
             self.device.worked(|| cx.watch.now());
             self.patience.worked(|| cx.watch.now());
             self.passes += 1;
-            if self.passes >= self.housekeep_every || cx.is_untidy() {
-                self.housekeep(cx);
+            if self.busy_since == 0 {
+                self.busy_since = cx.latest();
+            }
+            // A log that is folded when it is full is folded while messages wait. After a millisecond of calls, what happened to the thread
+            // says less and less of each of them.
+            let is_due = cx.latest().saturating_sub(self.busy_since) > ASK_EVERY || cx.meter.is_filling();
+            if self.passes >= self.housekeep_every || is_due {
+                self.housekeep(cx, is_due);
             }
             return true;
         }
         self.idle(cx, turn, await_device)
     }
 
-    /// Housekeeping of a busy worker: its log and its descriptors.
+    /// Housekeeping of a busy worker: its descriptors, and its log, at once if that is due.
     #[inline(never)]
-    fn housekeep(&mut self, cx: &mut Cx) {
+    fn housekeep(&mut self, cx: &mut Cx, is_due: bool) {
         self.passes = 0;
         self.housekeep_every = FOLD_EVERY;
         if cx.poller.is_used() {
             self.housekeep_every = 1;
             cx.ask(ASK_BUSY_NS);
             self.folds += 1;
-            if self.folds < FOLD_EVERY {
+            if self.folds < FOLD_EVERY && !is_due {
                 return;
             }
             self.folds = 0;
         }
+        self.busy_since = 0;
         cx.tidy();
     }
 
     #[inline(never)]
     fn idle(&mut self, cx: &mut Cx, turn: Turn, await_device: &mut AwaitDevice<'_>) -> bool {
         cx.leave();
+        self.busy_since = 0;
         cx.tidy();
         if cx.is_aborted() {
             return false;
@@ -492,16 +491,16 @@ impl Idler {
                 }
             }
             Idle::Sleep => {
-                let begin = cx.watch.now();
+                let begin = if cx.writes_spans() { cx.watch.now() } else { 0 };
                 cx.judge.sleeps();
                 if waits_for_descriptors {
                     cx.poller.sleep(wake);
                 } else {
-                    let at_most = (wake != u64::MAX).then(|| Duration::from_nanos(wake.saturating_sub(begin)));
+                    let at_most = (wake != u64::MAX).then(|| Duration::from_nanos(wake.saturating_sub(cx.watch.now())));
                     self.bell.sleep(at_most);
                 }
                 self.armed = false;
-                if cx.writes_spans() {
+                if begin > 0 {
                     cx.write_span(Activity::Sleep, begin);
                 }
             }
