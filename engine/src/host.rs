@@ -2,6 +2,7 @@
 
 pub(crate) mod clock;
 pub(crate) mod cpu;
+pub(crate) mod cpu_throttle;
 pub(crate) mod descriptors;
 pub mod files;
 pub(crate) mod folders;

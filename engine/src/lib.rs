@@ -49,6 +49,7 @@ pub use file::spec::Spec;
 pub use handle::{Inlet, Outlet, RecvError, SendError, Tap};
 pub use host::clock::{Clock, SimulatedClock, Time};
 pub use host::cpu::leave_placement;
+pub use host::cpu_throttle::CpuThrottle;
 pub use host::files;
 pub use host::folders::Folders;
 pub use host::panic::{catch_panic, panic_hook};

@@ -9,6 +9,7 @@ pub(crate) mod running;
 pub mod sim;
 pub(crate) mod spans;
 mod tails;
+mod throttling;
 pub(crate) mod windows;
 pub(crate) mod wire;
 

@@ -2,20 +2,24 @@
 //!
 //! A test binary of its own, and one test at a time: other load would preempt what is to be seen.
 
+#![allow(clippy::disallowed_methods, reason = "files of the system")]
+
 use limen::message::{DType, PortSpec};
 use limen::node::{
     Building, Connected, Cost, Emit, Next, Node, NodeError, PlanErrors, Planning, Ports, Source, Transform,
 };
-use limen::report::{TailCause, TailReport};
+use limen::report::{TailCause, TailCauseReport, TailReport};
 use limen::{Message, Options, Plan, Report, Spec, Tensor, Time};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use std::fs::OpenOptions;
 use std::hint::{black_box, spin_loop};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -90,6 +94,8 @@ enum Plant {
     Block,
     /// It computes for long after a pause.
     Pause,
+    /// It writes to a disk that is full.
+    FullDisk,
 }
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -159,6 +165,11 @@ impl Transform for Planted {
             Plant::Pause if self.last.is_some_and(|last| last.elapsed() > Duration::from_millis(60)) => {
                 compute_for(Duration::from_millis(20));
             }
+            Plant::FullDisk if is_due => {
+                // Linux's disk that is always full.
+                let mut disk = OpenOptions::new().write(true).open("/dev/full").map_err(NodeError::other)?;
+                disk.write_all(&[0]).map_err(NodeError::other)?;
+            }
             _ => {}
         }
         self.last = Some(Instant::now());
@@ -190,16 +201,16 @@ fn graph(beat: &str, planted: &str) -> String {
     )
 }
 
-/// Runs a graph until its tail is as expected: other load on the machine preempts calls, too, and may outweigh what is planted.
+/// Runs a graph until its tail is as expected, and returns that run's report: other load on the machine preempts calls, too, and may outweigh what is planted.
 ///
 /// # Panics
 /// If it never is in four runs.
-fn run_until(graph: &str, cpus: Option<&[usize]>, is_expected: impl Fn(&TailReport) -> bool) {
+fn run_until(graph: &str, cpus: Option<&[usize]>, is_expected: impl Fn(&TailReport) -> bool) -> Report {
     let runs = (0..4).map(|_| run(graph, cpus.map(<[usize]>::to_vec)));
     let mut tails = Vec::new();
     for report in runs {
         if is_expected(tail(&report)) {
-            return;
+            return report;
         }
         tails.push(tail(&report).clone());
     }
@@ -280,6 +291,80 @@ fn a_preempted_call_is_told_from_a_long_one() {
             tail.causes.iter().any(|cause| cause.cause == TailCause::Preempted && cause.node.as_deref() == Some("b"))
         },
     );
+}
+
+#[test]
+fn messages_that_wait_while_a_node_restarts_name_it_and_events_name_the_full_disk() {
+    let _alone = alone();
+    let planted = "plant: full_disk, every: 600";
+    let text = graph("count: 1500, period_us: 1000", planted)
+        .replace("  b: {", "  b: { on_error: { restart: { max: 9, backoff: 40ms } },");
+    let report = run_until(&text, None, |tail| {
+        tail.causes.iter().any(|cause| {
+            cause.cause == TailCause::Restarted && cause.node.as_deref() == Some("b") && cause.messages >= 3
+        })
+    });
+    let failures: Vec<_> = report.failures.iter().map(|failure| (&*failure.node, &*failure.text)).collect();
+    assert!(
+        failures.iter().all(|(node, text)| *node == "b" && text.contains("No space left on device")),
+        "{failures:?}"
+    );
+    assert_eq!(failures.len(), 2);
+}
+
+/// A control group with a CPU quota, which this process joined; it leaves when this is dropped.
+struct Quota {
+    group: PathBuf,
+    parent: PathBuf,
+}
+
+impl Quota {
+    /// Twelve of every hundred milliseconds. `None` if this process may make no such group.
+    fn new() -> Option<Self> {
+        let name = format!("limen-tails-{}", std::process::id());
+        let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+        let below = |root: &str, path: &str| PathBuf::from(format!("{root}{path}"));
+        let parents = own.lines().filter_map(|line| match line.splitn(3, ':').collect::<Vec<_>>()[..] {
+            [_, "cpu" | "cpu,cpuacct" | "cpuacct,cpu", path] => Some(below("/sys/fs/cgroup/cpu", path)),
+            ["0", "", path] => Some(below("/sys/fs/cgroup", path)),
+            _ => None,
+        });
+        let make = |parent: PathBuf| {
+            let quota = Quota { group: parent.join(&name), parent };
+            std::fs::create_dir(&quota.group).ok()?;
+            let write = |file: &str, text: &str| {
+                OpenOptions::new().write(true).open(quota.group.join(file))?.write_all(text.as_bytes())
+            };
+            let limited = match quota.group.join("cpu.max").exists() {
+                true => write("cpu.max", "12000 100000"),
+                false => write("cpu.cfs_period_us", "100000").and_then(|()| write("cpu.cfs_quota_us", "12000")),
+            };
+            limited.and_then(|()| write("cgroup.procs", &std::process::id().to_string())).ok()?;
+            Some(quota)
+        };
+        parents.filter_map(make).next()
+    }
+}
+
+impl Drop for Quota {
+    fn drop(&mut self) {
+        let _ = std::fs::write(self.parent.join("cgroup.procs"), std::process::id().to_string());
+        let _ = std::fs::remove_dir(&self.group);
+    }
+}
+
+#[test]
+fn a_used_up_cpu_quota_is_named() {
+    let _alone = alone();
+    let Some(_quota) = Quota::new() else {
+        println!("skipped: this user may make no control group with a CPU quota");
+        return;
+    };
+    let report = run_until(&graph("count: 1500, period_us: 2000", "plant: compute, every: 250"), None, |tail| {
+        let by_quota = |cause: &&TailCauseReport| cause.cause == TailCause::Quota && cause.node.as_deref() == Some("b");
+        tail.causes.iter().filter(by_quota).map(|cause| cause.messages).sum::<u64>() >= 3
+    });
+    assert!(report.notes.iter().any(|note| note.contains("quota")), "{:?}", report.notes);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use crate::base::policy::OnError;
 use crate::edge::Reason;
 use crate::host::clock::Time;
+use crate::host::cpu_throttle::CpuThrottle;
 use crate::host::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::host::wait::Bell;
 use crossbeam_queue::ArrayQueue;
@@ -26,6 +27,7 @@ pub(crate) enum Noticed {
     Returned { node: usize, took: u64 },
     Lost { edge: usize, reason: Reason, count: u64, of: u64, within: u64 },
     ClockSet { by: i64 },
+    CpuThrottled { by: CpuThrottle },
     Refused { text: Box<str> },
 }
 

@@ -4,6 +4,7 @@
 use crate::exec::mailbox::Subject;
 use crate::host::usage::{ThreadUsage, UsageReader};
 use crate::ledger::{Outlier, Part, Term};
+use arrayvec::ArrayVec;
 use crossbeam_queue::ArrayQueue;
 
 /// Capacity of the queue.
@@ -42,14 +43,20 @@ pub enum TailCause {
     Blocked,
     /// A call touched memory that it was yet to be given.
     PageFault,
+    /// The process, or a control group that it belongs to, had used up its CPU quota.
+    Quota,
     /// The kernel moved the thread to another CPU.
     Migrated,
+    /// A call took long while its CPU ran at a low frequency, or was slowed down by heat.
+    SlowCpu,
     /// A call was the first one, or the first after a pause that was unusually long: caches and devices were cold.
     Cold,
     /// A device had other calls to do first.
     DeviceBusy,
     /// A call took long, and nothing above explains it.
     Compute,
+    /// Its node had failed and was to be restarted.
+    Restarted,
     /// It was old already when its source sent it.
     Source,
     /// The wall clock was set, and the message's origin comes from it.
@@ -70,10 +77,13 @@ impl TailCause {
             TailCause::Preempted => "preempted",
             TailCause::Blocked => "blocked",
             TailCause::PageFault => "page_fault",
+            TailCause::Quota => "quota",
             TailCause::Migrated => "migrated",
+            TailCause::SlowCpu => "slow_cpu",
             TailCause::Cold => "cold",
             TailCause::DeviceBusy => "device_busy",
             TailCause::Compute => "compute",
+            TailCause::Restarted => "restarted",
             TailCause::Source => "source",
             TailCause::ClockStep => "clock_step",
             TailCause::Unexplained => "unexplained",
@@ -95,6 +105,8 @@ pub(crate) struct Judged {
     pub(crate) cause: TailCause,
     /// The node whose calls a message waited for.
     pub(crate) behind: Option<usize>,
+    /// The CPU on which the worker ran.
+    pub(crate) cpu: usize,
 }
 
 /// The queue of outliers between the workers and the reader. If it is full, the oldest are lost, which are the fastest when latencies grow.
@@ -119,15 +131,28 @@ impl OutlierQueue {
     }
 }
 
-/// What a worker knows of its thread.
+/// Restarts that a worker remembers.
+const OUTAGES: usize = 16;
+
+/// What a worker knows of its thread and its nodes.
 #[derive(Default)]
 pub(crate) struct Judge {
+    /// The latest times in which nodes had failed and were not yet restarted.
+    outages: ArrayVec<Outage, OUTAGES>,
     /// Made by the worker's thread.
     reader: Option<UsageReader>,
     usage: Option<ThreadUsage>,
     asked_at: u64,
     /// How often it slept since.
     sleeps: u64,
+}
+
+/// A time in which a node had failed and was not yet restarted.
+#[derive(Clone, Copy)]
+struct Outage {
+    node: usize,
+    from: u64,
+    to: u64,
 }
 
 /// What happened to the thread in a time.
@@ -142,6 +167,26 @@ impl Judge {
     /// Notes that the worker sleeps of its own accord.
     pub(crate) fn sleeps(&mut self) {
         self.sleeps += 1;
+    }
+
+    /// Notes that a node was missing from one time to another.
+    pub(crate) fn note_outage(&mut self, node: usize, from: u64, to: u64) {
+        if self.outages.is_full() {
+            self.outages.remove(0);
+        }
+        self.outages.push(Outage { node, from, to });
+    }
+
+    /// Whether a node was missing for more than half of a time.
+    pub(crate) fn was_missing(&self, node: usize, from: u64, to: u64) -> bool {
+        let of_node = self.outages.iter().filter(|outage| outage.node == node);
+        let missing: u64 = of_node.map(|outage| to.min(outage.to).saturating_sub(from.max(outage.from))).sum();
+        missing > (to - from) / 2
+    }
+
+    /// The CPU on which the thread ran when the kernel was asked last.
+    pub(crate) fn cpu(&self) -> usize {
+        self.usage.map_or(0, |usage| usage.cpu)
     }
 
     /// Whether the kernel was not asked for some time.

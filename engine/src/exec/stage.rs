@@ -307,7 +307,7 @@ fn build_again(node: &mut dyn NodeSlot, due: u64, common: &mut Common, cx: &mut 
     cx.enter(common.node);
     guarded("build", || node.rebuild())?;
     cx.stale();
-    common.rebuilt();
+    common.rebuilt(cx);
     Ok(Turn::Worked)
 }
 

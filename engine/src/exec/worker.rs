@@ -192,17 +192,27 @@ impl Cx {
             let node_of = |hist: Hist| match self.subjects[hist.index()].0 {
                 Subject::Node(node) | Subject::Path(_, node) => node,
             };
+            let (value, end, usual) = (outlier.value, outlier.end, outlier.usual);
             let cause = match subject {
                 Subject::Path(..) => TailCause::Unexplained,
+                Subject::Node(node) if self.judge.was_missing(node, end.saturating_sub(value), end) => {
+                    TailCause::Restarted
+                }
                 Subject::Node(node) => {
                     let model = self.models.iter().find(|(model, _)| *model == node);
                     cause_of(&outlier, term, model.map(|(_, is_async)| *is_async), passed)
                 }
             };
-            let behind = outlier.behind.map(node_of);
-            let (value, end, usual) = (outlier.value, outlier.end, outlier.usual);
-            self.shared.outliers.push(Judged { subject, term, value, end, usual, cause, behind });
+            let (behind, cpu) = (outlier.behind.map(node_of), self.judge.cpu());
+            self.shared.outliers.push(Judged { subject, term, value, end, usual, cause, behind, cpu });
         }
+    }
+
+    /// Notes that a node was missing since it failed, until now.
+    #[cold]
+    pub(crate) fn note_outage(&mut self, node: usize, failed_at: u64) {
+        let now = self.watch.now();
+        self.judge.note_outage(node, failed_at, now);
     }
 
     /// Polls the descriptors without blocking, unless that was done less than `every` ns ago. Returns whether one is

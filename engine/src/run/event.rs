@@ -7,6 +7,7 @@ use crate::base::policy::OnError;
 use crate::base::unit::show_ns;
 use crate::edge::Reason;
 use crate::host::clock::Time;
+use crate::host::cpu_throttle::CpuThrottle;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
@@ -106,6 +107,11 @@ pub enum EventKind {
         /// By how many nanoseconds; negative if it was set back.
         by: i64,
     },
+    /// Something kept CPUs of the run from doing as much as they can. Reported at most once a second.
+    CpuThrottled {
+        /// What it was.
+        by: CpuThrottle,
+    },
     /// The system or a node refused a request: pinning, real time, a setting.
     Refused {
         /// The request and the reason.
@@ -132,6 +138,7 @@ impl EventKind {
             EventKind::Returned { .. } => "returned",
             EventKind::Lost { .. } => "lost",
             EventKind::ClockSet { .. } => "clock_set",
+            EventKind::CpuThrottled { .. } => "cpu_throttled",
             EventKind::Refused { .. } => "refused",
             EventKind::EventsLost { .. } => "events_lost",
         }
@@ -207,6 +214,7 @@ impl fmt::Display for EventKind {
                     show_ns(by.unsigned_abs())
                 })
             }
+            EventKind::CpuThrottled { by } => by.fmt(f),
             EventKind::Refused { text } => f.write_str(text),
             EventKind::EventsLost { count } => {
                 let s = if *count == 1 { "" } else { "s" };
@@ -256,6 +264,18 @@ mod tests {
             (
                 EventKind::ClockSet { by: -3_000_000_000 },
                 "the wall clock was set back by 3.00 s; no time measured here depends on it",
+            ),
+            (
+                EventKind::CpuThrottled { by: CpuThrottle::Quota { times: 3, stopped: ms(240) } },
+                "the CPU quota was used up in 3 periods; CPUs stood still for 240 ms in sum",
+            ),
+            (
+                EventKind::CpuThrottled { by: CpuThrottle::Heat { cpu: Some(2), times: 1 } },
+                "heat slowed CPU 2 down 1 time",
+            ),
+            (
+                EventKind::CpuThrottled { by: CpuThrottle::Frequency { cpu: 0, khz: 1_200_000, of_khz: 3_600_000 } },
+                "CPU 0 may run at up to 1.20 of 3.60 GHz",
             ),
             (EventKind::Refused { text: "no CPU 9".into() }, "no CPU 9"),
             (EventKind::EventsLost { count: 7 }, "7 events lost: the queue was full"),

@@ -185,8 +185,26 @@ impl Watcher {
         }
         self.look_at_losses(&mut seen);
         if let (Some(mut tails), Some(clock)) = (try_lock(&self.tails), self.shared.clock()) {
-            tails.take(&self.shared.outliers, clock.now().0, false);
+            self.take_outliers(&mut tails, clock);
+            tails.explain_settled(clock.now().0);
         }
+    }
+
+    fn take_outliers(&self, tails: &mut Tails, clock: &Clock) {
+        tails.take(&self.shared.outliers);
+        // On a simulated clock nothing takes long.
+        if matches!(clock, Clock::Monotonic) {
+            tails.look_at_throttling(clock.now().0, |by| self.shared.notice(|| Noticed::CpuThrottled { by }));
+        }
+    }
+
+    /// Explains the last slow messages of a run that has ended. Returns notes on what throttled its CPUs.
+    pub(crate) fn conclude(&self) -> Vec<String> {
+        let mut tails = lock(&self.tails);
+        let Some(clock) = self.shared.clock() else { return Vec::new() };
+        self.take_outliers(&mut tails, clock);
+        tails.explain_all();
+        if matches!(clock, Clock::Monotonic) { tails.throttling.notes() } else { Vec::new() }
     }
 
     /// Returns the counters of every node, with its windows.
@@ -314,6 +332,7 @@ impl Watcher {
                 EventKind::Lost { edge: edge(by), reason, count, of, within: Duration::from_nanos(within) }
             }
             Noticed::ClockSet { by } => EventKind::ClockSet { by },
+            Noticed::CpuThrottled { by } => EventKind::CpuThrottled { by },
             Noticed::Refused { text } => EventKind::Refused { text: text.into() },
         }
     }

@@ -68,13 +68,12 @@ impl Running {
             Outcome::Finished
         };
         let name = |i: usize| plan.nodes()[i].name.clone();
-        let mut tails = lock(&self.watcher.tails);
-        tails.take(&self.shared.outliers, 0, true);
+        let throttled = self.watcher.conclude();
         let latencies = gathered.histograms.iter().filter_map(|(subject, term, recorded)| match subject {
             Subject::Path(from, to) if *term == Term::EndToEnd => Some(((*from, *to), recorded)),
             _ => None,
         });
-        let tails = tails.reports(latencies, &name);
+        let tails = lock(&self.watcher.tails).reports(latencies, &name);
         let mut report = Report {
             graph: plan.graph().to_string(),
             run_id: self.shared.run_id.clone(),
@@ -91,7 +90,7 @@ impl Running {
             failures: failures.kept.iter().map(|f| FailureReport::new(name(f.node), f)).collect(),
             failed_calls: failures.counts.values().sum(),
             bugs: gathered.bugs,
-            notes: plan.notes().iter().cloned().chain(std::mem::take(&mut *lock(&self.shared.notes))).collect(),
+            notes: [plan.notes().to_vec(), std::mem::take(&mut *lock(&self.shared.notes)), throttled].concat(),
         };
         report.check_laws();
         report

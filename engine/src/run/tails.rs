@@ -6,8 +6,11 @@
 
 use crate::exec::mailbox::Subject;
 use crate::exec::outlier::{Judged, KEPT, OutlierQueue, PARTS, PENDING, TailCause};
+use crate::host::cpu_throttle::CpuThrottle;
 use crate::ledger::{Recorded, Term};
 use crate::report::{TailCauseReport, TailReport};
+use crate::run::throttling::Throttling;
+use arrayvec::ArrayVec;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -41,11 +44,35 @@ pub(crate) struct Tails {
     kept: Vec<Explained>,
     /// When the wall clock was set last, ns of the run's clock.
     clock_set: Option<u64>,
+    pub(crate) throttling: Throttling,
+    /// The latest times in which CPUs were slowed down.
+    slowdowns: ArrayVec<Slowdown, SLOWDOWNS>,
+    /// The CPUs that made long calls since `looked_at`.
+    busy: ArrayVec<usize, BUSY>,
+    looked_at: u64,
+}
+
+/// Slowdowns remembered, and CPUs of which one look asks whether they are slow.
+const SLOWDOWNS: usize = 64;
+const BUSY: usize = 16;
+
+/// A time in which a CPU was slowed down; all of them if `cpu` is `None`.
+#[derive(Clone, Copy, Debug)]
+struct Slowdown {
+    cause: TailCause,
+    cpu: Option<usize>,
+    from: u64,
+    to: u64,
 }
 
 impl Tails {
     /// `edges` are pairs of nodes, `paths` of sources and sinks.
-    pub(crate) fn new(nodes: usize, edges: &[(usize, usize)], paths: Vec<(usize, usize)>) -> Self {
+    pub(crate) fn new(
+        nodes: usize,
+        edges: &[(usize, usize)],
+        paths: Vec<(usize, usize)>,
+        throttling: Throttling,
+    ) -> Self {
         Tails {
             graph: Neighbours::new(nodes, edges),
             paths,
@@ -53,6 +80,10 @@ impl Tails {
             pending: VecDeque::with_capacity(PENDING),
             kept: Vec::with_capacity(KEPT),
             clock_set: None,
+            throttling,
+            slowdowns: ArrayVec::new(),
+            busy: ArrayVec::new(),
+            looked_at: 0,
         }
     }
 
@@ -61,8 +92,28 @@ impl Tails {
         self.clock_set = Some(at);
     }
 
-    /// Takes what workers have judged, and explains the messages that are old enough; at the end of a run, all.
-    pub(crate) fn take(&mut self, queue: &OutlierQueue, now: u64, is_over: bool) {
+    /// Looks for what has throttled CPUs since the last look, and calls `report` with it.
+    pub(crate) fn look_at_throttling(&mut self, now: u64, report: impl FnMut(CpuThrottle)) {
+        let Tails { throttling, slowdowns, busy, looked_at, .. } = self;
+        throttling.look(now, |from, by| match by {
+            CpuThrottle::Quota { .. } => {
+                note(slowdowns, Slowdown { cause: TailCause::Quota, cpu: None, from, to: now })
+            }
+            CpuThrottle::Heat { cpu, .. } => {
+                note(slowdowns, Slowdown { cause: TailCause::SlowCpu, cpu, from, to: now })
+            }
+            // Where it matters, the CPU is found to be slow.
+            CpuThrottle::Frequency { .. } => {}
+        });
+        throttling.report(now, report);
+        let from = std::mem::replace(looked_at, now);
+        for cpu in busy.take().into_iter().filter(|cpu| throttling.is_slow(*cpu)) {
+            note(slowdowns, Slowdown { cause: TailCause::SlowCpu, cpu: Some(cpu), from, to: now });
+        }
+    }
+
+    /// Takes what workers have judged.
+    pub(crate) fn take(&mut self, queue: &OutlierQueue) {
         while let Some(judged) = queue.pop() {
             let (list, most) = match judged.subject {
                 Subject::Node(_) => (&mut self.parts, PARTS),
@@ -70,31 +121,45 @@ impl Tails {
             };
             if list.len() == most
                 && let Some(oldest) = list.pop_front()
-                && let Subject::Path(from, to) = oldest.subject
             {
-                // Too many at once: it has to do with the parts known by now.
-                let explained = self.explain(&oldest, (from, to));
-                self.keep(explained);
+                // Too many messages at once: this one has to do with the parts known by now.
+                self.conclude(&oldest);
+            }
+            if judged.cause == TailCause::Compute && !self.busy.contains(&judged.cpu) {
+                // A machine with more CPUs that were slow at once is slow in the others, too.
+                let _ = self.busy.try_push(judged.cpu);
             }
             match judged.subject {
                 Subject::Node(_) => self.parts.push_back(judged),
                 Subject::Path(..) => self.pending.push_back(judged),
             }
         }
-        while let Some(oldest) = self.pending.front().copied() {
-            if !is_over && now.saturating_sub(oldest.end) < SETTLED_NS {
-                break;
-            }
-            self.pending.pop_front();
-            if let Subject::Path(from, to) = oldest.subject {
-                let explained = self.explain(&oldest, (from, to));
-                self.keep(explained);
-            }
+    }
+
+    /// Explains the messages that are old enough for all workers to have told of their parts.
+    pub(crate) fn explain_settled(&mut self, now: u64) {
+        while let Some(oldest) = self.pending.pop_front_if(|oldest| now.saturating_sub(oldest.end) >= SETTLED_NS) {
+            self.conclude(&oldest);
+        }
+    }
+
+    /// Explains all messages, at the end of a run.
+    pub(crate) fn explain_all(&mut self) {
+        while let Some(oldest) = self.pending.pop_front() {
+            self.conclude(&oldest);
+        }
+    }
+
+    /// Explains and keeps a message; does nothing with a part of one.
+    fn conclude(&mut self, judged: &Judged) {
+        if let Subject::Path(from, to) = judged.subject {
+            let explained = self.explain(judged, (from, to));
+            self.keep(explained);
         }
     }
 
     fn explain(&mut self, message: &Judged, path: (usize, usize)) -> Explained {
-        let Tails { graph, parts, clock_set, .. } = self;
+        let Tails { graph, parts, clock_set, slowdowns, .. } = self;
         graph.find_between(path.0, path.1);
         let on_path = parts.iter().filter(|part| graph.is_between(node_of(part)));
         let longest = on_path.map(|part| (overlap(part, message), part)).max_by_key(|(overlap, _)| *overlap);
@@ -112,8 +177,15 @@ impl Tails {
             }
         }
         let origin = part.end.saturating_sub(part.value);
+        let was_slowed = |by: TailCause| {
+            let at_once = |slow: &Slowdown| slow.cause == by && slow.from < part.end && origin < slow.to;
+            slowdowns.iter().any(|slow| at_once(slow) && slow.cpu.is_none_or(|cpu| cpu == part.cpu))
+        };
         explained.cause = match part.cause {
             TailCause::Source if clock_set.is_some_and(|set| origin <= set && set <= part.end) => TailCause::ClockStep,
+            // What the kernel did not let run, it did not let run because of the quota.
+            TailCause::Preempted | TailCause::WokenLate if was_slowed(TailCause::Quota) => TailCause::Quota,
+            TailCause::Compute if was_slowed(TailCause::SlowCpu) => TailCause::SlowCpu,
             cause => cause,
         };
         (explained.node, explained.behind) = (Some(node_of(part)), part.behind);
@@ -174,6 +246,14 @@ impl Tails {
         let (from, to) = (name(path.0), name(path.1));
         Some(TailReport { from, to, quantile, beyond, limit: Duration::from_nanos(limit), judged, causes })
     }
+}
+
+/// Notes a time in which CPUs were slowed down; of too many, the oldest is forgotten.
+fn note(slowdowns: &mut ArrayVec<Slowdown, SLOWDOWNS>, slowdown: Slowdown) {
+    if slowdowns.is_full() {
+        slowdowns.remove(0);
+    }
+    slowdowns.push(slowdown);
 }
 
 /// The node of a part of a latency.

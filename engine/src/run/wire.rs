@@ -27,10 +27,11 @@ use crate::run::events::spawn_watch;
 use crate::run::events::{WatchedEdge, Watcher};
 use crate::run::running::{GRACE, Running};
 use crate::run::tails::Tails;
+use crate::run::throttling::Throttling;
 use handles::attach;
 use std::any::Any;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
@@ -427,7 +428,11 @@ impl Wired {
         for (sink, node) in plan.nodes().iter().enumerate().filter(|(_, node)| node.outputs.is_empty()) {
             paths.extend(node.stage.sources.iter().map(|(source, _)| (plan.sources[usize::from(*source)], sink)));
         }
-        let tails = Tails::new(plan.nodes().len(), &ends, paths);
+        let places = plan.workers().iter().map(|worker| &worker.place);
+        let cpus: BTreeSet<usize> =
+            places.flat_map(|place| place.cpu.map_or(place.allowed.clone(), |cpu| vec![cpu])).collect();
+        let throttling = if has_workers { Throttling::new(cpus) } else { Throttling::default() };
+        let tails = Tails::new(plan.nodes().len(), &ends, paths, throttling);
         let (counts_too, drops_above) = (counts.clone(), plan.drops_above);
         let watcher = Watcher::new(shared.clone(), counts_too, watched, plan.watchdog, drops_above, has_workers, tails);
         let running = Running {

@@ -68,6 +68,7 @@ fn place(kind: &EventKind) -> String {
     match kind {
         EventKind::Lost { edge, reason, .. } => format!("{edge} {}", reason.name()),
         EventKind::Refused { text } => text.clone(),
+        EventKind::CpuThrottled { by } => format!("{:?}", std::mem::discriminant(by)),
         kind => kind.edge().or(kind.node()).unwrap_or_default().to_string(),
     }
 }

@@ -420,7 +420,7 @@ impl<B: Backend> InferStage<B> {
             Ok((session, wakes)) => {
                 (self.session, self.wakes) = (Some(session), wakes);
                 cx.shared.backend(self.common.node, |status| status.ready = true);
-                self.common.rebuilt();
+                self.common.rebuilt(cx);
             }
             Err(trouble) => self.fail(cx, trouble),
         }

@@ -299,8 +299,11 @@ impl Common {
     }
 
     /// Marks the node as rebuilt.
-    pub(crate) fn rebuilt(&mut self) {
+    pub(crate) fn rebuilt(&mut self, cx: &mut Cx) {
         self.life = Life::Open;
+        if let Some(failed_at) = self.restart.as_ref().and_then(|restart| restart.failed_at()) {
+            cx.note_outage(self.node, failed_at);
+        }
         self.counts.restarts.add(1);
         let node = self.node;
         self.shared.notice(|| Noticed::Restarted { node });

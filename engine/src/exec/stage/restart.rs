@@ -36,6 +36,11 @@ impl Restart {
         self.failed.len()
     }
 
+    /// When it failed last.
+    pub(crate) fn failed_at(&self) -> Option<u64> {
+        self.failed.back().copied()
+    }
+
     /// Records a failure. Returns when to rebuild the node; `None` after too many failures.
     pub(crate) fn again_at(&mut self, now: u64) -> Option<u64> {
         let within = self.spec.within.map_or(u64::MAX, Span::as_nanos);

@@ -1,0 +1,63 @@
+//! Watches for what keeps CPUs from doing as much as they can (`host::cpu_throttle`).
+
+use crate::host::cpu_throttle::{CpuThrottle, ThrottleReader, Throttled};
+
+/// The least time between two readings, and between two reports of what they showed, ns.
+const READ_EVERY: u64 = 100_000_000;
+const REPORT_EVERY: u64 = 1_000_000_000;
+/// CPUs that are watched: a file or more stays open for each.
+const CPUS: usize = 64;
+
+/// A reader and some of its readings; by default, of nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Throttling {
+    reader: ThrottleReader,
+    first: Throttled,
+    reported: Throttled,
+    last: Throttled,
+    before: Throttled,
+    last_at: u64,
+    reported_at: u64,
+}
+
+impl Throttling {
+    /// Reads what throttles the process and the CPUs of a run.
+    pub(crate) fn new(cpus: impl IntoIterator<Item = usize>) -> Self {
+        let cpus: Vec<usize> = cpus.into_iter().take(CPUS).collect();
+        let reader = ThrottleReader::new(&cpus);
+        let [first, reported, last, before] = std::array::from_fn(|_| reader.read());
+        Throttling { reader, first, reported, last, before, last_at: 0, reported_at: 0 }
+    }
+
+    /// Whether a CPU that was busy until now runs slower than it usually does.
+    pub(crate) fn is_slow(&self, cpu: usize) -> bool {
+        self.reader.is_slow(cpu)
+    }
+
+    /// Reads anew, unless that was just now, and calls `find` with everything that has throttled CPUs since. Returns when it read before.
+    pub(crate) fn look(&mut self, now: u64, mut find: impl FnMut(u64, CpuThrottle)) {
+        if now.saturating_sub(self.last_at) < READ_EVERY {
+            return;
+        }
+        std::mem::swap(&mut self.before, &mut self.last);
+        self.reader.read_into(&mut self.last);
+        let since = std::mem::replace(&mut self.last_at, now);
+        self.reader.between(&self.before, &self.last).for_each(|found| find(since, found));
+    }
+
+    /// Calls `report` with everything that has throttled CPUs since the last report, at most once in a second.
+    pub(crate) fn report(&mut self, now: u64, report: impl FnMut(CpuThrottle)) {
+        let is_due = self.reported_at == 0 || now.saturating_sub(self.reported_at) >= REPORT_EVERY;
+        if is_due && self.reported != self.last {
+            self.reader.between(&self.reported, &self.last).for_each(report);
+            self.reported.copy(&self.last);
+            self.reported_at = now;
+        }
+    }
+
+    /// What has throttled CPUs during the run, in words.
+    pub(crate) fn notes(&mut self) -> Vec<String> {
+        self.reader.read_into(&mut self.last);
+        self.reader.between(&self.first, &self.last).map(|found| found.to_string()).collect()
+    }
+}
