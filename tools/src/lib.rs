@@ -68,6 +68,8 @@ pub use dump::hlog::write_hlog;
 pub use dump::run_info::{GraphFile, RunInfo, WorkerInfo};
 pub use dump::{Dump, IntervalLog};
 pub use metrics::RunMetrics;
+#[cfg(feature = "otlp")]
+pub use metrics::exporter::{Exported, OtlpExporter};
 pub use metrics::server::MetricsServer;
 pub use monitor::{Monitor, MonitorClient};
 pub use page::{BaseReport, ReportPage};

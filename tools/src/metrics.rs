@@ -1,14 +1,20 @@
-//! `--metrics ADDRESS`: the metrics of a running graph, in the text format of Prometheus.
+//! The metrics of a running graph: `--metrics ADDRESS` serves them in the text format of Prometheus, `--otlp URL` sends them by the protocol of
+//! OpenTelemetry.
 
+#[cfg(feature = "otlp")]
+pub(crate) mod exporter;
 mod exposition;
+#[cfg(feature = "otlp")]
+mod otlp;
 pub(crate) mod server;
 
 use exposition::Exposition;
+use hdrhistogram::Histogram;
 use limen::Plan;
 use limen::plan::{NodePlan, WorkerPlan};
-use limen::report::Term;
+use limen::report::{HistogramReport, Report, Term};
 use limen::run::{EdgeStats, IntervalReport, NodeStats};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 /// The quantiles of a summary.
@@ -16,7 +22,8 @@ const QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
 /// Quantiles without a newer interval are shown for this long, or for three of their intervals.
 const KEPT: Duration = Duration::from_secs(10);
 
-/// The metrics of a running graph, which [`MetricsServer`](crate::MetricsServer) serves to Prometheus.
+/// The metrics of a running graph, which [`MetricsServer`](crate::MetricsServer) serves to Prometheus, and, with the cargo feature `otlp`,
+/// `OtlpExporter` sends to a collector.
 ///
 /// Counters are those since the run began. The quantiles of times are those of the last interval, about a second.
 ///
@@ -66,6 +73,58 @@ struct Summary {
     sum: f64,
     quantiles: [Option<u64>; 3],
     until: Instant,
+    buckets: Buckets,
+}
+
+/// Counts of times in seconds whose limits are powers of 2^(1/8), as in OpenTelemetry's exponential histograms of scale 3.
+#[derive(Clone, Debug, Default)]
+struct Buckets {
+    /// The bucket `i` from `first` has the values above 2^(i/8), up to 2^((i+1)/8).
+    first: i32,
+    counts: VecDeque<u64>,
+    zeros: u64,
+}
+
+impl Buckets {
+    #[cfg_attr(not(feature = "otlp"), expect(dead_code, reason = "part of the definition"))]
+    const SCALE: i32 = 3;
+
+    /// Adds nanoseconds.
+    fn add(&mut self, histogram: &Histogram<u64>) {
+        for value in histogram.iter_recorded() {
+            let (ns, count) = (value.value_iterated_to(), value.count_since_last_iteration());
+            if ns == 0 {
+                self.zeros += count;
+                continue;
+            }
+            // The histogram ends at a minute: some 300 buckets at most.
+            let at = ((ns as f64 / 1e9).log2() * 8.0).ceil() as i32 - 1;
+            if self.counts.is_empty() {
+                self.first = at;
+            }
+            while at < self.first {
+                self.counts.push_front(0);
+                self.first -= 1;
+            }
+            let index = (at - self.first) as usize;
+            if self.counts.len() <= index {
+                self.counts.resize(index + 1, 0);
+            }
+            self.counts[index] += count;
+        }
+    }
+}
+
+/// What metrics are written to. The name of a family is that of Prometheus.
+trait Families {
+    fn counter(&mut self, name: &'static str, help: &'static str);
+    fn gauge(&mut self, name: &'static str, help: &'static str);
+    /// Times in seconds.
+    fn times(&mut self, name: &'static str, help: &'static str);
+    /// Adds a sample of the current family of counters or gauges.
+    fn sample(&mut self, labels: &[(&str, &str)], value: f64);
+    /// Adds a sample of the current family of times.
+    fn summary(&mut self, labels: &[(&str, &str)], summary: &Summary);
 }
 
 impl RunMetrics {
@@ -103,64 +162,80 @@ impl RunMetrics {
             return;
         }
         self.highest.iter_mut().for_each(|highest| *highest = (highest.1, 0));
-        for one in intervals {
-            let times = match one.histogram.term {
-                Term::Queue => Times::Queue,
-                Term::Compute => Times::Compute,
-                Term::EndToEnd => Times::Path,
-                _ => continue,
-            };
-            let recorded = &one.histogram.recorded;
-            let count = recorded.histogram.len();
-            let key = (times, one.histogram.node.clone(), one.histogram.to.clone().unwrap_or_default());
-            let before = self.summaries.get(&key).map_or((0, 0.0), |summary| (summary.count, summary.sum));
-            let summary = Summary {
-                count: before.0 + count,
-                sum: before.1 + recorded.histogram.mean() * count as f64,
-                quantiles: QUANTILES.map(|quantile| recorded.quantile(quantile)),
-                until: Instant::now() + KEPT.max(one.length.saturating_mul(3)),
-            };
-            self.summaries.insert(key, summary);
-        }
+        intervals.iter().for_each(|interval| self.add(&interval.histogram, interval.length));
+    }
+
+    /// Takes the times of a whole run from its report, in place of those of its intervals, which lack what came after the last one.
+    pub fn conclude(&mut self, report: &Report) {
+        self.summaries.clear();
+        report.histograms.iter().for_each(|histogram| self.add(histogram, report.wall));
+    }
+
+    fn add(&mut self, histogram: &HistogramReport, length: Duration) {
+        let times = match histogram.term {
+            Term::Queue => Times::Queue,
+            Term::Compute => Times::Compute,
+            Term::EndToEnd => Times::Path,
+            _ => return,
+        };
+        let recorded = &histogram.recorded;
+        let count = recorded.histogram.len();
+        let key = (times, histogram.node.clone(), histogram.to.clone().unwrap_or_default());
+        let summary = self.summaries.entry(key).or_insert_with(|| Summary {
+            count: 0,
+            sum: 0.0,
+            quantiles: [None; 3],
+            until: Instant::now(),
+            buckets: Buckets::default(),
+        });
+        summary.count += count;
+        summary.sum += recorded.histogram.mean() * count as f64;
+        summary.quantiles = QUANTILES.map(|quantile| recorded.quantile(quantile));
+        summary.until = Instant::now() + KEPT.max(length.saturating_mul(3));
+        summary.buckets.add(&recorded.histogram);
     }
 
     /// Returns all metrics as text, with the counters of nodes ([`Running::stats`](limen::Running::stats)).
     pub fn text(&self, nodes: &[NodeStats]) -> String {
         let mut text = Exposition::default();
+        self.write(nodes, &mut text);
+        text.finish()
+    }
+
+    fn write(&self, nodes: &[NodeStats], text: &mut impl Families) {
         text.gauge("limen_run_info", "The graph that runs, the id of the run, and limen's version.");
         let labels = [("graph", &*self.graph), ("run_id", &*self.run_id), ("version", env!("CARGO_PKG_VERSION"))];
-        text.sample("", &labels, 1.0);
+        text.sample(&labels, 1.0);
         text.gauge("limen_worker_info", "Threads of the graph, and the CPU that each is pinned to.");
         for (name, cpu) in &self.workers {
             let cpu = cpu.map_or_else(|| "any".into(), |cpu| cpu.to_string());
-            text.sample("", &[("worker", name), ("cpu", &cpu)], 1.0);
+            text.sample(&[("worker", name), ("cpu", &cpu)], 1.0);
         }
-        self.of_nodes(nodes, &mut text);
-        of_models(nodes, &mut text);
-        self.of_edges(&mut text);
+        self.of_nodes(nodes, text);
+        of_models(nodes, text);
+        self.of_edges(text);
         for (times, name, help) in [
             (Times::Queue, "limen_node_queue_seconds", "How long messages waited for a node."),
             (Times::Compute, "limen_node_compute_seconds", "How long the calls of a node took."),
             (Times::Path, "limen_path_latency_seconds", "Age of a source's messages at the end of a sink's call."),
         ] {
-            self.of_times(times, name, help, &mut text);
+            self.of_times(times, name, help, text);
         }
-        text.finish()
     }
 
-    fn of_nodes(&self, nodes: &[NodeStats], text: &mut Exposition) {
+    fn of_nodes(&self, nodes: &[NodeStats], text: &mut impl Families) {
         let mut counter = |name, help, value: fn(&NodeStats) -> u64| {
             text.counter(name, help);
             for node in nodes {
                 let kind = self.kinds.get(&node.node).map_or("", String::as_str);
-                text.sample("", &[("node", &node.node), ("kind", kind)], value(node) as f64);
+                text.sample(&[("node", &node.node), ("kind", kind)], value(node) as f64);
             }
         };
         counter("limen_node_calls_total", "Calls of a node that succeeded or failed.", |node| node.done + node.failed);
         counter("limen_node_failed_total", "Calls of a node that failed.", |node| node.failed);
     }
 
-    fn of_edges(&self, text: &mut Exposition) {
+    fn of_edges(&self, text: &mut impl Families) {
         let edges = || self.edges.iter().zip(&self.highest);
         let mut family = |is_counter, name, help, value: fn(&EdgeStats, &(u64, u64)) -> Option<u64>| {
             if is_counter {
@@ -170,7 +245,7 @@ impl RunMetrics {
             }
             for (edge, highest) in edges() {
                 if let Some(value) = value(edge, highest) {
-                    text.sample("", &[("from", &edge.from), ("to", &edge.to)], value as f64);
+                    text.sample(&[("from", &edge.from), ("to", &edge.to)], value as f64);
                 }
             }
         };
@@ -192,25 +267,17 @@ impl RunMetrics {
         family(false, "limen_edge_bytes", "An upper bound of the bytes in an edge.", |edge, _| edge.bytes);
     }
 
-    fn of_times(&self, times: Times, name: &'static str, help: &str, text: &mut Exposition) {
-        text.summary(name, help);
-        let now = Instant::now();
+    fn of_times(&self, times: Times, name: &'static str, help: &'static str, text: &mut impl Families) {
+        text.times(name, help);
         for ((_, from, to), summary) in self.summaries.iter().filter(|((of, ..), _)| *of == times) {
             let labels: &[(&str, &str)] =
                 if times == Times::Path { &[("from", from), ("to", to)] } else { &[("node", from)] };
-            let quantiles = QUANTILES.iter().zip(&summary.quantiles).filter(|_| now < summary.until);
-            for (quantile, value) in quantiles.filter_map(|(quantile, value)| Some((quantile, (*value)?))) {
-                let quantile = quantile.to_string();
-                let labels: Vec<(&str, &str)> = labels.iter().copied().chain([("quantile", &*quantile)]).collect();
-                text.sample("", &labels, value as f64 / 1e9);
-            }
-            text.sample("_sum", labels, summary.sum / 1e9);
-            text.sample("_count", labels, summary.count as f64);
+            text.summary(labels, summary);
         }
     }
 }
 
-fn of_models(nodes: &[NodeStats], text: &mut Exposition) {
+fn of_models(nodes: &[NodeStats], text: &mut impl Families) {
     let models = || nodes.iter().filter_map(|node| Some((&node.node, node.backend.as_ref()?)));
     for (is_counter, name, help) in [
         (true, "limen_model_calls_total", "Calls of a model."),
@@ -231,7 +298,7 @@ fn of_models(nodes: &[NodeStats], text: &mut Exposition) {
                 _ => model.memory,
             };
             let labels = [("node", node.as_str()), ("backend", model.backend), ("device", &model.device)];
-            text.sample("", &labels, value as f64);
+            text.sample(&labels, value as f64);
         }
     }
 }

@@ -375,6 +375,11 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Output")]
     pub metrics: Option<ServerAddress>,
 
+    /// Send metrics to a collector of OpenTelemetry's every ten seconds, by OTLP over HTTP (`http://127.0.0.1:4318`; cargo feature `otlp`)
+    #[arg(long, env = "LIMEN_OTLP", value_name = "URL")]
+    #[arg(hide_env = true, help_heading = "Output")]
+    pub otlp: Option<String>,
+
     /// Length of an interval in the .hlog, at least 1s (the default); 0s for one interval over the whole run
     #[arg(long, env = "LIMEN_INTERVAL", value_name = "TIME")]
     #[arg(hide_env = true, help_heading = "Output")]

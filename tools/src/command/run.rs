@@ -6,9 +6,11 @@ use super::arguments::RunArguments;
 use super::option_values::{ServerAddress, Shadow};
 use super::plan::{plan_json, show_plan, show_why};
 use super::problems::show_problems;
-use super::watch::{Ended, execute};
+use super::watch::{Ended, Listeners, execute};
 use crate::dump::run_info::{GraphFile, RunInfo};
 use crate::dump::{Dump, check_file, is_dumped, write_file};
+#[cfg(feature = "otlp")]
+use crate::metrics::exporter::OtlpExporter;
 use crate::metrics::server::MetricsServer;
 use crate::monitor::Monitor;
 use crate::page::{BaseReport, ReportPage};
@@ -188,12 +190,31 @@ impl<'a> Run<'a> {
             Ok(server) => server,
             Err(why) => return self.not_started(&name, &why, REFUSED),
         };
+        #[cfg(not(feature = "otlp"))]
+        if arguments.otlp.is_some() {
+            return self.not_started(
+                &name,
+                "--otlp: this program was built without it (cargo feature `otlp`)",
+                REFUSED,
+            );
+        }
         let graph = GraphFile::read(path);
         let monitor = match self.monitor(&plan) {
             Ok(monitor) => monitor,
             Err(why) => return self.not_started(&name, &format!("--monitor: {why}"), REFUSED),
         };
-        match execute(plan, arguments, server, monitor) {
+        #[cfg(feature = "otlp")]
+        let exporter = match arguments.otlp.as_deref().map(OtlpExporter::new).transpose() {
+            Ok(exporter) => exporter,
+            Err(why) => return self.not_started(&name, &format!("--otlp: {why}"), REFUSED),
+        };
+        let listeners = Listeners {
+            server,
+            #[cfg(feature = "otlp")]
+            exporter,
+            monitor,
+        };
+        match execute(plan, arguments, listeners) {
             Ok(ended) => self.finish(ended, &graph, base.as_ref()),
             Err(error) => {
                 let code = if matches!(error, RunError::Build { .. }) { FAILED } else { REFUSED };

@@ -3,6 +3,8 @@
 use super::arguments::RunArguments;
 use crate::dump::IntervalLog;
 use crate::metrics::RunMetrics;
+#[cfg(feature = "otlp")]
+use crate::metrics::exporter::{Exported, OtlpExporter};
 use crate::metrics::server::MetricsServer;
 use crate::monitor::Monitor;
 use crate::page::ReportPage;
@@ -13,6 +15,8 @@ use crate::terminal::log::{self, print_error, print_info};
 use crate::terminal::progress::ProgressLine;
 use crate::text::escape::one_line;
 use crate::trace::TraceFile;
+#[cfg(feature = "otlp")]
+use limen::run::NodeStats;
 use limen::run::{EdgeStats, IntervalReport, Spans};
 use limen::{Events, Plan, Report, RunError, Running};
 use std::io;
@@ -32,13 +36,27 @@ pub(super) struct Ended {
     pub(super) picture: Option<Picture>,
 }
 
-/// Runs a plan to its end, its `--duration`, a signal, or a monitor's request to stop. With `server`, serves metrics meanwhile.
-pub(super) fn execute(
-    plan: Plan,
-    arguments: &RunArguments,
-    server: Option<MetricsServer>,
-    monitor: Option<Monitor>,
-) -> Result<Ended, RunError> {
+/// Who is told of a run while it goes on.
+#[derive(Default)]
+pub(super) struct Listeners {
+    pub(super) server: Option<MetricsServer>,
+    #[cfg(feature = "otlp")]
+    pub(super) exporter: Option<OtlpExporter>,
+    pub(super) monitor: Option<Monitor>,
+}
+
+impl Listeners {
+    fn want_metrics(&self) -> bool {
+        #[cfg(feature = "otlp")]
+        if self.exporter.is_some() {
+            return true;
+        }
+        self.server.is_some()
+    }
+}
+
+/// Runs a plan to its end, its `--duration`, a signal, or a monitor's request to stop. Tells the listeners of it.
+pub(super) fn execute(plan: Plan, arguments: &RunArguments, listeners: Listeners) -> Result<Ended, RunError> {
     // Printed even with `--quiet`.
     for node in plan.nodes() {
         node.notices.iter().for_each(|notice| print_error(&format!("limen-run: `{}` {}", node.name, one_line(notice))));
@@ -59,10 +77,10 @@ pub(super) fn execute(
     let trace = arguments.trace.as_ref().map(|path| TraceFile::create(path, &plan));
     let is_drawn = arguments.dot_file.is_some() || arguments.svg.is_some() || arguments.mermaid.is_some();
     let picture = is_drawn.then(|| Picture::new(&plan));
-    let mut metrics = server.map(|server| Served { metrics: RunMetrics::new(&plan), server });
+    let mut metrics = listeners.want_metrics().then(|| RunMetrics::new(&plan));
     let mut running = plan.wire()?.start()?;
-    if let Some(served) = &mut metrics {
-        served.metrics.set_run_id(running.run_id());
+    if let Some(metrics) = &mut metrics {
+        metrics.set_run_id(running.run_id());
     }
     interrupt.stops(running.stopper());
     let every = arguments.interval.map_or(Duration::from_secs(1), |interval| interval.0);
@@ -79,7 +97,7 @@ pub(super) fn execute(
         page,
         picture,
         metrics,
-        monitor,
+        listeners,
         trace: Tracing { file: trace, spans: running.spans() },
     };
     watch.write_intervals(&running, true);
@@ -89,7 +107,11 @@ pub(super) fn execute(
         // From here the graph's own `run.stop` is the deadline.
         watch.until(&mut running, None);
     }
+    #[cfg(feature = "otlp")]
+    let (edges, stats) = (running.edge_stats(), running.stats());
     let report = running.wait();
+    #[cfg(feature = "otlp")]
+    watch.export_last(&edges, &stats, &report);
     watch.print_events(true);
     watch.progress.clear();
     watch.trace.write(&[]);
@@ -144,15 +166,9 @@ struct Watch {
     intervals: Intervals,
     page: Option<ReportPage>,
     picture: Option<Picture>,
-    metrics: Option<Served>,
-    monitor: Option<Monitor>,
+    metrics: Option<RunMetrics>,
+    listeners: Listeners,
     trace: Tracing,
-}
-
-/// Metrics and their server.
-struct Served {
-    metrics: RunMetrics,
-    server: MetricsServer,
 }
 
 /// The trace, if one was asked for. After an error, which is reported at the end, nothing more is written.
@@ -189,8 +205,8 @@ impl Watch {
         if let Some(page) = &mut self.page {
             page.add_intervals(&intervals);
         }
-        if let Some(served) = &mut self.metrics {
-            served.metrics.add_intervals(&intervals);
+        if let Some(metrics) = &mut self.metrics {
+            metrics.add_intervals(&intervals);
         }
     }
 
@@ -207,7 +223,7 @@ impl Watch {
             self.print_events(false);
             self.write_intervals(running, false);
             // Asked once for all: an edge tells its highest fill since it was asked last.
-            let monitor_asks = self.monitor.as_mut().is_some_and(Monitor::read);
+            let monitor_asks = self.listeners.monitor.as_mut().is_some_and(Monitor::read);
             let is_asked = self.wants_edges() || self.progress.is_due() || monitor_asks;
             let edges = if is_asked { running.edge_stats() } else { Vec::new() };
             if let Some(page) = &mut self.page {
@@ -217,11 +233,17 @@ impl Watch {
             if let Some(picture) = &mut self.picture {
                 picture.look(&edges);
             }
-            if let Some(Served { metrics, server }) = &mut self.metrics {
+            if let Some(metrics) = &mut self.metrics {
                 metrics.look(&edges);
-                server.poll(|| metrics.text(&running.stats()));
+                if let Some(server) = &mut self.listeners.server {
+                    server.poll(|| metrics.text(&running.stats()));
+                }
+                #[cfg(feature = "otlp")]
+                if let Some(exporter) = &mut self.listeners.exporter {
+                    exporter.poll(|| otlp(metrics, &running.stats(), running.started()));
+                }
             }
-            if let Some(monitor) = &mut self.monitor {
+            if let Some(monitor) = &mut self.listeners.monitor {
                 monitor.answer(running, &edges);
             }
             if has_ended {
@@ -231,6 +253,22 @@ impl Watch {
                 return false;
             }
             self.progress.show(running, &edges);
+        }
+    }
+
+    /// Sends the metrics of a run that has ended.
+    #[cfg(feature = "otlp")]
+    fn export_last(&mut self, edges: &[EdgeStats], nodes: &[NodeStats], report: &Report) {
+        let (Some(metrics), Some(exporter)) = (&mut self.metrics, self.listeners.exporter.take()) else { return };
+        metrics.look(edges);
+        metrics.conclude(report);
+        let url = one_line(exporter.url());
+        let Exported { taken, lost, error } = exporter.finish(otlp(metrics, nodes, report.started));
+        if let Some(error) = error {
+            let (of, error) = (taken + lost, one_line(&error));
+            print_error(&format!(
+                "limen-run: --otlp {url}: {lost} of {of} messages were not taken, the first one: {error}"
+            ));
         }
     }
 
@@ -250,4 +288,11 @@ impl Watch {
             self.progress.print_above(|| log::print_event(&line));
         }
     }
+}
+
+/// The metrics as a message of OTLP.
+#[cfg(feature = "otlp")]
+#[allow(clippy::disallowed_methods, reason = "a collector wants the wall-clock time")]
+fn otlp(metrics: &RunMetrics, nodes: &[NodeStats], started: SystemTime) -> Vec<u8> {
+    metrics.otlp(nodes, started, SystemTime::now())
 }
