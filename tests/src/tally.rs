@@ -9,6 +9,7 @@ use limen::node::{Connected, Metrics, PlanErrors, Planning};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Sums the numbers of each stream.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -29,6 +30,8 @@ pub(crate) struct TallyConfig {
     pub panic_at: Option<u64>,
     /// The call that fails.
     pub fail_at: Option<u64>,
+    /// Makes its first call, and each after so long a pause in milliseconds, take 20 ms, as for a device that has to wake up.
+    pub cold_after_ms: Option<u64>,
     /// Other methods that panic.
     #[serde(default)]
     pub panic_in: Vec<PanicPlace>,
@@ -104,7 +107,7 @@ impl Prepared for Ready {
         true
     }
     fn session(&self, _: usize) -> Result<Adding, BackendError> {
-        Ok(Adding { config: self.config.clone(), calls: 0, done: 0 })
+        Ok(Adding { config: self.config.clone(), calls: 0, done: 0, ended: None })
     }
 }
 
@@ -113,6 +116,8 @@ struct Adding {
     calls: u64,
     /// Successful calls of all sessions of the node.
     done: u64,
+    /// When the last call ended.
+    ended: Option<Instant>,
 }
 
 impl Session for Adding {
@@ -135,6 +140,14 @@ impl Session for Adding {
             *lane += item.iter().rev().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
             sum.copy_from_slice(&lane.to_le_bytes());
         }
+        let is_cold = |after| self.ended.is_none_or(|ended| ended.elapsed() > Duration::from_millis(after));
+        if self.config.cold_after_ms.is_some_and(is_cold) {
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_millis(20) {
+                std::hint::spin_loop();
+            }
+        }
+        self.ended = Some(Instant::now());
         self.done += 1;
         Ok(())
     }

@@ -237,6 +237,20 @@ fn slow_calls_are_named_with_their_causes() {
 }
 
 #[test]
+fn a_cold_model_is_told_from_a_slow_one() {
+    let _alone = alone();
+    let graph = "version: 1\nnodes:\n  \
+        a: { kind: beat, config: { count: 1500, period_us: 500, pause_every: 125, pause_ms: 80 } }\n  \
+        b: { kind: tally, config: { cold_after_ms: 60 }, from: { from: a, capacity: 1000 } }\n  \
+        c: { kind: collect, from: { from: b, capacity: 1000 } }\n";
+    run_until(graph, None, |tail| {
+        tail.causes
+            .iter()
+            .any(|cause| cause.cause == TailCause::Cold && cause.node.as_deref() == Some("b") && cause.messages >= 3)
+    });
+}
+
+#[test]
 fn a_slow_consumer_is_named_by_those_that_wait_for_it() {
     let _alone = alone();
     // All calls are as long, and longer than the period: nothing is unusual but the wait.

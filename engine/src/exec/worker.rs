@@ -233,6 +233,7 @@ impl Cx {
     #[inline(never)]
     fn hand_over(&mut self) {
         let now = self.watch.now();
+        self.meter.fold_zeros();
         if self.copying.is_none() {
             self.copying = self.mailbox.begin().map(Copying::new);
             self.asked_at = now;
@@ -293,6 +294,14 @@ impl Cx {
         }
     }
 
+    /// As [`Cx::record_until`], of a wait or the closure.
+    #[inline]
+    pub(crate) fn record_mostly_zero(&mut self, end: u64, hist: Hist, value: u64, n: u32, weight: u32) {
+        if self.telemetry != Telemetry::Off {
+            self.meter.record_mostly_zero(hist, value, n, weight, end);
+        }
+    }
+
     /// Records a run's waiting time until `started`, split into waiting for partners, for room, and in the queue.
     /// Returns the sum of the recorded terms.
     #[inline]
@@ -312,7 +321,7 @@ impl Cx {
         }
         let queue = waited - hold - blocked;
         if let Some(hist) = common.queue {
-            self.record_until(started, hist, queue, n, weight);
+            self.record_mostly_zero(started, hist, queue, n, weight);
         }
         hold + blocked + queue
     }
@@ -322,7 +331,7 @@ impl Cx {
     pub(crate) fn record_wait_alone(&mut self, common: &Common, run: &Run, started: u64) -> u64 {
         if let (Some(hist), 0) = (common.queue, common.blocked_since()) {
             let waited = started.saturating_sub(run.sent);
-            self.record(hist, waited, 1, run.weight);
+            self.record_mostly_zero(started, hist, waited, 1, run.weight);
             return waited;
         }
         // A copy: only on this path does the run need to be in memory.

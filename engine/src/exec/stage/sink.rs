@@ -283,7 +283,8 @@ impl PathEnds {
                     cx.record(*hist, sent.saturating_sub(*begun), *n, weight);
                 }
                 if *closes {
-                    cx.record(self.closure, sent.abs_diff(accounted + compute), *n, weight);
+                    let closure = sent.abs_diff(accounted + compute);
+                    cx.record_mostly_zero(sent, self.closure, closure, *n, weight);
                 }
             }
             from = to;
