@@ -72,7 +72,7 @@ page.replaceChildren();
 const links = make("nav", { "aria-label": "Sections" });
 function section(id, title, ...content) {
   links.append(make("a", { href: `#${id}` }, title));
-  const part = make("section", { id }, make("h2", {}, title), content);
+  const part = make("section", { id }, make("h2", {}, title), ...content);
   page.append(part);
   return part;
 }
