@@ -2,9 +2,15 @@
 //!
 //! Each graph is simulated on one thread, with a clock that advances only when all nodes are idle, so the same program executes
 //! the same instructions every time. `.ci/instructions` counts and compares them.
+//!
+//! `limen-work cold K` sends single messages through a chain of K nodes, one a turn with everything recorded, and prints the address of a
+//! function that it calls before each: `.ci/cold` counts the cache lines from one call to the next.
 
-use limen::{Options, Plan, Registry, Spec};
+use limen::policy::Telemetry;
+use limen::{Clock, Drain, Options, Plan, Registry, Spec};
 use limen_benches::Chain;
+use std::hint::black_box;
+use std::time::Duration;
 
 fn chain(k: usize, bytes: Option<usize>, capacity: Option<usize>) -> String {
     Chain { k, bytes, capacity, ..Chain::DEFAULT }.yaml()
@@ -35,11 +41,43 @@ fn registry() -> Registry {
     Registry::new().with(limen_nodes::register).with(limen_backends::register).with(limen_benches::register)
 }
 
+/// Messages before those that are counted, and those.
+const WARM: usize = 200;
+const COLD: usize = 21;
+
+/// Stands between two messages in a trace of the program.
+#[inline(never)]
+fn between(message: usize) {
+    black_box(message);
+}
+
+fn cold(k: usize) {
+    let chain = Chain { k, bytes: Some(64), capacity: Some(1), ..Chain::DEFAULT };
+    let spec = Spec::from_text(&chain.yaml(), "work.yaml").unwrap_or_else(|problems| panic!("{problems}"));
+    let options = Options { telemetry: Some(Telemetry::Full), ..Options::default() };
+    let plan = Plan::with_options(spec, &registry(), &options).unwrap_or_else(|problems| panic!("{problems}"));
+    let mut graph = plan.wire().expect("wires").drive(Clock::Monotonic).expect("builds");
+    println!("{:p}", between as fn(usize));
+    for message in 0..WARM + COLD {
+        if message >= WARM {
+            between(message);
+        }
+        graph.turn();
+    }
+    between(0);
+    let report = graph.stop(Drain::within(Duration::from_secs(60)));
+    let received = report.edges.last().map_or(0, |edge| edge.received);
+    assert!(report.bugs.is_empty() && received == (WARM + COLD) as u64, "{received} messages in {} turns", WARM + COLD);
+}
+
 fn main() {
     let name = std::env::args().nth(1).unwrap_or_default();
     if name == "list" {
         works().iter().for_each(|(name, _)| println!("{name}"));
         return;
+    }
+    if name == "cold" {
+        return cold(std::env::args().nth(2).and_then(|k| k.parse().ok()).unwrap_or(8));
     }
     let Some((_, text)) = works().into_iter().find(|(work, _)| *work == name) else {
         eprintln!("there is no workload `{name}`; `limen-work list` prints the names");

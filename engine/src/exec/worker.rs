@@ -187,7 +187,7 @@ impl Cx {
     #[cold]
     #[inline(never)]
     fn judge_outliers(&mut self, passed: Option<&Passed>) {
-        for outlier in self.meter.take_outliers() {
+        while let Some(outlier) = self.meter.pop_outlier() {
             let (subject, term, _) = self.subjects[outlier.hist.index()];
             let node_of = |hist: Hist| match self.subjects[hist.index()].0 {
                 Subject::Node(node) | Subject::Path(_, node) => node,

@@ -203,9 +203,10 @@ impl Meter {
         self.outliers.longest()
     }
 
-    /// Takes the outliers since the last call.
-    pub(crate) fn take_outliers(&mut self) -> impl Iterator<Item = Outlier> + use<> {
-        self.outliers.take()
+    /// Takes an outlier; `None` if there are no more.
+    #[inline]
+    pub(crate) fn pop_outlier(&mut self) -> Option<Outlier> {
+        self.outliers.pop()
     }
 
     /// Whether there is nothing to fold but zeros.

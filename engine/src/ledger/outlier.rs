@@ -96,9 +96,11 @@ impl Outliers {
         self.parts.iter().map(|outlier| outlier.value).max().unwrap_or(0)
     }
 
-    /// Takes the outliers.
-    pub(super) fn take(&mut self) -> impl Iterator<Item = Outlier> + use<> {
-        self.parts.take().into_iter().chain(self.paths.take())
+    /// Takes an outlier.
+    // One by one: taking a whole list would copy all of its room.
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<Outlier> {
+        self.parts.pop().or_else(|| self.paths.pop())
     }
 
     /// Forgets the outliers.
