@@ -65,12 +65,14 @@ impl Buffers {
 }
 
 /// An edge inside a worker.
+// What a lone message needs comes first, in one cache line if the message is a handle.
+#[repr(C, align(64))]
 pub(crate) struct Local<T: Payload> {
     /// Number of messages held.
     pub(super) len: Cell<usize>,
     capacity: usize,
-    form: Cell<Form>,
-    /// The run of a lone message or of one burst; not in `runs`.
+    shared: Arc<Shared>,
+    /// How messages are kept, and the run of a lone message or of one burst, which is not in `runs`.
     run: RunCells,
     /// A message that was sent alone; not in `items`.
     lone: Cell<Option<Message<T>>>,
@@ -78,13 +80,14 @@ pub(crate) struct Local<T: Payload> {
     pub(super) items: RefCell<Vec<Message<T>>>,
     pub(super) runs: RefCell<Vec<Run>>,
     pub(super) spares: Rc<RefCell<Spares<T>>>,
-    shared: Arc<Shared>,
 }
 
 /// How an edge inside a worker keeps its messages and their runs.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[repr(u32)]
 enum Form {
     /// Both in lists.
+    #[default]
     Listed,
     /// One message, sent into an empty edge.
     Lone,
@@ -93,9 +96,11 @@ enum Form {
 }
 
 /// A run stored word by word: moved as a whole it would be read with other widths than it was written, which defeats
-/// store-to-load forwarding.
+/// store-to-load forwarding. The form is here because it fills the word of the weight.
 #[derive(Default)]
+#[repr(C)]
 struct RunCells {
+    form: Cell<Form>,
     weight: Cell<u32>,
     sent: Cell<u64>,
     accounted: Cell<u64>,
@@ -127,7 +132,6 @@ pub(crate) fn local<T: Payload>(params: &Params, buffers: &mut Buffers) -> (Tx<T
     let shared = Rc::new(Local {
         len: Cell::new(0),
         capacity: params.capacity,
-        form: Cell::new(Form::Listed),
         run: RunCells::default(),
         lone: Cell::new(None),
         items: RefCell::default(),
@@ -173,7 +177,7 @@ impl<T: Payload> Local<T> {
         self.run.set(sent, accounted, weight);
         // It was `None`: forgetting it skips a test.
         std::mem::forget(self.lone.replace(Some(message)));
-        self.form.set(Form::Lone);
+        self.run.form.set(Form::Lone);
         self.len.set(1);
     }
 
@@ -182,21 +186,21 @@ impl<T: Payload> Local<T> {
         self.shared.producer.moved.add(staged.len() as u64);
         self.len.set(staged.len());
         self.run.set(sent, accounted, weight);
-        self.form.set(Form::Burst);
+        self.run.form.set(Form::Burst);
         std::mem::swap(&mut *self.items.borrow_mut(), staged);
     }
 
     /// Whether the only message here was sent alone.
     #[inline]
     pub(super) fn has_lone(&self) -> bool {
-        self.form.get() == Form::Lone
+        self.run.form.get() == Form::Lone
     }
 
     /// Takes the message that was sent alone, and when it was sent; 0 if it is not recorded.
     #[inline]
     pub(super) fn take_lone(&self) -> Option<(Message<T>, u64)> {
         let message = self.lone.take()?;
-        self.form.set(Form::Listed);
+        self.run.form.set(Form::Listed);
         self.len.set(0);
         Some((message, self.run.sent.get()))
     }
@@ -204,10 +208,10 @@ impl<T: Payload> Local<T> {
     /// Moves all messages to an empty list, if they were published together and are at most `most`.
     #[inline]
     pub(super) fn take_burst(&self, most: usize, into: &mut Vec<Message<T>>) -> bool {
-        let has_burst = self.form.get() == Form::Burst && self.len.get() <= most;
+        let has_burst = self.run.form.get() == Form::Burst && self.len.get() <= most;
         if has_burst {
             std::mem::swap(&mut *self.items.borrow_mut(), into);
-            self.form.set(Form::Listed);
+            self.run.form.set(Form::Listed);
             self.len.set(0);
         }
         has_burst
@@ -232,7 +236,7 @@ impl<T: Payload> Local<T> {
     /// Appends the staged messages; the edge then holds `len`.
     #[inline]
     pub(super) fn append(&self, len: usize, staged: &mut Vec<Message<T>>, staged_runs: &[Run]) {
-        if self.form.get() != Form::Listed {
+        if self.run.form.get() != Form::Listed {
             self.enlist();
         }
         let mut items = self.items.borrow_mut();
@@ -249,7 +253,7 @@ impl<T: Payload> Local<T> {
     /// Switches to lists, because more messages arrive or only some are taken.
     #[inline(never)]
     fn enlist(&self) {
-        self.form.set(Form::Listed);
+        self.run.form.set(Form::Listed);
         if let Some(message) = self.lone.take() {
             let mut items = self.items.borrow_mut();
             if items.capacity() == 0 {
@@ -262,7 +266,7 @@ impl<T: Payload> Local<T> {
 
     #[inline]
     pub(super) fn fill(&self, n: usize, into: &mut Vec<Message<T>>, into_runs: &mut Vec<Run>) {
-        if self.form.get() != Form::Listed {
+        if self.run.form.get() != Form::Listed {
             self.enlist();
         }
         if n < self.len.get() || !into.is_empty() || !into_runs.is_empty() {

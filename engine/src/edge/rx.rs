@@ -1,7 +1,7 @@
 //! The consumer's end of an edge, and the counting of messages left when both ends have stopped.
 
 use super::local::{Local, take_runs};
-use super::{CrossRx, CrossRxKind, EdgeState, Lanes, Params, Reason, Stamped};
+use super::{CrossRx, CrossRxKind, EdgeState, Lanes, Params, Reason, Shared, Stamped};
 use crate::base::policy::WhenFull;
 use crate::host::sync::Arc;
 use crate::ledger::{Run, push_run};
@@ -17,15 +17,18 @@ pub(super) enum RxKind<T: Payload> {
 }
 
 /// The consumer's end.
+// What every message needs comes first, in one cache line.
+#[repr(C, align(64))]
 pub(crate) struct Rx<T: Payload> {
-    params: Params,
-    pub(super) kind: RxKind<T>,
+    shared: Arc<Shared>,
     dirty: bool,
+    pub(super) kind: RxKind<T>,
+    params: Params,
 }
 
 impl<T: Payload> Rx<T> {
     pub(super) fn new(params: Params, kind: RxKind<T>) -> Self {
-        Rx { params, kind, dirty: false }
+        Rx { shared: params.shared.clone(), dirty: false, kind, params }
     }
 
     pub(super) fn from_cross(cross: CrossRx<T>) -> Self {
@@ -168,7 +171,7 @@ impl<T: Payload> Rx<T> {
     /// Counts messages passed to the node.
     #[inline]
     pub(crate) fn received(&self, n: u64) {
-        self.params.shared.consumer.moved.add(n);
+        self.shared.consumer.moved.add(n);
     }
 
     /// Counts messages the node will never take.

@@ -64,17 +64,19 @@ pub(crate) enum Turn {
 }
 
 /// Counters of a node; single writer, read by the report.
+// Those of every message are in one cache line.
 #[derive(Debug, Default)]
+#[repr(C, align(64))]
 pub(crate) struct Counts {
     /// Calls made with messages, or of a source.
     pub(crate) taken: Counter,
     pub(crate) done: Counter,
+    pub(crate) turns: Counter,
     pub(crate) failed: Counter,
     /// Messages that a call took, and that have no result because the call that wrote an input on a device has failed.
     pub(crate) lost: Counter,
     /// Calls begun and not finished: 1 while a call runs, plus the messages a batch holds.
     pub(crate) held: Counter,
-    pub(crate) turns: Counter,
     pub(crate) pool_empty: Counter,
     /// Calls that took longer than the node's budget.
     pub(crate) over_budget: Counter,

@@ -58,7 +58,7 @@ pub(crate) struct Meter {
     log: Box<[Entry; LOG]>,
     /// Number of entries in use.
     logged: usize,
-    outliers: Outliers,
+    outliers: Box<Outliers>,
     /// Where the log is written as well, if anyone asked for it.
     pub(crate) spans: Option<SpanWriter>,
 }
@@ -72,7 +72,7 @@ impl Meter {
             folds: 0,
             log: Box::new([Entry::default(); LOG]),
             logged: 0,
-            outliers: Outliers::default(),
+            outliers: Box::default(),
             spans,
         }
     }

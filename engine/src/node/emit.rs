@@ -12,11 +12,13 @@ use std::rc::Rc;
 
 /// The emitter passed to a call. It dereferences to the node's port, the tuple of its ports, or their list:
 /// `out.send(..)`, `out.1.send(..)`, `out[2].send(..)`.
+// What a single message needs comes first.
+#[repr(C)]
 pub struct Emit<O: Outputs> {
-    pub(crate) ports: O::Ports,
     pub(crate) now: Time,
-    pub(crate) seq: u64,
     pub(crate) wake: Time,
+    pub(crate) seq: u64,
+    pub(crate) ports: O::Ports,
     pub(crate) clock: Clock,
     offset: ClockOffset,
     /// The header fields common to all of a source's messages.

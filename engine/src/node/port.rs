@@ -128,25 +128,28 @@ pub trait AnyPort {
 }
 
 /// One output port.
+// What a single message needs comes first.
+#[repr(C)]
 pub struct Port<T: Payload> {
-    name: String,
+    staged: Staged<T>,
+    pool: Option<Pool>,
+    edges: Vec<Tx<T>>,
+    runs: Vec<Run>,
     emits: usize,
-    /// Whether it forwards input messages.
-    forwards: bool,
     /// Number of pool slots one call takes.
     slots: usize,
-    staged: Staged<T>,
-    runs: Vec<Run>,
-    edges: Vec<Tx<T>>,
-    /// The only edge, if it is within this worker and a call sends one message.
-    direct: Option<Rc<Local<T>>>,
-    pool: Option<Pool>,
+    /// Whether it forwards input messages.
+    forwards: bool,
+    name: String,
     trace: Option<Rc<RefCell<Trace>>>,
 }
 
-/// The messages sent by the calls of this turn. The fields that every call writes share a cache line.
-#[repr(align(64))]
+/// The messages sent by the calls of this turn. The fields that every call needs share a cache line.
+#[repr(C, align(64))]
 struct Staged<T: Payload> {
+    /// The only edge, if it is within this worker and a call sends one message.
+    direct: Option<Rc<Local<T>>>,
+    has_pool: bool,
     items: Vec<Message<T>>,
     /// One more than the number of messages of successful calls: up to this count, a call needs no check.
     unchecked: usize,
@@ -168,13 +171,13 @@ impl<T: Payload> Port<T> {
             [edge] if parts.emits == 1 => edge.local(),
             _ => None,
         };
+        let staged = Staged { direct, has_pool: parts.pool.is_some(), items: staged, unchecked: 1, in_runs: 0 };
         Port {
-            direct,
             name: parts.name,
             emits: parts.emits,
             forwards: parts.forwards,
             slots: parts.emits.div_ceil(parts.rows.max(1)),
-            staged: Staged { items: staged, unchecked: 1, in_runs: 0 },
+            staged,
             runs: Vec::with_capacity(crate::edge::BURST.max(parts.emits) + 1),
             edges,
             pool: parts.pool,
@@ -437,8 +440,8 @@ impl<T: Payload> PortSet for Port<T> {
     }
     #[inline]
     fn is_clear(&mut self) -> bool {
-        self.direct.as_ref().is_some_and(|edge| edge.is_empty())
-            && self.pool.as_mut().is_none_or(|pool| pool.has_free(1))
+        self.staged.direct.as_ref().is_some_and(|edge| edge.is_empty())
+            && (!self.staged.has_pool || self.pool.as_mut().is_none_or(|pool| pool.has_free(1)))
     }
     #[inline]
     fn ring(&mut self) {
@@ -479,7 +482,7 @@ impl<T: Payload> PortSet for Port<T> {
     #[inline(always)]
     fn publish_all(&mut self, accounted: u64, weight: u32, sent: u64, emit: u64) -> Result<(), NodeError> {
         // The usual case: one consumer, which has taken everything sent before.
-        if let Some(edge) = &self.direct
+        if let Some(edge) = &self.staged.direct
             && edge.takes_all(self.staged.items.len())
         {
             self.staged.unchecked = 1;

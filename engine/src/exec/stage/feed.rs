@@ -197,6 +197,7 @@ fn give_or_fail<I: Intake, E: Ends<I>>(
 }
 
 /// The inputs, and the messages taken from them for the current turn.
+#[repr(C)]
 pub(super) struct Feed<I: Intake> {
     pub(super) intake: I,
     burst: Burst<I::Taken>,

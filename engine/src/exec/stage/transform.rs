@@ -20,6 +20,7 @@ use crate::node::{Reset, Transform};
 use std::any::Any;
 
 /// A node with inputs and outputs.
+#[repr(C)]
 pub(crate) struct TransformStage<N: Transform> {
     slot: Slot<N>,
     rest: TransformParts<<N::In as SealedInputs>::Intake, N::Out>,
@@ -27,13 +28,15 @@ pub(crate) struct TransformStage<N: Transform> {
 
 /// All of a transform's stage but its node. Turns in the general case are made here, compiled once for each type of inputs
 /// and outputs.
+#[repr(C)]
 struct TransformParts<I: Intake, O: Outputs> {
-    common: Common,
     feed: Feed<I>,
+    common: Common,
     ends: PortEnds<O>,
 }
 
 /// The ports of a transform.
+#[repr(C)]
 struct PortEnds<O: Outputs> {
     emit: Emit<O>,
     skew: Option<Hist>,
