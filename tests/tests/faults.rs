@@ -253,7 +253,9 @@ fn a_slow_turn_is_reported_while_it_runs() {
     let report = run(&graph("20ms"));
     assert!(report.notes.iter().any(|note| note.contains("`b` has been in one turn")), "{:?}", report.notes);
     assert!(report.notes.len() <= 3 && report.exit_code() == 0, "{:?}", report.notes);
-    assert_eq!(run(&graph("10s")).notes, Vec::<String>::new());
+    // A machine that is hot, or has a CPU quota, says so.
+    let notes = run(&graph("10s")).notes;
+    assert!(notes.iter().all(|note| note.contains("CPU")), "{notes:?}");
 }
 
 #[test]

@@ -47,7 +47,7 @@ pub enum TailCause {
     Quota,
     /// The kernel moved the thread to another CPU.
     Migrated,
-    /// A call took long while its CPU ran at a low frequency, or was slowed down by heat.
+    /// A call took long while its CPU was slowed down by heat, or by a lower limit of its frequency.
     SlowCpu,
     /// A call was the first one, or the first after a pause that was unusually long: caches and devices were cold.
     Cold,
@@ -109,7 +109,7 @@ pub(crate) struct Judged {
     pub(crate) cpu: usize,
 }
 
-/// The queue of outliers between the workers and the reader. If it is full, the oldest are lost, which are the fastest when latencies grow.
+/// The queue of outliers between the workers and the reader. If it is full, the oldest are lost.
 pub(crate) struct OutlierQueue(ArrayQueue<Judged>);
 
 /// Size in bytes of the queue and of what its reader remembers, for the plan's memory total.

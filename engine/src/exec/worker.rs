@@ -210,9 +210,9 @@ impl Cx {
 
     /// Notes that a node was missing since it failed, until now.
     #[cold]
-    pub(crate) fn note_outage(&mut self, node: usize, failed_at: u64) {
+    pub(crate) fn note_outage(&mut self, node: usize, since: u64) {
         let now = self.watch.now();
-        self.judge.note_outage(node, failed_at, now);
+        self.judge.note_outage(node, since, now);
     }
 
     /// Polls the descriptors without blocking, unless that was done less than `every` ns ago. Returns whether one is

@@ -19,28 +19,26 @@ pub enum CpuThrottle {
         /// How long CPUs could not be used, summed over CPUs.
         stopped: Duration,
     },
-    /// The processor slowed itself down because it was hot.
+    /// A processor slowed itself down because it was hot.
     Heat {
-        /// The CPU; `None` if it was the whole processor.
+        /// The CPU; `None` if it was a whole processor.
         cpu: Option<usize>,
         /// How often.
         times: u64,
     },
-    /// The kernel lowered the highest frequency of a CPU, as it does against heat and to save power, or raised it again.
+    /// The kernel lowered the highest frequency of CPUs, as it does against heat and to save power, or raised it again.
     Frequency {
-        /// The CPU.
-        cpu: usize,
-        /// The highest frequency from now on, kHz.
+        /// How many CPUs.
+        cpus: usize,
+        /// Their highest frequency from now on, kHz.
         khz: u64,
         /// The highest frequency of the hardware, kHz.
         of_khz: u64,
     },
 }
 
-/// Control groups above that of the process whose quotas are read.
-const ANCESTORS: usize = 8;
-/// Of the highest frequency, a CPU that is kept from nothing reaches at least so many hundredths: turbo is for some CPUs at a time.
-const REACHED: u64 = 70;
+/// Control groups whose quotas are read: that of the process and those above it.
+const GROUPS: usize = 8;
 
 /// The files that say what throttles a set of CPUs.
 #[derive(Debug, Default)]
@@ -53,22 +51,19 @@ pub(crate) struct ThrottleReader {
     frequencies: Vec<Frequency>,
 }
 
-/// The frequency of a CPU, kHz.
+/// The highest frequency of a CPU, kHz: what the kernel allows now, and what the hardware can do.
 #[derive(Debug)]
 struct Frequency {
     cpu: usize,
-    now: File,
     most: File,
-    /// What the hardware can do, and what it does if nothing slows it down.
     highest: u64,
-    usual: u64,
 }
 
 /// The counters of what throttles CPUs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Throttled {
-    /// Periods in which a quota was used up, and for how long CPUs stood still, ns.
-    quota: (u64, u64),
+    /// By control group: periods in which its quota was used up, and for how long CPUs stood still, ns.
+    quotas: Vec<(u64, u64)>,
     heat: Vec<u64>,
     most: Vec<u64>,
 }
@@ -76,7 +71,7 @@ pub(crate) struct Throttled {
 impl Throttled {
     /// Copies other counters of the same reader.
     pub(crate) fn copy(&mut self, other: &Throttled) {
-        self.quota = other.quota;
+        self.quotas.copy_from_slice(&other.quotas);
         self.heat.copy_from_slice(&other.heat);
         self.most.copy_from_slice(&other.most);
     }
@@ -91,7 +86,7 @@ impl fmt::Display for CpuThrottle {
                 let stopped = show_ns(u64::try_from(stopped.as_nanos()).unwrap_or(u64::MAX));
                 write!(
                     f,
-                    "the CPU quota was used up in {times} period{}; CPUs stood still for {stopped} in sum",
+                    "the CPU quota was used up in {times} period{}; CPUs stood still for {stopped} in total",
                     s(times)
                 )
             }
@@ -101,8 +96,8 @@ impl fmt::Display for CpuThrottle {
             CpuThrottle::Heat { cpu: None, times } => {
                 write!(f, "heat slowed the processor down {times} time{}", s(times))
             }
-            CpuThrottle::Frequency { cpu, khz, of_khz } => {
-                write!(f, "CPU {cpu} may run at up to {:.2} of {:.2} GHz", ghz(khz), ghz(of_khz))
+            CpuThrottle::Frequency { cpus, khz, of_khz } => {
+                write!(f, "{cpus} CPU{} may run at up to {:.2} of {:.2} GHz", s(cpus as u64), ghz(khz), ghz(of_khz))
             }
         }
     }
@@ -132,24 +127,22 @@ impl ThrottleReader {
                 packages.push(package);
                 heat.extend(open(folder.join("thermal_throttle/package_throttle_count")).map(|file| (None, file)));
             }
-            let scaling = |name: &str| open(folder.join("cpufreq").join(name));
-            let Some(highest) = number("cpufreq/cpuinfo_max_freq").filter(|highest| *highest > 0) else { continue };
-            let (Some(now), Some(most)) = (scaling("scaling_cur_freq"), scaling("scaling_max_freq")) else { continue };
-            let usual = number("cpufreq/base_frequency").unwrap_or(highest / 100 * REACHED);
-            frequencies.push(Frequency { cpu: *cpu, now, most, highest, usual });
+            let highest = number("cpufreq/cpuinfo_max_freq").filter(|highest| *highest > 0);
+            let most = open(folder.join("cpufreq/scaling_max_freq"));
+            frequencies.extend(most.zip(highest).map(|(most, highest)| Frequency { cpu: *cpu, most, highest }));
         }
         ThrottleReader { quotas, heat, frequencies }
     }
 
     /// Reads the counters.
     pub(crate) fn read(&self) -> Throttled {
-        let mut counters =
-            Throttled { quota: (0, 0), heat: vec![0; self.heat.len()], most: vec![0; self.frequencies.len()] };
+        let (groups, heat, most) = (self.quotas.len(), self.heat.len(), self.frequencies.len());
+        let mut counters = Throttled { quotas: vec![(0, 0); groups], heat: vec![0; heat], most: vec![0; most] };
         self.read_into(&mut counters);
         counters
     }
 
-    /// Reads the counters into earlier ones of this reader.
+    /// Reads the counters into earlier ones of this reader; those that cannot be read, as of a CPU that was taken away, stay.
     pub(crate) fn read_into(&self, counters: &mut Throttled) {
         let quota = |file: &File| {
             read(file, |text| {
@@ -157,20 +150,17 @@ impl ThrottleReader {
                 Some((field(text, "nr_throttled")?, micros.or_else(|| field(text, "throttled_time"))?))
             })
         };
-        let number = |file: &File| read(file, |text| text.trim().parse().ok()).unwrap_or_default();
-        // A group stands still as often as the one above it, so the sum would count twice.
-        counters.quota = self.quotas.iter().filter_map(quota).max().unwrap_or_default();
-        counters.heat.iter_mut().zip(&self.heat).for_each(|(count, (_, file))| *count = number(file));
-        counters.most.iter_mut().zip(&self.frequencies).for_each(|(most, of)| *most = number(&of.most));
+        let number = |file: &File| read(file, |text| text.trim().parse().ok());
+        counters.quotas.iter_mut().zip(&self.quotas).for_each(|(old, file)| *old = quota(file).unwrap_or(*old));
+        counters.heat.iter_mut().zip(&self.heat).for_each(|(old, (_, file))| *old = number(file).unwrap_or(*old));
+        let most = counters.most.iter_mut().zip(&self.frequencies);
+        most.for_each(|(old, of)| *old = number(&of.most).unwrap_or(*old));
     }
 
-    /// Whether a CPU runs at a lower frequency than it does if nothing slows it down. Only to be asked of a CPU that has been busy: an idle
-    /// one is slow to save power.
-    pub(crate) fn is_slow(&self, cpu: usize) -> bool {
-        let frequency = self.frequencies.iter().find(|frequency| frequency.cpu == cpu);
-        frequency.is_some_and(|frequency| {
-            read(&frequency.now, |text| text.trim().parse::<u64>().ok()).is_some_and(|now| now < frequency.usual)
-        })
+    /// The CPUs whose highest frequency is lower in `now` than it was in `then`.
+    pub(crate) fn limited<'a>(&'a self, then: &'a Throttled, now: &'a Throttled) -> impl Iterator<Item = usize> + 'a {
+        let most = self.frequencies.iter().zip(then.most.iter().zip(&now.most));
+        most.filter(|(_, (then, now))| now < then).map(|(frequency, _)| frequency.cpu)
     }
 
     /// What throttled CPUs between two readings of this reader.
@@ -179,18 +169,28 @@ impl ThrottleReader {
         then: &'a Throttled,
         now: &'a Throttled,
     ) -> impl Iterator<Item = CpuThrottle> + 'a {
-        let (times, ns) = (now.quota.0.saturating_sub(then.quota.0), now.quota.1.saturating_sub(then.quota.1));
-        let quota = (times > 0).then(|| CpuThrottle::Quota { times, stopped: Duration::from_nanos(ns) });
+        let of_groups = then.quotas.iter().zip(&now.quotas);
+        let of_groups = of_groups.map(|(then, now)| (now.0.saturating_sub(then.0), now.1.saturating_sub(then.1)));
+        // One below another may stand still at the same time.
+        let longest = of_groups.max_by_key(|(_, ns)| *ns).filter(|(times, _)| *times > 0);
+        let quota = longest.map(|(times, ns)| CpuThrottle::Quota { times, stopped: Duration::from_nanos(ns) });
         let heat = self.heat.iter().zip(then.heat.iter().zip(&now.heat));
-        let heat =
-            heat.map(|((cpu, _), (then, now))| CpuThrottle::Heat { cpu: *cpu, times: now.saturating_sub(*then) });
-        let most = self.frequencies.iter().zip(then.most.iter().zip(&now.most));
-        let most = most.filter(|(_, (then, now))| then != now).map(|(frequency, (_, now))| CpuThrottle::Frequency {
-            cpu: frequency.cpu,
-            khz: *now,
-            of_khz: frequency.highest,
+        let heat = heat.map(|((cpu, _), (then, now))| (*cpu, now.saturating_sub(*then)));
+        let whole = heat.clone().filter(|(cpu, _)| cpu.is_none()).map(|(_, times)| times).sum();
+        let cores = heat.filter(|(cpu, _)| cpu.is_some());
+        let heat = std::iter::once((None, whole)).chain(cores).filter(|(_, times)| *times > 0);
+        let change = |at: usize| {
+            let (then, now, of) = (then.most.get(at)?, now.most.get(at)?, self.frequencies.get(at)?);
+            (then != now).then_some((*now, of.highest))
+        };
+        // Those that change alike are told of once.
+        let frequencies = (0..self.frequencies.len()).filter_map(move |at| {
+            let is_alike = |other: &usize| change(*other) == change(at);
+            let (khz, of_khz) = change(at).filter(|_| !(0..at).any(|other| is_alike(&other)))?;
+            let cpus = (at..self.frequencies.len()).filter(is_alike).count();
+            Some(CpuThrottle::Frequency { cpus, khz, of_khz })
         });
-        quota.into_iter().chain(heat.filter(|heat| !matches!(heat, CpuThrottle::Heat { times: 0, .. }))).chain(most)
+        quota.into_iter().chain(heat.map(|(cpu, times)| CpuThrottle::Heat { cpu, times })).chain(frequencies)
     }
 }
 
@@ -208,7 +208,7 @@ fn quota_folders(own: &str) -> impl Iterator<Item = PathBuf> + '_ {
         // Above the top of a namespace lies nothing that can be seen.
         let path = Path::new(path.trim_start_matches('/'));
         let roots = if path.components().all(|part| matches!(part, Component::Normal(_))) { roots } else { &[] };
-        roots.iter().flat_map(move |root| path.ancestors().take(ANCESTORS).map(|path| Path::new(root).join(path)))
+        roots.iter().flat_map(move |root| path.ancestors().take(GROUPS).map(|path| Path::new(root).join(path)))
     })
 }
 
@@ -243,24 +243,25 @@ mod tests {
 
     #[test]
     fn quotas_of_either_version_and_of_groups_above_are_read() {
-        let second = "usage_usec 9\nnr_periods 5\nnr_throttled 3\nthrottled_usec 250000\n";
-        for (own, files) in [
-            ("0::/\n", vec![("sys/fs/cgroup/cpu.stat", second)]),
-            ("0::/a/b\n", vec![("sys/fs/cgroup/a/cpu.stat", second), ("sys/fs/cgroup/a/b/cpu.stat", "usage_usec 9\n")]),
-            (
-                "3:cpuset:/\n1:cpu,cpuacct:/docker/x\n0::/\n",
-                vec![(
-                    "sys/fs/cgroup/cpu,cpuacct/docker/x/cpu.stat",
-                    "nr_periods 5\nnr_throttled 3\nthrottled_time 250000000\n",
-                )],
-            ),
+        let of = |times: u64, ms: u64| {
+            format!("usage_usec 9\nnr_periods 5\nnr_throttled {times}\nthrottled_usec {}\n", ms * 1000)
+        };
+        let of_first =
+            |times: u64, ms: u64| format!("nr_periods 5\nnr_throttled {times}\nthrottled_time {}\n", ms * 1_000_000);
+        for (own, file) in [
+            ("0::/\n", "sys/fs/cgroup/cpu.stat"),
+            ("0::/a/b\n", "sys/fs/cgroup/a/cpu.stat"),
+            ("3:cpuset:/\n1:cpu,cpuacct:/docker/x\n0::/\n", "sys/fs/cgroup/cpu,cpuacct/docker/x/cpu.stat"),
         ] {
             let root = tempfile::tempdir().unwrap();
-            write(root.path(), &[("proc/self/cgroup", own)]);
-            write(root.path(), &files);
+            let text: fn(u64, u64) -> String = if file.contains("cpuacct") { of_first } else { of };
+            write(root.path(), &[("proc/self/cgroup", own), (file, &text(1, 100))]);
+            // Another group has stood still for longer, and before.
+            write(root.path(), &[("sys/fs/cgroup/unified/cpu.stat", &of(1000, 90_000))]);
             let reader = ThrottleReader::below(root.path(), &[]);
-            let (then, now) = (Throttled::default(), reader.read());
-            assert_eq!(now.quota, (3, 250_000_000), "{own}");
+            let then = reader.read();
+            write(root.path(), &[(file, &text(4, 350))]);
+            let now = reader.read();
             let expected = CpuThrottle::Quota { times: 3, stopped: Duration::from_millis(250) };
             assert_eq!(reader.between(&then, &now).collect::<Vec<_>>(), [expected], "{own}");
             assert_eq!(reader.between(&now, &reader.read()).count(), 0);
@@ -271,41 +272,45 @@ mod tests {
     fn heat_and_lowered_frequencies_are_found_by_cpu_and_processor() {
         let root = tempfile::tempdir().unwrap();
         let path = |cpu: usize, name: &str| format!("{CPU}{cpu}/{name}");
-        for cpu in 0..2 {
+        for cpu in 0..3 {
             for (name, text) in [
                 ("topology/physical_package_id", "0\n"),
                 ("thermal_throttle/core_throttle_count", "7\n"),
                 ("thermal_throttle/package_throttle_count", "9\n"),
                 ("cpufreq/cpuinfo_max_freq", "3600000\n"),
                 ("cpufreq/scaling_max_freq", "3600000\n"),
-                ("cpufreq/scaling_cur_freq", "3300000\n"),
             ] {
                 write(root.path(), &[(&path(cpu, name), text)]);
             }
         }
-        let reader = ThrottleReader::below(root.path(), &[0, 1]);
+        let reader = ThrottleReader::below(root.path(), &[0, 1, 2]);
         let then = reader.read();
         assert_eq!(reader.between(&then, &reader.read()).count(), 0);
-        assert!(!reader.is_slow(1));
         write(
             root.path(),
             &[
                 (&path(1, "thermal_throttle/core_throttle_count"), "9\n"),
                 (&path(0, "thermal_throttle/package_throttle_count"), "10\n"),
                 (&path(1, "cpufreq/scaling_max_freq"), "1200000\n"),
-                (&path(1, "cpufreq/scaling_cur_freq"), "1199000\n"),
+                (&path(2, "cpufreq/scaling_max_freq"), "1200000\n"),
+                // As of a CPU that was taken away.
+                (&path(0, "thermal_throttle/core_throttle_count"), ""),
+                (&path(0, "cpufreq/scaling_max_freq"), ""),
             ],
         );
-        let now = reader.read();
+        let mut now = reader.read();
+        now.copy(&then);
+        reader.read_into(&mut now);
         assert_eq!(
             reader.between(&then, &now).collect::<Vec<_>>(),
             [
                 CpuThrottle::Heat { cpu: None, times: 1 },
                 CpuThrottle::Heat { cpu: Some(1), times: 2 },
-                CpuThrottle::Frequency { cpu: 1, khz: 1_200_000, of_khz: 3_600_000 },
+                CpuThrottle::Frequency { cpus: 2, khz: 1_200_000, of_khz: 3_600_000 },
             ]
         );
-        assert!(reader.is_slow(1) && !reader.is_slow(0) && !reader.is_slow(2));
+        assert_eq!(reader.limited(&then, &now).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(reader.limited(&now, &then).count(), 0);
     }
 
     #[test]
@@ -316,6 +321,6 @@ mod tests {
             &[("proc/self/cgroup", "nonsense\n::\n0::/../..\n"), ("sys/fs/cgroup/cpu.stat", "nr_throttled x\n")],
         );
         let reader = ThrottleReader::below(root.path(), &[0]);
-        assert_eq!((reader.read(), reader.is_slow(0)), (Throttled::default(), false));
+        assert_eq!(reader.read(), Throttled::default());
     }
 }

@@ -267,15 +267,15 @@ mod tests {
             ),
             (
                 EventKind::CpuThrottled { by: CpuThrottle::Quota { times: 3, stopped: ms(240) } },
-                "the CPU quota was used up in 3 periods; CPUs stood still for 240 ms in sum",
+                "the CPU quota was used up in 3 periods; CPUs stood still for 240 ms in total",
             ),
             (
                 EventKind::CpuThrottled { by: CpuThrottle::Heat { cpu: Some(2), times: 1 } },
                 "heat slowed CPU 2 down 1 time",
             ),
             (
-                EventKind::CpuThrottled { by: CpuThrottle::Frequency { cpu: 0, khz: 1_200_000, of_khz: 3_600_000 } },
-                "CPU 0 may run at up to 1.20 of 3.60 GHz",
+                EventKind::CpuThrottled { by: CpuThrottle::Frequency { cpus: 1, khz: 1_200_000, of_khz: 3_600_000 } },
+                "1 CPU may run at up to 1.20 of 3.60 GHz",
             ),
             (EventKind::Refused { text: "no CPU 9".into() }, "no CPU 9"),
             (EventKind::EventsLost { count: 7 }, "7 events lost: the queue was full"),

@@ -185,16 +185,16 @@ impl Watcher {
         }
         self.look_at_losses(&mut seen);
         if let (Some(mut tails), Some(clock)) = (try_lock(&self.tails), self.shared.clock()) {
-            self.take_outliers(&mut tails, clock);
+            self.take_outliers(&mut tails, clock, false);
             tails.explain_settled(clock.now().0);
         }
     }
 
-    fn take_outliers(&self, tails: &mut Tails, clock: &Clock) {
+    fn take_outliers(&self, tails: &mut Tails, clock: &Clock, at_once: bool) {
         tails.take(&self.shared.outliers);
         // On a simulated clock nothing takes long.
         if matches!(clock, Clock::Monotonic) {
-            tails.look_at_throttling(clock.now().0, |by| self.shared.notice(|| Noticed::CpuThrottled { by }));
+            tails.look_at_throttling(clock.now().0, at_once, |by| self.shared.notice(|| Noticed::CpuThrottled { by }));
         }
     }
 
@@ -202,7 +202,7 @@ impl Watcher {
     pub(crate) fn conclude(&self) -> Vec<String> {
         let mut tails = lock(&self.tails);
         let Some(clock) = self.shared.clock() else { return Vec::new() };
-        self.take_outliers(&mut tails, clock);
+        self.take_outliers(&mut tails, clock, true);
         tails.explain_all();
         if matches!(clock, Clock::Monotonic) { tails.throttling.notes() } else { Vec::new() }
     }

@@ -11,6 +11,7 @@ use crate::ledger::{Recorded, Term};
 use crate::report::{TailCauseReport, TailReport};
 use crate::run::throttling::Throttling;
 use arrayvec::ArrayVec;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -47,14 +48,10 @@ pub(crate) struct Tails {
     pub(crate) throttling: Throttling,
     /// The latest times in which CPUs were slowed down.
     slowdowns: ArrayVec<Slowdown, SLOWDOWNS>,
-    /// The CPUs that made long calls since `looked_at`.
-    busy: ArrayVec<usize, BUSY>,
-    looked_at: u64,
 }
 
-/// Slowdowns remembered, and CPUs of which one look asks whether they are slow.
+/// Slowdowns remembered: what goes on is one.
 const SLOWDOWNS: usize = 64;
-const BUSY: usize = 16;
 
 /// A time in which a CPU was slowed down; all of them if `cpu` is `None`.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +60,8 @@ struct Slowdown {
     cpu: Option<usize>,
     from: u64,
     to: u64,
+    /// How long CPUs stood still.
+    ns: u64,
 }
 
 impl Tails {
@@ -82,8 +81,6 @@ impl Tails {
             clock_set: None,
             throttling,
             slowdowns: ArrayVec::new(),
-            busy: ArrayVec::new(),
-            looked_at: 0,
         }
     }
 
@@ -93,23 +90,22 @@ impl Tails {
     }
 
     /// Looks for what has throttled CPUs since the last look, and calls `report` with it.
-    pub(crate) fn look_at_throttling(&mut self, now: u64, report: impl FnMut(CpuThrottle)) {
-        let Tails { throttling, slowdowns, busy, looked_at, .. } = self;
-        throttling.look(now, |from, by| match by {
-            CpuThrottle::Quota { .. } => {
-                note(slowdowns, Slowdown { cause: TailCause::Quota, cpu: None, from, to: now })
+    pub(crate) fn look_at_throttling(&mut self, now: u64, at_once: bool, report: impl FnMut(CpuThrottle)) {
+        let Tails { throttling, slowdowns, .. } = self;
+        let slowdowns = RefCell::new(slowdowns);
+        let add = |slowdown| note(&mut slowdowns.borrow_mut(), slowdown);
+        let slow = |from, cpu| add(Slowdown { cause: TailCause::SlowCpu, cpu, from, to: now, ns: u64::MAX });
+        let find = |from, by| match by {
+            CpuThrottle::Quota { stopped, .. } => {
+                let ns = u64::try_from(stopped.as_nanos()).unwrap_or(u64::MAX);
+                add(Slowdown { cause: TailCause::Quota, cpu: None, from, to: now, ns });
             }
-            CpuThrottle::Heat { cpu, .. } => {
-                note(slowdowns, Slowdown { cause: TailCause::SlowCpu, cpu, from, to: now })
-            }
-            // Where it matters, the CPU is found to be slow.
+            CpuThrottle::Heat { cpu, .. } => slow(from, cpu),
+            // As long as it is lower, not only when it changes.
             CpuThrottle::Frequency { .. } => {}
-        });
+        };
+        throttling.look(now, at_once, find, |from, cpu| slow(from, Some(cpu)));
         throttling.report(now, report);
-        let from = std::mem::replace(looked_at, now);
-        for cpu in busy.take().into_iter().filter(|cpu| throttling.is_slow(*cpu)) {
-            note(slowdowns, Slowdown { cause: TailCause::SlowCpu, cpu: Some(cpu), from, to: now });
-        }
     }
 
     /// Takes what workers have judged.
@@ -124,10 +120,6 @@ impl Tails {
             {
                 // Too many messages at once: this one has to do with the parts known by now.
                 self.conclude(&oldest);
-            }
-            if judged.cause == TailCause::Compute && !self.busy.contains(&judged.cpu) {
-                // A machine with more CPUs that were slow at once is slow in the others, too.
-                let _ = self.busy.try_push(judged.cpu);
             }
             match judged.subject {
                 Subject::Node(_) => self.parts.push_back(judged),
@@ -177,9 +169,11 @@ impl Tails {
             }
         }
         let origin = part.end.saturating_sub(part.value);
+        let half = part.value.saturating_sub(part.usual) / 2;
         let was_slowed = |by: TailCause| {
-            let at_once = |slow: &Slowdown| slow.cause == by && slow.from < part.end && origin < slow.to;
-            slowdowns.iter().any(|slow| at_once(slow) && slow.cpu.is_none_or(|cpu| cpu == part.cpu))
+            let at_once = |slow: &&Slowdown| slow.cause == by && slow.from < part.end && origin < slow.to;
+            let of_cpu = slowdowns.iter().filter(at_once).filter(|slow| slow.cpu.is_none_or(|cpu| cpu == part.cpu));
+            of_cpu.fold(0_u64, |sum, slow| sum.saturating_add(slow.ns)) > half
         };
         explained.cause = match part.cause {
             TailCause::Source if clock_set.is_some_and(|set| origin <= set && set <= part.end) => TailCause::ClockStep,
@@ -250,6 +244,13 @@ impl Tails {
 
 /// Notes a time in which CPUs were slowed down; of too many, the oldest is forgotten.
 fn note(slowdowns: &mut ArrayVec<Slowdown, SLOWDOWNS>, slowdown: Slowdown) {
+    let before = |of: &&mut Slowdown| (of.cause, of.cpu, of.to) == (slowdown.cause, slowdown.cpu, slowdown.from);
+    if slowdown.cause == TailCause::SlowCpu
+        && let Some(before) = slowdowns.iter_mut().find(before)
+    {
+        before.to = slowdown.to;
+        return;
+    }
     if slowdowns.is_full() {
         slowdowns.remove(0);
     }

@@ -5,8 +5,8 @@ use crate::host::cpu_throttle::{CpuThrottle, ThrottleReader, Throttled};
 /// The least time between two readings, and between two reports of what they showed, ns.
 const READ_EVERY: u64 = 100_000_000;
 const REPORT_EVERY: u64 = 1_000_000_000;
-/// CPUs that are watched: a file or more stays open for each.
-const CPUS: usize = 64;
+/// CPUs that are watched: two files stay open for each.
+const CPUS: usize = 32;
 
 /// A reader and some of its readings; by default, of nothing.
 #[derive(Debug, Default)]
@@ -29,20 +29,23 @@ impl Throttling {
         Throttling { reader, first, reported, last, before, last_at: 0, reported_at: 0 }
     }
 
-    /// Whether a CPU that was busy until now runs slower than it usually does.
-    pub(crate) fn is_slow(&self, cpu: usize) -> bool {
-        self.reader.is_slow(cpu)
-    }
-
-    /// Reads anew, unless that was just now, and calls `find` with everything that has throttled CPUs since. Returns when it read before.
-    pub(crate) fn look(&mut self, now: u64, mut find: impl FnMut(u64, CpuThrottle)) {
-        if now.saturating_sub(self.last_at) < READ_EVERY {
+    /// Reads anew, unless that was just now and `at_once` is not set. Calls `find` with the time of the reading before and everything that
+    /// has throttled CPUs since, and `limited` with that time and each CPU whose highest frequency is lower than at the start of the run.
+    pub(crate) fn look(
+        &mut self,
+        now: u64,
+        at_once: bool,
+        mut find: impl FnMut(u64, CpuThrottle),
+        mut limited: impl FnMut(u64, usize),
+    ) {
+        if !at_once && now.saturating_sub(self.last_at) < READ_EVERY {
             return;
         }
-        std::mem::swap(&mut self.before, &mut self.last);
+        self.before.copy(&self.last);
         self.reader.read_into(&mut self.last);
         let since = std::mem::replace(&mut self.last_at, now);
         self.reader.between(&self.before, &self.last).for_each(|found| find(since, found));
+        self.reader.limited(&self.first, &self.last).for_each(|cpu| limited(since, cpu));
     }
 
     /// Calls `report` with everything that has throttled CPUs since the last report, at most once in a second.
@@ -56,8 +59,7 @@ impl Throttling {
     }
 
     /// What has throttled CPUs during the run, in words.
-    pub(crate) fn notes(&mut self) -> Vec<String> {
-        self.reader.read_into(&mut self.last);
+    pub(crate) fn notes(&self) -> Vec<String> {
         self.reader.between(&self.first, &self.last).map(|found| found.to_string()).collect()
     }
 }

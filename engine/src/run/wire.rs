@@ -428,9 +428,14 @@ impl Wired {
         for (sink, node) in plan.nodes().iter().enumerate().filter(|(_, node)| node.outputs.is_empty()) {
             paths.extend(node.stage.sources.iter().map(|(source, _)| (plan.sources[usize::from(*source)], sink)));
         }
-        let places = plan.workers().iter().map(|worker| &worker.place);
-        let cpus: BTreeSet<usize> =
-            places.flat_map(|place| place.cpu.map_or(place.allowed.clone(), |cpu| vec![cpu])).collect();
+        // The CPUs of workers first: there may be more than can be watched.
+        let places = || plan.workers().iter().map(|worker| &worker.place);
+        let mut cpus: Vec<usize> = places().filter_map(|place| place.cpu).collect();
+        if let Some(free) = places().find(|place| place.cpu.is_none()) {
+            cpus.extend(&free.allowed);
+        }
+        let mut seen = BTreeSet::new();
+        cpus.retain(|cpu| seen.insert(*cpu));
         let throttling = if has_workers { Throttling::new(cpus) } else { Throttling::default() };
         let tails = Tails::new(plan.nodes().len(), &ends, paths, throttling);
         let (counts_too, drops_above) = (counts.clone(), plan.drops_above);

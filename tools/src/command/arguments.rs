@@ -375,7 +375,7 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Output")]
     pub metrics: Option<ServerAddress>,
 
-    /// Send metrics to a collector of OpenTelemetry's every ten seconds, by OTLP over HTTP (`http://127.0.0.1:4318`; cargo feature `otlp`)
+    /// Send metrics to an OpenTelemetry collector every ten seconds, by OTLP over HTTP (`http://127.0.0.1:4318`; cargo feature `otlp`)
     #[arg(long, env = "LIMEN_OTLP", value_name = "URL")]
     #[arg(hide_env = true, help_heading = "Output")]
     pub otlp: Option<String>,

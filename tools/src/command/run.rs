@@ -6,6 +6,8 @@ use super::arguments::RunArguments;
 use super::option_values::{ServerAddress, Shadow};
 use super::plan::{plan_json, show_plan, show_why};
 use super::problems::show_problems;
+#[cfg(feature = "otlp")]
+use super::watch::LastExport;
 use super::watch::{Ended, Listeners, execute};
 use crate::dump::run_info::{GraphFile, RunInfo};
 use crate::dump::{Dump, check_file, is_dumped, write_file};
@@ -215,6 +217,14 @@ impl<'a> Run<'a> {
             monitor,
         };
         match execute(plan, arguments, listeners) {
+            #[cfg(feature = "otlp")]
+            Ok(mut ended) => {
+                let export = ended.export.take();
+                let code = self.finish(ended, &graph, base.as_ref());
+                export.into_iter().for_each(LastExport::send);
+                code
+            }
+            #[cfg(not(feature = "otlp"))]
             Ok(ended) => self.finish(ended, &graph, base.as_ref()),
             Err(error) => {
                 let code = if matches!(error, RunError::Build { .. }) { FAILED } else { REFUSED };
@@ -489,7 +499,7 @@ impl<'a> Run<'a> {
 
     /// Applies the gates to a report, prints it and dumps it.
     fn finish(mut self, ended: Ended, graph: &GraphFile, base: Option<&BaseReport>) -> u8 {
-        let Ended { report, log, page, picture, trace } = ended;
+        let Ended { report, log, page, picture, trace, .. } = ended;
         let (report, arguments) = (&report, self.arguments);
         let verdicts: Vec<GateVerdict> = arguments.fail_on.iter().map(|gate| gate.judge(report)).collect();
         let summary = Summary::new(report, &verdicts);

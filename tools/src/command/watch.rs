@@ -34,6 +34,31 @@ pub(super) struct Ended {
     pub(super) trace: Option<io::Result<u64>>,
     /// The picture, if one was asked for.
     pub(super) picture: Option<Picture>,
+    /// The last message to a collector, to be sent when everything else is done, because that may take some time.
+    #[cfg(feature = "otlp")]
+    pub(super) export: Option<LastExport>,
+}
+
+/// A message to a collector that is still to be sent.
+#[cfg(feature = "otlp")]
+pub(super) struct LastExport {
+    exporter: OtlpExporter,
+    message: Vec<u8>,
+}
+
+#[cfg(feature = "otlp")]
+impl LastExport {
+    /// Sends it, and tells what became of all of the run.
+    pub(super) fn send(self) {
+        let url = one_line(self.exporter.url());
+        let Exported { taken, lost, error } = self.exporter.finish(self.message);
+        if let Some(error) = error {
+            let (of, error) = (taken + lost, one_line(&error));
+            print_error(&format!(
+                "limen-run: --otlp {url}: {lost} of {of} messages were not taken, the first one: {error}"
+            ));
+        }
+    }
 }
 
 /// Who is told of a run while it goes on.
@@ -111,7 +136,7 @@ pub(super) fn execute(plan: Plan, arguments: &RunArguments, listeners: Listeners
     let (edges, stats) = (running.edge_stats(), running.stats());
     let report = running.wait();
     #[cfg(feature = "otlp")]
-    watch.export_last(&edges, &stats, &report);
+    let export = watch.last_export(&edges, &stats, &report);
     watch.print_events(true);
     watch.progress.clear();
     watch.trace.write(&[]);
@@ -122,7 +147,15 @@ pub(super) fn execute(plan: Plan, arguments: &RunArguments, listeners: Listeners
     if let Some(picture) = &mut watch.picture {
         picture.finish(&report);
     }
-    Ok(Ended { report, log, page: watch.page, picture: watch.picture, trace })
+    Ok(Ended {
+        report,
+        log,
+        page: watch.page,
+        picture: watch.picture,
+        trace,
+        #[cfg(feature = "otlp")]
+        export,
+    })
 }
 
 /// Writes the histograms of each interval to the log.
@@ -256,20 +289,13 @@ impl Watch {
         }
     }
 
-    /// Sends the metrics of a run that has ended.
+    /// The metrics of a run that has ended, to be sent.
     #[cfg(feature = "otlp")]
-    fn export_last(&mut self, edges: &[EdgeStats], nodes: &[NodeStats], report: &Report) {
-        let (Some(metrics), Some(exporter)) = (&mut self.metrics, self.listeners.exporter.take()) else { return };
+    fn last_export(&mut self, edges: &[EdgeStats], nodes: &[NodeStats], report: &Report) -> Option<LastExport> {
+        let (metrics, exporter) = (self.metrics.as_mut()?, self.listeners.exporter.take()?);
         metrics.look(edges);
         metrics.conclude(report);
-        let url = one_line(exporter.url());
-        let Exported { taken, lost, error } = exporter.finish(otlp(metrics, nodes, report.started));
-        if let Some(error) = error {
-            let (of, error) = (taken + lost, one_line(&error));
-            print_error(&format!(
-                "limen-run: --otlp {url}: {lost} of {of} messages were not taken, the first one: {error}"
-            ));
-        }
+        Some(LastExport { exporter, message: otlp(metrics, nodes, report.started) })
     }
 
     /// Prints new events; if `all`, also those that the rate limit still withholds.

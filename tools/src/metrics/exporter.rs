@@ -13,10 +13,10 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The path of a collector for metrics.
 const PATH: &str = "/v1/metrics";
 
-/// Sends the metrics of a run to a collector of OpenTelemetry's, every ten seconds and at the end, by OTLP over HTTP.
+/// Sends the metrics of a run to an OpenTelemetry collector, every ten seconds and at the end, by OTLP over HTTP.
 ///
 /// A thread of its own sends; its caller never waits. Metrics are sums since the start of the run, so what a lost message would have said is
-/// in the next one.
+/// in the next one, but for the last.
 ///
 /// ```no_run
 /// use limen_run::{OtlpExporter, RunMetrics};
@@ -55,7 +55,7 @@ pub struct OtlpExporter {
 /// What became of the messages of an [`OtlpExporter`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exported {
-    /// Messages that the collector took.
+    /// Messages that the collector took, by the status of its answer.
     pub taken: u64,
     /// Messages that it did not take, or that were not sent because the one before was still on its way.
     pub lost: u64,
@@ -67,7 +67,7 @@ impl OtlpExporter {
     /// Starts the thread. `/v1/metrics` is added to a URL without a path. Connects to nothing yet.
     ///
     /// # Errors
-    /// Why the URL is none, or the system's error.
+    /// Why the text is not the URL of a collector, or the system's error.
     pub fn new(url: &str) -> Result<Self, String> {
         let url = whole_url(url)?;
         let (messages, receiver) = sync_channel(1);
@@ -108,13 +108,16 @@ impl OtlpExporter {
 
 /// Checks a URL, and adds the path.
 fn whole_url(url: &str) -> Result<String, String> {
-    let uri: Uri = url.parse().map_err(|error| format!("no URL ({error}): write `http://127.0.0.1:4318`"))?;
+    let uri: Uri = url.parse().map_err(|error| format!("not a URL ({error}): write `http://127.0.0.1:4318`"))?;
+    if uri.query().is_some() || uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        return Err("a URL with a query, or with a user, is not supported: write `http://127.0.0.1:4318`".into());
+    }
     match (uri.scheme_str(), uri.host()) {
         (Some("http"), Some(host)) if !host.is_empty() => {}
         (Some("https"), _) => {
             return Err("TLS is not built in: send to a collector on this machine, which sends on by TLS".into());
         }
-        _ => return Err("no URL of a collector: write `http://127.0.0.1:4318`".into()),
+        _ => return Err("not the URL of a collector: write `http://127.0.0.1:4318`".into()),
     }
     let has_path = !matches!(uri.path(), "" | "/");
     Ok(if has_path { url.to_string() } else { format!("{}{PATH}", url.trim_end_matches('/')) })
@@ -149,11 +152,13 @@ mod tests {
             ("http://collector:4318/", Ok("http://collector:4318/v1/metrics")),
             ("http://collector/otlp/v1/metrics", Ok("http://collector/otlp/v1/metrics")),
             ("https://collector:4318", Err("TLS is not built in")),
-            ("collector:4318", Err("no URL")),
-            ("4318", Err("no URL")),
-            ("ftp://collector", Err("no URL")),
-            ("http://", Err("no URL")),
-            ("", Err("no URL")),
+            ("http://collector:4318?token=x", Err("a URL with a query")),
+            ("http://me:secret@collector:4318", Err("a URL with a query, or with a user")),
+            ("collector:4318", Err("not ")),
+            ("4318", Err("not ")),
+            ("ftp://collector", Err("not the URL")),
+            ("http://", Err("not ")),
+            ("", Err("not ")),
         ] {
             match (whole_url(url), expected) {
                 (Ok(whole), Ok(expected)) => assert_eq!(whole, expected, "{url}"),

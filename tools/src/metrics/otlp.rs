@@ -85,7 +85,7 @@ impl Points {
     }
 }
 
-/// Values are since the start of the run, not since the last message, so that a lost message loses no data.
+/// Values are since the start of the run, not since the last message, so that the next one makes up for a lost one.
 const CUMULATIVE: i32 = AggregationTemporality::Cumulative as i32;
 
 impl Families for Points {

@@ -17,7 +17,7 @@ pub(crate) fn cause_text(report: &TailCauseReport) -> String {
         (TailCause::Blocked, _) => format!("{node} waited in the kernel"),
         (TailCause::PageFault, _) => format!("page faults in {node}"),
         (TailCause::Quota, _) => format!("{node} stood still: the CPU quota was used up"),
-        (TailCause::SlowCpu, _) => format!("a long call of {node} on a slow CPU: heat, or a low frequency"),
+        (TailCause::SlowCpu, _) => format!("a long call of {node} on a CPU that was slowed down"),
         (TailCause::Restarted, _) => format!("{node} had failed and was restarted"),
         (TailCause::Migrated, _) => format!("{node} was moved to another CPU"),
         (TailCause::Cold, _) => format!("{node} was cold: first call, or after a pause"),

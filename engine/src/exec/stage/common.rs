@@ -303,8 +303,8 @@ impl Common {
     /// Marks the node as rebuilt.
     pub(crate) fn rebuilt(&mut self, cx: &mut Cx) {
         self.life = Life::Open;
-        if let Some(failed_at) = self.restart.as_ref().and_then(|restart| restart.failed_at()) {
-            cx.note_outage(self.node, failed_at);
+        if let Some(since) = self.restart.as_mut().and_then(|restart| restart.take_missing_since()) {
+            cx.note_outage(self.node, since);
         }
         self.counts.restarts.add(1);
         let node = self.node;

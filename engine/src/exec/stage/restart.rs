@@ -21,6 +21,8 @@ pub(crate) struct Restart {
     spec: RestartSpec,
     /// Times of its failures within the window.
     failed: VecDeque<u64>,
+    /// Since when the node is missing.
+    missing_since: Option<u64>,
 }
 
 /// Longest backoff, ns.
@@ -28,7 +30,7 @@ const LONGEST_NS: u64 = 3_600_000_000_000;
 
 impl Restart {
     pub(crate) fn new(spec: RestartSpec) -> Self {
-        Restart { spec, failed: VecDeque::new() }
+        Restart { spec, failed: VecDeque::new(), missing_since: None }
     }
 
     /// The number of restarts within the window.
@@ -36,9 +38,9 @@ impl Restart {
         self.failed.len()
     }
 
-    /// When it failed last.
-    pub(crate) fn failed_at(&self) -> Option<u64> {
-        self.failed.back().copied()
+    /// Marks the node as there again; returns since when it was missing, through all attempts to build it.
+    pub(crate) fn take_missing_since(&mut self) -> Option<u64> {
+        self.missing_since.take()
     }
 
     /// Records a failure. Returns when to rebuild the node; `None` after too many failures.
@@ -52,6 +54,7 @@ impl Restart {
             return None;
         }
         self.failed.push_back(now);
+        self.missing_since.get_or_insert(now);
         let backoff = self.spec.backoff.as_nanos().saturating_mul(1u64.checked_shl(tries).unwrap_or(u64::MAX));
         Some(now.saturating_add(backoff.min(LONGEST_NS)))
     }
@@ -116,5 +119,7 @@ mod tests {
         assert_eq!(restart.again_at(0), Some(1_000_000));
         assert_eq!(restart.again_at(10_000_000), None);
         assert_eq!(restart.again_at(10_000_001), Some(11_000_001));
+        // It was missing since its first failure.
+        assert_eq!((restart.take_missing_since(), restart.take_missing_since()), (Some(0), None));
     }
 }
