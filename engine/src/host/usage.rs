@@ -90,7 +90,8 @@ mod tests {
     fn a_thread_that_touches_memory_and_yields_its_cpu_is_seen() {
         let reader = UsageReader::new();
         let before = reader.read().expect("Linux says it");
-        let mut pages = vec![0_u8; 4 << 20];
+        // Beyond the sizes that an allocator keeps for later: other tests may have touched its pages.
+        let mut pages = vec![0_u8; 34 << 20];
         pages.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
         std::hint::black_box(&pages);
         let (send, receive) = std::sync::mpsc::channel();
