@@ -201,7 +201,8 @@ fn graph(beat: &str, planted: &str) -> String {
     )
 }
 
-/// Runs a graph until its tail is as expected, and returns that run's report: other load on the machine preempts calls, too, and may outweigh what is planted.
+/// Runs a graph until its tail is as expected, and returns that run's report: other load on the machine preempts calls, too, and may
+/// outweigh what is planted.
 ///
 /// # Panics
 /// If it never is in four runs.

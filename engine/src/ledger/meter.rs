@@ -194,7 +194,7 @@ impl Meter {
     /// Whether there are outliers to be judged.
     #[inline]
     pub(crate) fn has_outliers(&self) -> bool {
-        self.outliers.are_there()
+        !self.outliers.is_empty()
     }
 
     /// The longest part of a latency among the outliers, ns.

@@ -84,10 +84,10 @@ impl Outliers {
         longest.filter(|(_, sum)| *sum >= (to - from) / 2).map(|(hist, _)| hist)
     }
 
-    /// Whether there are outliers to be judged.
+    /// Whether there are no outliers to be judged.
     #[inline]
-    pub(super) fn are_there(&self) -> bool {
-        !self.parts.is_empty() || !self.paths.is_empty()
+    pub(super) fn is_empty(&self) -> bool {
+        self.parts.is_empty() && self.paths.is_empty()
     }
 
     /// The longest part of a latency among the outliers, ns.
