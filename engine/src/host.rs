@@ -6,6 +6,8 @@ pub(crate) mod cpu_throttle;
 pub(crate) mod descriptors;
 pub mod files;
 pub(crate) mod folders;
+pub(crate) mod footprint;
+pub(crate) mod instructions;
 pub(crate) mod panic;
 pub(crate) mod sync;
 pub(crate) mod thread;

@@ -7,6 +7,7 @@
 use super::rx::{Rx, RxKind};
 use super::tx::{Tx, TxKind};
 use super::{Lanes, Params, Shared};
+use crate::host::footprint::Footprint;
 use crate::host::sync::Arc;
 use crate::ledger::{Run, push_run};
 use crate::message::payload::{Message, Payload};
@@ -143,6 +144,14 @@ pub(crate) fn local<T: Payload>(params: &Params, buffers: &mut Buffers) -> (Tx<T
 }
 
 impl<T: Payload> Local<T> {
+    /// Adds what a single message touches.
+    pub(crate) fn footprint(&self, to: &mut Footprint) {
+        to.add(self, 64);
+        to.add(Local::<T>::put as *const (), 64);
+        self.spares.borrow().buffers.iter().for_each(|buffer| to.add(buffer.as_ptr(), 64));
+        self.shared.footprint(to);
+    }
+
     /// Whether the edge is empty.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {

@@ -3,6 +3,7 @@
 use super::local::{Local, take_runs};
 use super::{CrossRx, CrossRxKind, EdgeState, Lanes, Params, Reason, Shared, Stamped};
 use crate::base::policy::WhenFull;
+use crate::host::footprint::Footprint;
 use crate::host::sync::Arc;
 use crate::ledger::{Run, push_run};
 use crate::message::payload::{Header, Message, Payload};
@@ -64,6 +65,15 @@ impl<T: Payload> Rx<T> {
 
     pub(crate) fn index(&self) -> usize {
         self.params.index
+    }
+
+    /// Adds what a single message touches.
+    pub(crate) fn footprint(&self, to: &mut Footprint) {
+        to.add(self, 64);
+        self.shared.footprint(to);
+        if let RxKind::Local(local) = &self.kind {
+            local.footprint(to);
+        }
     }
 
     /// Messages waiting.

@@ -4,6 +4,7 @@ use crate::base::policy::Schedule;
 use crate::exec::shared::Command;
 use crate::exec::stage::{DeviceWait, Ended, Stage, Standing, Turn};
 use crate::exec::worker::{Cx, Idler};
+use crate::host::footprint::Footprint;
 use crate::ledger::span::Activity;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -44,6 +45,13 @@ impl Scheduler {
             turned_at: 0,
         };
         Scheduler { members: stages.into_iter().zip(nodes).map(member).collect(), schedule, last: 0 }
+    }
+
+    /// Adds what a single message touches on its way through the stages.
+    pub(crate) fn footprint(&self, to: &mut Footprint) {
+        to.add(self.members.as_ptr(), size_of_val(&*self.members));
+        self.members.iter().for_each(|member| member.stage.footprint(to));
+        to.add(Scheduler::pass as *const (), 384);
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -263,19 +271,18 @@ impl Default for PassOutcome {
 }
 
 impl PassOutcome {
+    // Comparisons: the jump table of a `match` would be one more cache line between two stages.
     #[inline]
     fn add(&mut self, turn: Turn) {
-        if turn == Turn::Worked { self.worked = true } else { self.add_idle(turn) }
-    }
-
-    fn add_idle(&mut self, turn: Turn) {
-        match turn {
-            Turn::Idle(until) => self.wake = self.wake.min(until),
-            Turn::Worked | Turn::Blocked => {}
-            Turn::Pending => self.pending = true,
-            Turn::Done => return,
+        if turn == Turn::Worked {
+            self.worked = true;
+        } else if let Turn::Idle(until) = turn {
+            self.wake = self.wake.min(until);
+            self.all_done = false;
+        } else if turn != Turn::Done {
+            self.pending |= turn == Turn::Pending;
+            self.all_done = false;
         }
-        self.all_done = false;
     }
 
     fn turn(&self) -> Turn {

@@ -31,6 +31,7 @@ pub(crate) use trouble::{Trouble, guarded};
 
 use crate::exec::shared::Command;
 use crate::exec::worker::{Cx, Idler};
+use crate::host::footprint::Footprint;
 use crate::host::sync::Counter;
 use crate::ledger::Hist;
 use crate::node::error::NodeError;
@@ -114,6 +115,11 @@ pub(crate) trait Stage {
     fn take_panic(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
         let _ = (panic, cx);
         false
+    }
+
+    /// Adds the memory that the turn of a single message touches, functions among it; nothing, if its turns are long.
+    fn footprint(&self, to: &mut Footprint) {
+        let _ = to;
     }
 
     /// The state that a schedule decides by.

@@ -18,6 +18,7 @@ use crate::exec::stage::{Common, Ended, Stage, Turn};
 use crate::host::clock::{Clock, Watch};
 use crate::host::cpu::{self, ThreadPlace};
 use crate::host::descriptors::Poller;
+use crate::host::footprint::Footprint;
 use crate::host::sync::{Arc, DynArc};
 use crate::host::wait::{Bell, Idle, Patience};
 use crate::ledger::span::{self, Activity, SpanWriter};
@@ -57,6 +58,8 @@ pub(crate) struct Cx {
     asked_at: u64,
     epoch: u64,
     judge: Judge,
+    /// What a single message touches on this worker.
+    footprint: Footprint,
     /// The nodes that run models, each with whether its calls go on while this thread does something else.
     pub(crate) models: Vec<(usize, bool)>,
 }
@@ -82,6 +85,7 @@ impl Cx {
             epoch: 0,
             judge: Judge::default(),
             models: Vec::new(),
+            footprint: Footprint::default(),
             worker,
             watch: Watch::new(clock),
             now: 0,
@@ -258,6 +262,17 @@ impl Cx {
         self.mailbox.open(self.subjects.iter().map(part).collect());
     }
 
+    /// Collects what a single message touches; when everything is built and no longer moves.
+    fn collect_footprint(&mut self, scheduler: &Scheduler) {
+        let mut footprint = std::mem::take(&mut self.footprint);
+        footprint.add_value(self);
+        footprint.add_value(&*self.at);
+        self.meter.footprint(&mut footprint);
+        scheduler.footprint(&mut footprint);
+        footprint.settle();
+        self.footprint = footprint;
+    }
+
     /// Marks that untimed work has happened since the last reading.
     #[inline]
     pub(crate) fn stale(&mut self) {
@@ -405,6 +420,10 @@ pub(crate) struct Idler {
     device: DeviceIdler,
 }
 
+/// A worker wakes up this long before a timer is due, ns: what a message needs is in its caches by then.
+const AHEAD_NS: u64 = 3_000;
+/// After a sleep at least this long, caches are cold, ns.
+const COLD_NS: u64 = 50_000;
 /// Passes between two checks whether the log is worth folding.
 const FOLD_EVERY: u32 = 64;
 /// A busy worker polls its descriptors at most this often, ns: the system call costs as much as a few messages.
@@ -480,11 +499,13 @@ impl Idler {
             _ => u64::MAX,
         };
         let waits_for_descriptors = cx.poller.is_used();
-        if wake <= cx.watch.now() {
+        // Where another thread may have work, waiting for the last moment before a timer would keep the core from it.
+        let ahead = if self.patience.may_spin() { AHEAD_NS } else { 0 };
+        if wake.saturating_sub(ahead) <= cx.watch.now() {
             if waits_for_descriptors {
                 cx.ask(ASK_BUSY_NS);
             }
-            // A timer is due, or a ring is settling: check again immediately, but let other threads on this core run.
+            // A timer is due, or will be at once, or a ring is settling: check again immediately, but let other threads on this core run.
             std::hint::spin_loop();
             if !self.patience.may_spin() {
                 std::thread::yield_now();
@@ -512,13 +533,18 @@ impl Idler {
             Idle::Sleep => {
                 let begin = if cx.writes_spans() { cx.watch.now() } else { 0 };
                 cx.judge.sleeps();
+                let now = cx.watch.now();
+                let timer = if wake == u64::MAX { wake } else { wake.saturating_sub(ahead) };
                 if waits_for_descriptors {
-                    cx.poller.sleep(wake);
+                    cx.poller.sleep(timer);
                 } else {
-                    let at_most = (wake != u64::MAX).then(|| Duration::from_nanos(wake.saturating_sub(cx.watch.now())));
+                    let at_most = (timer != u64::MAX).then(|| Duration::from_nanos(timer.saturating_sub(now)));
                     self.bell.sleep(at_most);
                 }
                 self.armed = false;
+                if cx.watch.now().saturating_sub(now) >= COLD_NS {
+                    cx.footprint.fetch();
+                }
                 if begin > 0 {
                     cx.write_span(Activity::Sleep, begin);
                 }
@@ -599,6 +625,7 @@ pub(crate) fn work(plan: WorkerStart, mut cx: Cx, warmup: u64) -> WorkerOutcome 
     };
     let go = shared.built(index, pinned, error);
     if go {
+        cx.collect_footprint(&scheduler);
         cx.warm_up(warmup);
         let mut idler = Idler::new(wait, may_spin, bell);
         // Node code is guarded call by call. A panic here is the engine's own, and must not hang the other workers.

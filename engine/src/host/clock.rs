@@ -3,6 +3,7 @@
 //! All stamps are nanoseconds of `CLOCK_MONOTONIC`, so that they compare between threads and processes of one machine
 //! and never step. A simulated clock replaces it where a graph is turned by hand.
 
+use crate::host::instructions::ticks;
 use crate::host::sync::{Arc, AtomicU64, Ordering};
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -205,7 +206,8 @@ impl CycleCounter {
         if passed >= self.valid {
             return self.look();
         }
-        let ns = self.ns + ((u128::from(passed) * u128::from(self.rate)) >> 32) as u64;
+        // At most a second with 32 fractional bits: fewer than 64 bits.
+        let ns = self.ns + (passed.wrapping_mul(self.rate) >> 32);
         self.last = self.last.max(ns);
         self.last
     }
@@ -251,20 +253,6 @@ impl CycleCounter {
             (self.ticks, self.ns) = (ticks, ns);
         }
     }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[allow(unsafe_code, reason = "reading the counter has no requirement, the function is only not marked safe")]
-#[inline]
-fn ticks() -> u64 {
-    // SAFETY: every x86-64 processor has the instruction, and it accesses nothing but registers. If the process has disabled it
-    // for itself (`PR_SET_TSC`), the kernel ends the process by a signal.
-    unsafe { std::arch::x86_64::_rdtsc() }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn ticks() -> u64 {
-    0
 }
 
 /// Returns whether the kernel keeps time by the counter, because it is constant, runs in all sleep states and agrees on all cores.

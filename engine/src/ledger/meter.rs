@@ -1,5 +1,6 @@
 //! The measurements of a worker: its histograms and its log.
 
+use crate::host::footprint::Footprint;
 use crate::ledger::outlier::{Call, LONG_CALL_NS, Outliers};
 use crate::ledger::span::{self, Activity, SpanWriter};
 use crate::ledger::{Buckets, Hist, Outlier, Part, Recorded};
@@ -90,14 +91,12 @@ impl Meter {
     /// Records `n` messages with the same value, of what ended at `at`, each counting for `weight`, from 1 to 256.
     #[inline]
     pub(crate) fn record(&mut self, hist: Hist, value: u64, n: u32, weight: u32, at: u64) {
-        if self.logged == LOG {
-            self.fold_now();
-        }
-        if let Some(place) = self.log.get_mut(self.logged) {
-            // Word by word: assembling an entry first and copying it would defeat store-to-load forwarding.
-            (place.hist, place.n, place.value, place.at) = (hist.0 | (weight - 1) << HISTS, n, value, at);
-            self.logged += 1;
-        }
+        let Some(place) = self.log.get_mut(self.logged) else {
+            return self.record_when_full(hist, value, n, weight, at);
+        };
+        // Word by word: assembling an entry first and copying it would defeat store-to-load forwarding.
+        (place.hist, place.n, place.value, place.at) = (hist.0 | (weight - 1) << HISTS, n, value, at);
+        self.logged += 1;
     }
 
     /// As [`Meter::record`], of what is mostly zero, and has no part in a trace then: a wait, or the closure. A zero of weight 1 costs a
@@ -114,10 +113,17 @@ impl Meter {
         }
     }
 
+    /// Adds what the first messages touch that are recorded after the log was folded.
+    pub(crate) fn footprint(&self, to: &mut Footprint) {
+        to.add(self.log.as_ptr(), 512);
+        to.add(self.zeros.as_ptr(), size_of_val(&*self.zeros));
+    }
+
     #[cold]
     #[inline(never)]
-    fn fold_now(&mut self) {
+    fn record_when_full(&mut self, hist: Hist, value: u64, n: u32, weight: u32, at: u64) {
         self.fold();
+        self.record(hist, value, n, weight, at);
     }
 
     /// Moves the log into the histograms, and notes outliers.

@@ -14,6 +14,7 @@
 //! watched. Loom cannot see pointer provenance and use after free; Miri checks these (`.ci/miri`).
 
 use crate::host::clock::Time;
+use crate::host::footprint::Footprint;
 use crate::host::sync::{AtomicBool, AtomicU32, DynArc, Mutex, OrderedCell, Ordering, alloc_zeroed, dealloc};
 use crate::message::device::{Device, DeviceMemory, DevicePool, DeviceTensor};
 use crate::message::origins::{NO_ORIGIN, Origin, Origins};
@@ -608,6 +609,14 @@ impl Pool {
     #[cold]
     fn has_free_anywhere(&self, want: usize) -> bool {
         (0..self.slots()).filter(|i| is_free(self.inner().refs(self.wrapped(*i)))).take(want).count() == want
+    }
+
+    /// Adds what the next message touches of the pool and of its first slots.
+    pub(crate) fn footprint(&self, to: &mut Footprint) {
+        let inner = self.inner();
+        to.add(inner, 256);
+        let rows = inner.table();
+        to.add(rows.as_ptr(), size_of_val(rows).min(512));
     }
 
     /// Returns the number of free slots, for reports.

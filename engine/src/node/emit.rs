@@ -2,6 +2,7 @@
 
 use crate::base::policy::{ClockOffset, NodePolicy, Qos};
 use crate::host::clock::{Clock, Time};
+use crate::host::footprint::Footprint;
 use crate::message::origins::Trace;
 use crate::message::payload::Header;
 use crate::node::port::{Outputs, PortParts, PortSet};
@@ -107,6 +108,12 @@ impl<O: Outputs> Emit<O> {
             estimate: ClockEstimate::new(),
             trace,
         }
+    }
+
+    /// Adds what a single message touches.
+    pub(crate) fn footprint(&self, to: &mut Footprint) {
+        to.add(self, 64);
+        self.ports.footprint(to);
     }
 
     /// Returns when this turn began. Free; at most one turn old.

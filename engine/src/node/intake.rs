@@ -10,6 +10,7 @@ pub(crate) use join::{JoinRule, Lead, ZipMany};
 pub use merge::{OneOf, Picked};
 
 use crate::edge::{EdgeState, Reason, Remains, Rx, rx};
+use crate::host::footprint::Footprint;
 use crate::ledger::Run;
 use crate::message::origins::{Origin, Trace};
 use crate::message::payload::{Header, Message, Payload};
@@ -94,6 +95,10 @@ pub trait Intake: Sized + 'static {
     /// Shows the header of the next message, if it can be read without taking it.
     fn peek(&self, see: &mut dyn FnMut(&Header)) {
         let _ = see;
+    }
+    /// Adds what a single message touches.
+    fn footprint(&self, to: &mut Footprint) {
+        let _ = to;
     }
     /// Whether exactly one message is waiting, sent alone within the worker, so that [`Intake::take_only`] returns it.
     fn has_only(&self) -> bool {
@@ -222,6 +227,9 @@ impl<T: Payload> Intake for Single<T> {
     fn peek(&self, see: &mut dyn FnMut(&Header)) {
         self.rx.peek(see);
     }
+    fn footprint(&self, to: &mut Footprint) {
+        self.rx.footprint(to);
+    }
     #[inline]
     fn has_only(&self) -> bool {
         self.rx.has_only()
@@ -321,6 +329,9 @@ impl Intake for Mutable {
     }
     fn peek(&self, see: &mut dyn FnMut(&Header)) {
         self.single.peek(see);
+    }
+    fn footprint(&self, to: &mut Footprint) {
+        self.single.footprint(to);
     }
     fn room(&mut self, calls: usize) -> usize {
         let Some(pool) = &mut self.copies else { return calls };

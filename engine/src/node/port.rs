@@ -7,6 +7,7 @@
 use crate::base::policy::Qos;
 use crate::edge::{Local, Tx, tx};
 use crate::host::clock::Time;
+use crate::host::footprint::Footprint;
 use crate::ledger::{Run, push_run};
 use crate::message::MAX_PORTS;
 use crate::message::origins::{Origins, Trace};
@@ -67,10 +68,19 @@ pub trait PortSet: Sized + 'static {
     fn is_clear(&mut self) -> bool {
         false
     }
+    /// Adds what a single message touches.
+    fn footprint(&self, to: &mut Footprint) {
+        let _ = to;
+    }
     /// Wakes the workers of consumers that have been sent messages.
     fn ring(&mut self);
     /// Whether the call has sent anything.
     fn has_emitted(&self) -> bool;
+    /// The origin of the only staged message, if that is cheap to say.
+    #[inline]
+    fn lone_origin(&self) -> Option<Time> {
+        None
+    }
     /// Discards messages staged since the last successful call.
     fn rollback(&mut self);
     /// Ends a successful call: checks it against the declared bounds.
@@ -443,6 +453,17 @@ impl<T: Payload> PortSet for Port<T> {
         self.staged.direct.as_ref().is_some_and(|edge| edge.is_empty())
             && (!self.staged.has_pool || self.pool.as_mut().is_none_or(|pool| pool.has_free(1)))
     }
+    fn footprint(&self, to: &mut Footprint) {
+        to.add(self, 128);
+        to.add(self.staged.items.as_ptr(), 64);
+        to.add(self.edges.as_ptr(), 64);
+        if let Some(edge) = &self.staged.direct {
+            edge.footprint(to);
+        }
+        if let Some(pool) = &self.pool {
+            pool.footprint(to);
+        }
+    }
     #[inline]
     fn ring(&mut self) {
         match &mut self.edges[..] {
@@ -453,6 +474,10 @@ impl<T: Payload> PortSet for Port<T> {
     #[inline]
     fn has_emitted(&self) -> bool {
         self.staged.items.len() >= self.staged.unchecked
+    }
+    #[inline]
+    fn lone_origin(&self) -> Option<Time> {
+        if let [message] = &self.staged.items[..] { Some(message.header().origin) } else { None }
     }
     #[inline]
     fn rollback(&mut self) {
@@ -525,6 +550,9 @@ macro_rules! tuple_outputs {
                 let mut room = calls;
                 $(room = self.$i.room(room, now);)+
                 room
+            }
+            fn footprint(&self, to: &mut Footprint) {
+                $(self.$i.footprint(to);)+
             }
             fn ring(&mut self) {
                 $(self.$i.ring();)+
@@ -599,6 +627,9 @@ impl<T: Payload> PortSet for PortList<T> {
     }
     fn room(&mut self, calls: usize, now: &mut impl FnMut() -> u64) -> usize {
         self.0.iter_mut().fold(calls, |room, p| p.room(room, now))
+    }
+    fn footprint(&self, to: &mut Footprint) {
+        self.0.iter().for_each(|port| port.footprint(to));
     }
     fn ring(&mut self) {
         self.0.iter_mut().for_each(PortSet::ring);

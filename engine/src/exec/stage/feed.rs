@@ -4,6 +4,7 @@ use super::{Common, Fault, Life, NodeSlot, PROBE, PROBE_ALONE, SLOW_NS, Trouble,
 use crate::base::policy::OnError;
 use crate::edge::Reason;
 use crate::exec::worker::Cx;
+use crate::host::footprint::Footprint;
 use crate::ledger::Run;
 use crate::node::error::NodeError;
 use crate::node::intake::{Burst, Intake};
@@ -196,6 +197,9 @@ fn give_or_fail<I: Intake, E: Ends<I>>(
     Ok(())
 }
 
+/// Bytes of code of [`Feed::process_timed`], at most.
+const TIMED_CODE: usize = 1984;
+
 /// The inputs, and the messages taken from them for the current turn.
 #[repr(C)]
 pub(super) struct Feed<I: Intake> {
@@ -207,6 +211,12 @@ impl<I: Intake> Feed<I> {
     pub(super) fn new(intake: I) -> Self {
         let burst = intake.burst();
         Feed { intake, burst }
+    }
+
+    /// Adds what a single message touches on its way to a node.
+    pub(super) fn footprint<E: Ends<I>, C: Calls<I::Taken, E>>(&self, to: &mut Footprint) {
+        self.intake.footprint(to);
+        to.add(Self::process_timed::<E, C> as *const (), TIMED_CODE);
     }
 
     /// Takes the messages of `n` calls and passes them to the node. `Err` if the node is to be removed.

@@ -11,6 +11,7 @@ use crate::exec::planned::StageParts;
 use crate::exec::worker::Cx;
 use crate::host::clock::Time;
 use crate::host::descriptors::Descriptors;
+use crate::host::footprint::Footprint;
 use crate::ledger::{Hist, Term};
 use crate::message::origins::{Origin, Origins};
 use crate::message::payload::Header;
@@ -19,6 +20,10 @@ use crate::node::intake::SealedInputs;
 use crate::node::intake::{Intake, Lead};
 use crate::node::{EngineOnly, Progress, Reset, Sink};
 use std::any::Any;
+
+/// Bytes of code of a stage's turn, and of [`PathEnds::record_portion`], at most.
+const TURN_CODE: usize = 704;
+const RECORD_CODE: usize = 896;
 
 /// A node without outputs.
 pub(crate) struct SinkStage<N: Sink> {
@@ -192,8 +197,7 @@ impl<I: Intake> Ends<I> for PathEnds {
         compute: u64,
     ) -> Result<(), NodeError> {
         if weight > 0 {
-            self.end_portion(accounted, weight);
-            self.record(cx, sent, compute);
+            self.record_portion(accounted, weight, cx, sent, compute);
         }
         Ok(())
     }
@@ -274,22 +278,50 @@ impl PathEnds {
     }
 
     /// Records the noted messages of all portions.
+    #[inline(never)]
     fn record(&mut self, cx: &mut Cx, sent: u64, compute: u64) {
         let mut from = 0;
-        for (accounted, weight, to) in self.ledgers.drain(..) {
-            for OriginNote { source, reused, closes, begun, n } in &self.origins[from..to] {
-                let hists = if *reused { &self.ages } else { &self.paths };
-                if let Some(Some(hist)) = hists.get(usize::from(*source)) {
-                    cx.record(*hist, sent.saturating_sub(*begun), *n, weight);
-                }
-                if *closes {
-                    let closure = sent.abs_diff(accounted + compute);
-                    cx.record_mostly_zero(sent, self.closure, closure, *n, weight);
-                }
+        for (accounted, weight, to) in &self.ledgers {
+            for note in &self.origins[from..*to] {
+                self.record_note(note, accounted + compute, *weight, cx, sent);
             }
-            from = to;
+            from = *to;
         }
         self.discard();
+    }
+
+    /// As [`PathEnds::record`], if all noted messages are of one portion: usually one note.
+    #[inline(never)]
+    fn record_portion(&mut self, accounted: u64, weight: u32, cx: &mut Cx, sent: u64, compute: u64) {
+        if let ([note], []) = (&self.origins[..], &self.ledgers[..]) {
+            self.record_note(note, accounted + compute, weight, cx, sent);
+            self.discard();
+        } else {
+            self.end_portion(accounted, weight);
+            self.record(cx, sent, compute);
+        }
+    }
+
+    /// Records noted messages whose ledger's terms add up to `accounted`.
+    #[inline]
+    fn record_note(&self, note: &OriginNote, accounted: u64, weight: u32, cx: &mut Cx, sent: u64) {
+        let OriginNote { source, reused, closes, begun, n } = *note;
+        let hists = if reused { &self.ages } else { &self.paths };
+        if let Some(Some(hist)) = hists.get(usize::from(source)) {
+            cx.record(*hist, sent.saturating_sub(begun), n, weight);
+        }
+        if closes {
+            cx.record_mostly_zero(sent, self.closure, sent.abs_diff(accounted), n, weight);
+        }
+    }
+
+    /// Adds what the recording of a single message touches.
+    fn footprint(&self, to: &mut Footprint) {
+        to.add_value(self);
+        to.add(self.paths.as_ptr(), size_of_val(&*self.paths));
+        to.add(self.origins.as_ptr(), size_of::<OriginNote>());
+        to.add(self.ledgers.as_ptr(), size_of::<(u64, u32, usize)>());
+        to.add(PathEnds::record_portion as *const (), RECORD_CODE);
     }
 
     /// Discards all notes.
@@ -529,6 +561,15 @@ impl<N: Sink> Stage for SinkStage<N> {
 
     fn take_panic(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
         self.rest.take_panic(&mut self.slot, panic, cx)
+    }
+
+    fn footprint(&self, to: &mut Footprint) {
+        let SinkStage { slot, rest: SinkParts { common, feed, ends, .. } } = self;
+        to.add_value(slot);
+        feed.footprint::<PathEnds, Slot<N>>(to);
+        common.footprint(to);
+        ends.footprint(to);
+        to.add(<Self as Stage>::turn as *const (), TURN_CODE);
     }
 
     fn standing(&mut self, cx: &mut Cx) -> Standing {

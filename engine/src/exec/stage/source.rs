@@ -10,11 +10,16 @@ use crate::exec::planned::StageParts;
 use crate::exec::worker::Cx;
 use crate::host::clock::Time;
 use crate::host::descriptors::Descriptors;
+use crate::host::footprint::Footprint;
 use crate::ledger::{Hist, Sampler, Term};
 use crate::node::emit::Emit;
 use crate::node::error::NodeError;
 use crate::node::port::{Outputs, PortSet};
 use crate::node::{EngineOnly, Next, Source};
+
+/// Bytes of code of a source's turn, and of its call, at most.
+const TURN_CODE: usize = 5440;
+const GIVE_CODE: usize = 1152;
 
 /// A node without inputs.
 pub(crate) struct SourceStage<N: Source> {
@@ -169,6 +174,10 @@ impl<O: Outputs> SourceParts<O> {
         if weight > 0 && done > 0 {
             let n = u32::try_from(done).unwrap_or(u32::MAX);
             cx.record(self.common.compute, end - started, n, weight);
+            if let (1, Some(origin)) = (n, self.emit.ports.lone_origin()) {
+                cx.record(self.term, end.saturating_sub(origin.0), 1, weight);
+                return (end, weight);
+            }
             self.origins.clear();
             let origins = &mut self.origins;
             // The ports of a call share their origin; the first port with messages represents all.
@@ -321,6 +330,17 @@ impl<N: Source> SourceStage<N> {
 impl<N: Source> Stage for SourceStage<N> {
     fn turn(&mut self, cx: &mut Cx) -> Turn {
         self.rest.turn(&mut self.slot, cx)
+    }
+
+    fn footprint(&self, to: &mut Footprint) {
+        let SourceStage { slot, rest } = self;
+        to.add_value(slot);
+        to.add_value(rest);
+        rest.common.footprint(to);
+        rest.emit.footprint(to);
+        to.add(rest.origins.as_ptr(), size_of::<(u64, u32)>());
+        to.add(SourceParts::<N::Out>::turn as *const (), TURN_CODE);
+        to.add(<Slot<N> as SourceCalls<N::Out>>::give as *const (), GIVE_CODE);
     }
 
     fn standing(&mut self, cx: &mut Cx) -> Standing {

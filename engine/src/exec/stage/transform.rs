@@ -10,6 +10,7 @@ use crate::edge::EdgeState;
 use crate::exec::planned::StageParts;
 use crate::exec::worker::Cx;
 use crate::host::clock::Time;
+use crate::host::footprint::Footprint;
 use crate::ledger::{Hist, Term};
 use crate::node::emit::Emit;
 use crate::node::error::NodeError;
@@ -18,6 +19,9 @@ use crate::node::intake::{Intake, trace_call};
 use crate::node::port::{Outputs, PortSet};
 use crate::node::{Reset, Transform};
 use std::any::Any;
+
+/// Bytes of code of a stage's turn, at most.
+const TURN_CODE: usize = 1536;
 
 /// A node with inputs and outputs.
 #[repr(C)]
@@ -362,6 +366,15 @@ impl<N: Transform> Stage for TransformStage<N> {
 
     fn take_panic(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
         self.rest.take_panic(&mut self.slot, panic, cx)
+    }
+
+    fn footprint(&self, to: &mut Footprint) {
+        let TransformStage { slot, rest: TransformParts { feed, common, ends } } = self;
+        to.add_value(slot);
+        feed.footprint::<PortEnds<N::Out>, Slot<N>>(to);
+        common.footprint(to);
+        ends.emit.footprint(to);
+        to.add(<Self as Stage>::turn as *const (), TURN_CODE);
     }
 
     fn standing(&mut self, cx: &mut Cx) -> Standing {

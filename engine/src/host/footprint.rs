@@ -1,0 +1,72 @@
+//! The memory that a single message touches on its way through a worker.
+//!
+//! While a worker sleeps, its memory leaves the nearest caches and the table of its pages. A message then waits for one line after the
+//! other. Fetched together, they arrive in the time of a few.
+
+use crate::host::instructions::prefetch;
+use std::collections::BTreeSet;
+
+/// Bytes of a cache line: of x86-64 and most of aarch64. Where lines are longer, some are named twice.
+const LINE: usize = 64;
+/// Most lines of a footprint. More would take longer to fetch than a message takes, and displace each other.
+const MOST: usize = 512;
+
+/// The addresses of cache lines, collected once: nothing is read to find them.
+#[derive(Debug, Default)]
+pub struct Footprint {
+    lines: Vec<usize>,
+    seen: BTreeSet<usize>,
+}
+
+impl Footprint {
+    /// Adds the first `bytes` of what lies at an address. What is freed or moved later does no harm.
+    pub(crate) fn add<T: ?Sized>(&mut self, at: *const T, bytes: usize) {
+        let first = at.addr() / LINE;
+        let lines = if bytes == 0 { 0 } else { (at.addr() % LINE + bytes).div_ceil(LINE) };
+        for line in first..first + lines {
+            if self.lines.len() < MOST && self.seen.insert(line) {
+                self.lines.push(line * LINE);
+            }
+        }
+    }
+
+    /// Adds a value.
+    pub(crate) fn add_value<T>(&mut self, value: &T) {
+        self.add(value, size_of::<T>());
+    }
+
+    /// Ends the collection.
+    pub(crate) fn settle(&mut self) {
+        self.seen = BTreeSet::new();
+        self.lines.shrink_to_fit();
+    }
+
+    /// Starts to load all lines.
+    #[inline]
+    pub(crate) fn fetch(&self) {
+        self.lines.iter().for_each(|line| prefetch(*line));
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_line_is_named_once_and_there_are_not_too_many() {
+        let mut footprint = Footprint::default();
+        let memory = vec![0_u8; 2 * MOST * LINE];
+        let start = memory.as_ptr().align_offset(LINE);
+        let at = |offset: usize| memory[start + offset..].as_ptr();
+        for (offset, bytes, lines) in [(0, 1, 1), (10, 54, 1), (10, 55, 2), (60, 8, 2), (130, 0, 2), (128, 128, 4)] {
+            footprint.add(at(offset), bytes);
+            assert_eq!(footprint.lines.len(), lines, "{bytes} bytes at {offset}");
+        }
+        footprint.fetch();
+        footprint.add(at(0), MOST * LINE + 1);
+        assert_eq!(footprint.lines.len(), MOST);
+        footprint.settle();
+        assert!(footprint.lines.iter().all(|line| line % LINE == 0));
+        footprint.fetch();
+    }
+}
