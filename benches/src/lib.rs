@@ -8,7 +8,8 @@
 use hdrhistogram::Histogram;
 use limen::message::{DType, Plain, PortSpec};
 use limen::node::{
-    Building, Connected, Emit, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Sink, Source, Transform,
+    Building, Burst, Connected, Emit, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Sink, Source,
+    Transform,
 };
 use limen::policy::Telemetry;
 use limen::{Drain, Message, Options, Plan, Registry, Report, Spec, Tensor, Time};
@@ -150,6 +151,15 @@ macro_rules! pass {
             #[inline]
             fn apply(&mut self, input: Message<$payload>, out: &mut Emit<$payload>) -> Result<(), NodeError> {
                 out.send(input);
+                Ok(())
+            }
+            #[inline]
+            fn apply_burst(
+                &mut self,
+                burst: &mut Burst<'_, Message<$payload>>,
+                out: &mut Emit<$payload>,
+            ) -> Result<(), NodeError> {
+                burst.forward(out);
                 Ok(())
             }
         }

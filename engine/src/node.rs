@@ -6,6 +6,7 @@
 //! join: the engine matches messages by sequence number before it calls the node.
 
 pub mod backend;
+pub(crate) mod burst;
 pub(crate) mod emit;
 pub(crate) mod error;
 pub(crate) mod extensions;
@@ -21,6 +22,7 @@ pub(crate) mod statistics;
 pub use crate::base::error::{FieldError, PlanErrors};
 pub use crate::host::descriptors::{Descriptors, Interest, Watched};
 pub use crate::message::MAX_PORTS;
+pub use burst::Burst;
 pub use emit::Emit;
 pub use error::{NodeError, NodeErrorKind};
 pub use extensions::Extensions;
@@ -35,8 +37,8 @@ pub use statistics::{EdgeStats, NodeStats, PathStats, RunStats, Statistics, Wind
 /// The items most nodes need: `use limen::node::prelude::*;`.
 pub mod prelude {
     pub use super::{
-        Building, Connected, Emit, InPlace, Many, Metrics, Next, Node, NodeError, OneToOne, PlanErrors, Planning,
-        Ports, Reset, Sink, Source, Transform,
+        Building, Burst, Connected, Emit, InPlace, Many, Metrics, Next, Node, NodeError, OneToOne, PlanErrors,
+        Planning, Ports, Reset, Sink, Source, Transform,
     };
     pub use crate::message::{DType, Dim, Header, Message, PortSpec, Tensor, TensorMut};
 }
@@ -175,6 +177,46 @@ pub trait Transform: Node {
     /// # Errors
     /// The inputs count as failed and nothing of the call is published; `on_error` decides what follows.
     fn apply(&mut self, input: Taken<Self::In>, out: &mut Emit<Self::Out>) -> Result<(), NodeError>;
+
+    /// Processes messages that arrived together, one call for each: [`Transform::apply`], if not overridden. An implementation may do
+    /// once what every call would repeat ([`Burst::each`]), or send all messages on ([`Burst::forward`]); those that it leaves are given
+    /// to `apply`. It is no substitute for `apply`, which is called with single messages, and with all of a node whose calls are slow,
+    /// limited by a budget, or made to fail by a test.
+    ///
+    /// # Errors
+    /// The last message taken counts as failed, or the first one if none was taken; `on_error` decides what follows.
+    ///
+    /// ```
+    /// use limen::node::prelude::*;
+    /// # struct Tap;
+    /// # impl Node for Tap {
+    /// #     type Config = ();
+    /// #     fn ports(_: &(), given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    /// #         Ok(Ports::new().input_any("in").output_forwarding("out", given.single().cloned(), "in"))
+    /// #     }
+    /// #     fn build(_: (), _: &mut Building<'_>) -> Result<Self, NodeError> { Ok(Tap) }
+    /// # }
+    /// impl Transform for Tap {
+    ///     type In = Tensor;
+    ///     type Out = Tensor;
+    ///     fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+    ///         out.send(input);
+    ///         Ok(())
+    ///     }
+    ///     fn apply_burst(&mut self, burst: &mut Burst<'_, Message<Tensor>>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+    ///         burst.forward(out);
+    ///         Ok(())
+    ///     }
+    /// }
+    /// ```
+    #[inline(always)]
+    fn apply_burst(
+        &mut self,
+        burst: &mut Burst<'_, Taken<Self::In>>,
+        out: &mut Emit<Self::Out>,
+    ) -> Result<(), NodeError> {
+        burst.each(out, |input, out| self.apply(input, out))
+    }
 
     /// Called at the time last requested with [`Emit::wake_at`].
     ///

@@ -11,8 +11,8 @@ mod tally;
 
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{
-    Building, Connected, Cost, Emit, InPort, Interest, Many, MessageSet, Metrics, Next, Node, NodeError, OutPort,
-    PlanErrors, Planning, Ports, Reset, Sink, Source, Transform, Watched,
+    Building, Burst, Connected, Cost, Emit, InPort, Interest, Many, MessageSet, Metrics, Next, Node, NodeError,
+    OutPort, PlanErrors, Planning, Ports, Reset, Sink, Source, Transform, Watched,
 };
 use limen::{Message, Plan, Problems, Registry, Report, Spec, Tensor, TensorMut, Time};
 use schemars::JsonSchema;
@@ -243,6 +243,12 @@ impl Transform for Step {
         let mut tensor = out.loan(input.header())?;
         tensor.as_mut_slice::<u64>()?[0] = value(&input)?;
         out.send(tensor);
+        Ok(())
+    }
+    fn apply_burst(&mut self, burst: &mut Burst<'_, Message<Tensor>>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        if self.0.forward && self.0.work_ns == 0 {
+            burst.forward(out);
+        }
         Ok(())
     }
 }

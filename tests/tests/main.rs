@@ -4,6 +4,7 @@
 
 mod admission;
 mod batch;
+mod bursts;
 mod checking_cost;
 mod deadlines;
 mod delivery;

@@ -97,6 +97,22 @@ impl Row {
         unsafe { &mut *(*this.as_ptr()).header.writing() }
     }
 
+    /// Sets the header word by word: a wider read of a header in which the caller has just set a field would wait until that is in the cache.
+    ///
+    /// # Safety
+    /// As [`Row::header_mut`].
+    #[inline(always)]
+    pub(crate) unsafe fn set_header(this: NonNull<Row>, header: &Header) {
+        // SAFETY: the caller's promise; a header consists of words without padding.
+        unsafe {
+            let from = std::ptr::from_ref(header).cast::<u64>();
+            let to = (*this.as_ptr()).header.writing().cast::<u64>();
+            for word in 0..size_of::<Header>() / size_of::<u64>() {
+                to.add(word).write(from.add(word).read_volatile());
+            }
+        }
+    }
+
     /// The bytes of its elements, which begin at `data`.
     ///
     /// # Safety

@@ -705,6 +705,13 @@ impl TensorMut {
         self.0.header()
     }
 
+    /// Sets the header.
+    #[inline(always)]
+    pub(crate) fn set_header(&mut self, header: &Header) {
+        // SAFETY: this is the only handle to the slot.
+        unsafe { Row::set_header(self.0.row, header) }
+    }
+
     /// Returns the header of the message for writing.
     pub fn header_mut(&mut self) -> &mut Header {
         // SAFETY: this is the only handle to the slot and it is borrowed mutably.

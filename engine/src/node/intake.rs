@@ -22,14 +22,14 @@ use std::fmt;
 
 /// Items taken together, and the runs they were published in.
 #[derive(Debug)]
-pub struct Burst<T> {
+pub struct TakenBurst<T> {
     pub(crate) items: Vec<T>,
     pub(crate) runs: Vec<Run>,
 }
 
-impl<T> Burst<T> {
+impl<T> TakenBurst<T> {
     pub(crate) fn new(items: Vec<T>, most_runs: usize) -> Self {
-        Burst { items, runs: Vec::with_capacity(most_runs) }
+        TakenBurst { items, runs: Vec::with_capacity(most_runs) }
     }
 }
 
@@ -85,9 +85,9 @@ pub trait Intake: Sized + 'static {
     const JOINS: bool = false;
     fn build(parts: IntakeParts) -> Self;
     /// Creates an empty burst that never has to grow.
-    fn burst(&self) -> Burst<Self::Taken>;
+    fn burst(&self) -> TakenBurst<Self::Taken>;
     /// Takes back the buffer of an emptied burst for reuse.
-    fn recycle(&mut self, burst: &mut Burst<Self::Taken>) {
+    fn recycle(&mut self, burst: &mut TakenBurst<Self::Taken>) {
         let _ = burst;
     }
     /// Returns for how many calls messages are ready, at most `limit`.
@@ -121,7 +121,7 @@ pub trait Intake: Sized + 'static {
         Run::default()
     }
     /// Moves the messages of `n` calls into an empty burst.
-    fn fill(&mut self, n: usize, into: &mut Burst<Self::Taken>);
+    fn fill(&mut self, n: usize, into: &mut TakenBurst<Self::Taken>);
     /// Returns for how many of `calls` there are slots for copies.
     fn room(&mut self, calls: usize) -> usize {
         calls
@@ -213,11 +213,11 @@ impl<T: Payload> Intake for Single<T> {
     fn build(mut parts: IntakeParts) -> Self {
         Single { rx: rx(parts.edges.remove(0)) }
     }
-    fn burst(&self) -> Burst<Message<T>> {
-        Burst::new(self.rx.list(), self.rx.buffer() + 1)
+    fn burst(&self) -> TakenBurst<Message<T>> {
+        TakenBurst::new(self.rx.list(), self.rx.buffer() + 1)
     }
     #[inline]
-    fn recycle(&mut self, burst: &mut Burst<Message<T>>) {
+    fn recycle(&mut self, burst: &mut TakenBurst<Message<T>>) {
         self.rx.recycle(&mut burst.items);
     }
     #[inline]
@@ -247,7 +247,7 @@ impl<T: Payload> Intake for Single<T> {
         self.rx.last_run(n)
     }
     #[inline]
-    fn fill(&mut self, n: usize, into: &mut Burst<Message<T>>) {
+    fn fill(&mut self, n: usize, into: &mut TakenBurst<Message<T>>) {
         self.rx.fill(n, &mut into.items, &mut into.runs);
     }
     #[inline]
@@ -300,7 +300,7 @@ impl<T: Payload> SealedInputs for T {
 pub struct Mutable {
     single: Single<Tensor>,
     copies: Option<Pool>,
-    burst: Burst<Message<Tensor>>,
+    burst: TakenBurst<Message<Tensor>>,
 }
 
 impl Mutable {
@@ -321,8 +321,8 @@ impl Intake for Mutable {
         let burst = single.burst();
         Mutable { single, copies, burst }
     }
-    fn burst(&self) -> Burst<TensorMut> {
-        Burst::new(Vec::with_capacity(self.single.rx.buffer()), self.single.rx.buffer() + 1)
+    fn burst(&self) -> TakenBurst<TensorMut> {
+        TakenBurst::new(Vec::with_capacity(self.single.rx.buffer()), self.single.rx.buffer() + 1)
     }
     fn ready(&mut self, limit: usize) -> usize {
         self.single.ready(limit)
@@ -341,8 +341,8 @@ impl Intake for Mutable {
         }
         room
     }
-    fn fill(&mut self, n: usize, into: &mut Burst<TensorMut>) {
-        let mut burst = std::mem::replace(&mut self.burst, Burst { items: Vec::new(), runs: Vec::new() });
+    fn fill(&mut self, n: usize, into: &mut TakenBurst<TensorMut>) {
+        let mut burst = std::mem::replace(&mut self.burst, TakenBurst { items: Vec::new(), runs: Vec::new() });
         self.single.fill(n, &mut burst);
         for message in burst.items.drain(..) {
             // The plan chose between moving and copying, and `room` saw a free slot: neither can fail.

@@ -223,6 +223,25 @@ impl<T: Payload> Port<T> {
         self.staged.items.push(message);
     }
 
+    /// Sends messages of as many calls, one for each. The list is empty afterwards.
+    #[inline]
+    pub(crate) fn send_all(&mut self, messages: &mut Vec<Message<T>>) {
+        let staged = &mut self.staged.items;
+        // Lists of other sizes stay at their ends: each is as large as its edge needs.
+        if staged.is_empty() && staged.capacity() == messages.capacity() {
+            std::mem::swap(staged, messages);
+        } else {
+            staged.append(messages);
+        }
+        self.settle();
+    }
+
+    /// As [`Port::send_all`], for one message.
+    pub(crate) fn send_one_of(&mut self, message: Message<T>) {
+        self.send(message);
+        self.settle();
+    }
+
     /// Either the buffer was handed over with messages published mid-turn, or the call sent more than declared, which
     /// is reported when it ends. Out of line and by value, so that the usual case keeps the message in registers.
     #[cold]
@@ -353,7 +372,7 @@ impl Port<Tensor> {
     pub fn loan(&mut self, header: &Header) -> Result<TensorMut, NodeError> {
         match self.pool.as_mut().and_then(Pool::take_slot) {
             Some(mut tensor) => {
-                *tensor.header_mut() = *header;
+                tensor.set_header(header);
                 Ok(tensor)
             }
             None => self.loan_closely(header),

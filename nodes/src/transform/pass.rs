@@ -1,7 +1,7 @@
 //! A node that does nothing, to measure the cost of a hop or to name a place in a graph.
 
 use crate::tensor::shape;
-use limen::node::{Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
+use limen::node::{Building, Burst, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
 use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -34,6 +34,12 @@ impl Transform for Pass {
     #[inline]
     fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
         out.send(input);
+        Ok(())
+    }
+
+    #[inline]
+    fn apply_burst(&mut self, burst: &mut Burst<'_, Message<Tensor>>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        burst.forward(out);
         Ok(())
     }
 }

@@ -24,7 +24,7 @@ use crate::node::backend::{
 };
 use crate::node::emit::Emit;
 use crate::node::error::{NodeError, NodeErrorKind};
-use crate::node::intake::{Burst, Intake, ZipMany};
+use crate::node::intake::{Intake, TakenBurst, ZipMany};
 use crate::node::metrics::Metrics;
 use crate::node::port::PortSet;
 use crate::node::{Many, MessageSet};
@@ -73,7 +73,7 @@ struct Warmth {
 pub(super) struct InferStage<B: Backend> {
     common: Common,
     intake: ZipMany<Tensor>,
-    burst: Burst<MessageSet<Tensor>>,
+    burst: TakenBurst<MessageSet<Tensor>>,
     held: VecDeque<Held>,
     /// The origins of the messages in `held`, if tracked.
     origins: VecDeque<Origins>,

@@ -17,7 +17,7 @@ use crate::host::sync::{Arc, Counter};
 use crate::ledger::{Run, push_run};
 use crate::message::origins::Origins;
 use crate::message::payload::Header;
-use crate::node::intake::{Burst, Intake, Lead};
+use crate::node::intake::{Intake, Lead, TakenBurst};
 
 /// A sparse table by source number. It takes memory for every number from the first to the last one set.
 #[derive(Clone, Debug)]
@@ -360,13 +360,18 @@ impl DeadlineFilter {
 }
 
 /// Removes messages that are not worth a call from a burst and counts them as lost.
-pub(crate) fn filter_burst<I: Intake>(intake: &mut I, burst: &mut Burst<I::Taken>, common: &mut Common, cx: &mut Cx) {
+pub(crate) fn filter_burst<I: Intake>(
+    intake: &mut I,
+    burst: &mut TakenBurst<I::Taken>,
+    common: &mut Common,
+    cx: &mut Cx,
+) {
     let lead = common.lead;
     let Common { filter: Some(filter), fault, .. } = common else { return };
     let now = cx.read();
     let end = now + filter.calls.p95() + filter.behind();
     let (mut kept, mut skip) = (0, false);
-    let Burst { items, runs } = burst;
+    let TakenBurst { items, runs } = burst;
     let (mut at, mut passed) = (0, 0);
     items.retain(|item| {
         while runs.get(at).is_some_and(|run| passed >= run.n) {
@@ -410,7 +415,7 @@ pub(crate) fn filter_burst<I: Intake>(intake: &mut I, burst: &mut Burst<I::Taken
 
 /// Keeps only the newest message available: those before it would be late as well.
 fn skip_to_latest<I: Intake>(intake: &mut I, items: &mut Vec<I::Taken>, runs: &mut Vec<Run>, lead: Lead) {
-    let mut more = Burst { items: std::mem::take(items), runs: std::mem::take(runs) };
+    let mut more = TakenBurst { items: std::mem::take(items), runs: std::mem::take(runs) };
     let mut superseded = 0;
     // Urgent messages were taken first and are not given up for later ones.
     let urgent = |taken: &I::Taken| I::header(taken, lead).qos == Qos::Urgent;

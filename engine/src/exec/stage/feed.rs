@@ -6,16 +6,17 @@ use crate::edge::Reason;
 use crate::exec::worker::Cx;
 use crate::host::footprint::Footprint;
 use crate::ledger::Run;
+use crate::node::burst::Burst;
 use crate::node::error::NodeError;
-use crate::node::intake::{Burst, Intake};
+use crate::node::intake::{Intake, TakenBurst};
 use std::any::Any;
 
 /// The calls of a node with inputs. Single messages are passed to the concrete node; everything else goes through a
 /// `dyn Calls`, in code compiled once for each type of inputs and outputs: one indirect call for a burst of one run, and one
 /// for each message of the others.
 pub(super) trait Calls<T, E>: NodeSlot {
-    /// Passes the node all items, until one fails. This is the per-message loop, with nothing in it but the node's call.
-    fn give(&mut self, items: &mut std::vec::Drain<'_, T>, ends: &mut E) -> Result<(), NodeError>;
+    /// Passes the node all inputs, until one fails. This is the per-message loop, with nothing in it but the node's call.
+    fn give(&mut self, burst: &mut Burst<'_, T>, ends: &mut E) -> Result<(), NodeError>;
     /// Passes the node one item.
     fn give_one(&mut self, item: T, ends: &mut E) -> Result<(), NodeError>;
 }
@@ -204,7 +205,7 @@ const TIMED_CODE: usize = 1984;
 #[repr(C)]
 pub(super) struct Feed<I: Intake> {
     pub(super) intake: I,
-    burst: Burst<I::Taken>,
+    burst: TakenBurst<I::Taken>,
 }
 
 impl<I: Intake> Feed<I> {
@@ -398,7 +399,7 @@ impl<I: Intake> Feed<I> {
         let recorded = run.is_recorded();
         let timed = recorded || common.filter.is_some() || common.turns % PROBE == 1;
         let mut pass = Pass { started: if timed { cx.mark() } else { 0 }, ..Pass::default() };
-        let Burst { items, runs } = &mut self.burst;
+        let TakenBurst { items, runs } = &mut self.burst;
         let all = items.len();
         if recorded {
             pass.weight = run.weight;
@@ -406,17 +407,21 @@ impl<I: Intake> Feed<I> {
             items.iter().for_each(|item| ends.note(item, run.weight, cx));
         }
         let (mut failed, mut result) = (0, Ok(()));
-        // A block, so that the iterator is dropped in place: moving it into `drop` would copy it right after the stores
-        // that made it.
+        // A block, so that the burst is dropped in place: moving it into `drop` would copy it right after the stores that made it.
         let unfinished = {
-            let mut items = items.drain(..);
-            if let Err(trouble) = guarded("call", || node.give(&mut items, ends)) {
+            let mut empty = Vec::new();
+            let mut burst = Burst::new(items, &mut empty);
+            if let Err(trouble) = guarded("call", || node.give(&mut burst, ends)) {
+                if burst.len() == all {
+                    drop(burst.rest().next());
+                }
                 runs.push(run);
-                let noted = items.len() + 1;
-                (failed, result) = pass.go_on::<I, E>(trouble, noted, runs, &mut items, common, cx, node, ends);
+                let noted = burst.len() + 1;
+                (failed, result) = pass.go_on::<I, E>(trouble, noted, runs, burst.rest(), common, cx, node, ends);
                 runs.clear();
             }
-            items.len()
+            // Dropped with the iterator.
+            burst.rest().len()
         };
         let (mut end, mut compute) = (0, 0);
         if timed {
@@ -460,7 +465,7 @@ impl<I: Intake> Feed<I> {
         }
         common.turns = common.turns.wrapping_add(1);
         let mut pass = Pass { slow, all: self.burst.items.len(), ..Pass::default() };
-        let Burst { items, runs } = &mut self.burst;
+        let TakenBurst { items, runs } = &mut self.burst;
         let recorded = runs.iter().any(Run::is_recorded);
         let timed = recorded || slow || common.filter.is_some() || common.turns % PROBE == 1;
         if timed {

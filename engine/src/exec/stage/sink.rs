@@ -15,6 +15,7 @@ use crate::host::footprint::Footprint;
 use crate::ledger::{Hist, Term};
 use crate::message::origins::{Origin, Origins};
 use crate::message::payload::Header;
+use crate::node::burst::Burst;
 use crate::node::error::NodeError;
 use crate::node::intake::SealedInputs;
 use crate::node::intake::{Intake, Lead};
@@ -112,11 +113,11 @@ struct PathEnds {
 impl<N: Sink> Calls<<N::In as SealedInputs>::Taken, PathEnds> for Slot<N> {
     fn give(
         &mut self,
-        items: &mut std::vec::Drain<'_, <N::In as SealedInputs>::Taken>,
+        burst: &mut Burst<'_, <N::In as SealedInputs>::Taken>,
         _: &mut PathEnds,
     ) -> Result<(), NodeError> {
         let Some(node) = &mut self.node else { return Ok(()) };
-        for item in items {
+        for item in burst.rest() {
             node.take(item)?;
         }
         Ok(())

@@ -12,6 +12,7 @@ use crate::exec::worker::Cx;
 use crate::host::clock::Time;
 use crate::host::footprint::Footprint;
 use crate::ledger::{Hist, Term};
+use crate::node::burst::Burst;
 use crate::node::emit::Emit;
 use crate::node::error::NodeError;
 use crate::node::intake::SealedInputs;
@@ -52,6 +53,17 @@ trait TransformCalls<T, O: Outputs>: Calls<T, PortEnds<O>> {
     fn extra(&mut self, call: ExtraCall, emit: &mut Emit<O>) -> Result<(), NodeError>;
 }
 
+/// Passes a node what it left of a burst.
+#[cold]
+#[inline(never)]
+fn give_each<N: Transform>(
+    node: &mut N,
+    burst: &mut Burst<'_, <N::In as SealedInputs>::Taken>,
+    emit: &mut Emit<N::Out>,
+) -> Result<(), NodeError> {
+    burst.each(emit, |input, emit| node.apply(input, emit))
+}
+
 /// A call of the node without a message.
 #[derive(Clone, Copy)]
 enum ExtraCall {
@@ -73,18 +85,19 @@ impl ExtraCall {
 impl<N: Transform> Calls<<N::In as SealedInputs>::Taken, PortEnds<N::Out>> for Slot<N> {
     fn give(
         &mut self,
-        items: &mut std::vec::Drain<'_, <N::In as SealedInputs>::Taken>,
+        burst: &mut Burst<'_, <N::In as SealedInputs>::Taken>,
         ends: &mut PortEnds<N::Out>,
     ) -> Result<(), NodeError> {
         // The node exists while the stage's life is `Open`.
         let (Some(node), emit) = (&mut self.node, &mut ends.emit) else { return Ok(()) };
-        for item in items {
-            if let Err(error) = node.apply(item, emit).and_then(|()| emit.ports.commit()) {
-                emit.ports.rollback();
-                return Err(error);
-            }
+        let mut result = node.apply_burst(burst, emit);
+        if result.is_ok() && !burst.is_empty() {
+            result = give_each(node, burst, emit);
         }
-        Ok(())
+        if result.is_err() {
+            emit.ports.rollback();
+        }
+        result
     }
     #[inline]
     fn give_one(&mut self, item: <N::In as SealedInputs>::Taken, ends: &mut PortEnds<N::Out>) -> Result<(), NodeError> {

@@ -9,7 +9,7 @@ mod side;
 use align::align;
 pub(super) use side::{AnyJoinInput, JoinInput};
 
-use super::{Burst, Intake, IntakeParts, Left, SealedInputs};
+use super::{Intake, IntakeParts, Left, SealedInputs, TakenBurst};
 use crate::base::policy::JoinPolicy;
 use crate::base::policy::Pick;
 use crate::edge::BURST;
@@ -240,8 +240,8 @@ macro_rules! tuple_inputs {
                     known: 0,
                 }
             }
-            fn burst(&self) -> Burst<Self::Taken> {
-                Burst::new(Vec::with_capacity(BURST), BURST + 1)
+            fn burst(&self) -> TakenBurst<Self::Taken> {
+                TakenBurst::new(Vec::with_capacity(BURST), BURST + 1)
             }
             fn ready(&mut self, limit: usize) -> usize {
                 while self.sets.len() < limit && align(&mut [$(&mut self.$s),+], &self.rule, &mut self.due, &mut self.known) {
@@ -257,7 +257,7 @@ macro_rules! tuple_inputs {
                     see(Self::header(set, Lead::Oldest));
                 }
             }
-            fn fill(&mut self, n: usize, into: &mut Burst<Self::Taken>) {
+            fn fill(&mut self, n: usize, into: &mut TakenBurst<Self::Taken>) {
                 for (set, run) in self.sets.drain(..n) {
                     into.items.push(set);
                     push_run(&mut into.runs, run);
@@ -386,10 +386,10 @@ impl<T: Payload> Intake for ZipMany<T> {
             known: 0,
         }
     }
-    fn burst(&self) -> Burst<MessageSet<T>> {
+    fn burst(&self) -> TakenBurst<MessageSet<T>> {
         // A sole input's edge swaps lists with this burst.
         let buffer = self.sides.iter().map(|side| side.rx.buffer()).max().unwrap_or_default();
-        Burst::new(Vec::with_capacity(BURST), BURST.max(buffer) + 1)
+        TakenBurst::new(Vec::with_capacity(BURST), BURST.max(buffer) + 1)
     }
     fn ready(&mut self, limit: usize) -> usize {
         if self.is_sole {
@@ -418,7 +418,7 @@ impl<T: Payload> Intake for ZipMany<T> {
             see(Self::header(set, Lead::Oldest));
         }
     }
-    fn fill(&mut self, n: usize, into: &mut Burst<MessageSet<T>>) {
+    fn fill(&mut self, n: usize, into: &mut TakenBurst<MessageSet<T>>) {
         if self.is_sole {
             let JoinInput { rx, items, .. } = &mut self.sides[0];
             rx.fill(n, items, &mut into.runs);

@@ -1,7 +1,7 @@
 //! Merges: several inputs, one message at a time.
 
 use super::join::{AnyJoinInput, JoinInput, JoinRule, Lead};
-use super::{Burst, Intake, IntakeParts, Left, SealedInputs};
+use super::{Intake, IntakeParts, Left, SealedInputs, TakenBurst};
 use crate::base::policy::JoinPolicy;
 use crate::edge::BURST;
 use crate::edge::{EdgeState, Reason};
@@ -120,8 +120,8 @@ impl<T: Payload> Intake for Merge<T> {
             next: 0,
         }
     }
-    fn burst(&self) -> Burst<Picked<T>> {
-        Burst::new(Vec::with_capacity(BURST), BURST + 1)
+    fn burst(&self) -> TakenBurst<Picked<T>> {
+        TakenBurst::new(Vec::with_capacity(BURST), BURST + 1)
     }
     fn ready(&mut self, limit: usize) -> usize {
         match self.rule.policy {
@@ -137,7 +137,7 @@ impl<T: Payload> Intake for Merge<T> {
             see(picked.message.header());
         }
     }
-    fn fill(&mut self, n: usize, into: &mut Burst<Picked<T>>) {
+    fn fill(&mut self, n: usize, into: &mut TakenBurst<Picked<T>>) {
         let n = self.pick(n).min(n);
         for (picked, run) in self.picked.drain(..n) {
             into.items.push(picked);

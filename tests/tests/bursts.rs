@@ -1,0 +1,110 @@
+//! A node that is given a burst: whatever it does with it, every message is a call of its own, done or failed, and keeps its place.
+
+use limen::message::{DType, PortSpec};
+use limen::node::{Building, Burst, Connected, Cost, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
+use limen::{Message, Plan, Report, Spec, Tensor};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::time::Duration;
+
+const COUNT: u64 = 20_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum How {
+    /// Sends all of it on.
+    Forward,
+    /// Calls for each, of which every seventh fails.
+    Each,
+    /// Leaves it.
+    Leave,
+    /// Fails before it takes a message.
+    Error,
+    Panic,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+struct Config {
+    how: How,
+    #[serde(default)]
+    heavy: bool,
+}
+
+struct Handler {
+    how: How,
+}
+
+impl Node for Handler {
+    type Config = Config;
+    fn ports(config: &Config, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let spec = PortSpec::fixed(DType::U64, []);
+        let ports = Ports::new().input("in", spec.clone()).output_forwarding("out", Some(spec), "in");
+        Ok(ports.cost(if config.heavy { Cost::Heavy } else { Cost::Light }))
+    }
+    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Handler { how: config.how })
+    }
+}
+
+impl Transform for Handler {
+    type In = Tensor;
+    type Out = Tensor;
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        out.send(input);
+        Ok(())
+    }
+    fn apply_burst(&mut self, burst: &mut Burst<'_, Message<Tensor>>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        match self.how {
+            How::Forward => burst.forward(out),
+            How::Leave => {}
+            How::Error => return Err(NodeError::other("this was asked for")),
+            How::Panic => panic!("this was asked for"),
+            How::Each => {
+                return burst.each(out, |input, out| {
+                    let fails = input.header().seq.is_multiple_of(7);
+                    out.send(input);
+                    // It fails after sending: no message of a failed call may be published.
+                    if fails { Err(NodeError::other("this was asked for")) } else { Ok(()) }
+                });
+            }
+        }
+        assert!(self.how == How::Leave || burst.is_empty());
+        Ok(())
+    }
+}
+
+/// `numbers -> pass -> burst -> collect`; where it is heavy, its edges cross workers. `more` is another consumer of its output.
+fn run(how: &str, heavy: bool, more: &str) -> Report {
+    let graph = format!(
+        "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: {COUNT} }} }}\n  p: {{ kind: pass, from: a }}\n  \
+         b: {{ kind: burst, config: {{ how: {how}, heavy: {heavy} }}, from: p, on_error: skip }}\n  \
+         c: {{ kind: collect, from: b }}\n{more}"
+    );
+    let registry = limen_tests::registry().transform::<Handler>("burst");
+    let spec = Spec::from_text(&graph, "test.yaml").unwrap_or_else(|problems| panic!("{problems}"));
+    let plan = Plan::new(spec, &registry).unwrap_or_else(|problems| panic!("{problems}"));
+    let mut running = plan.wire().expect("wires").start().expect("starts");
+    assert!(running.wait_for(Duration::from_secs(60)), "{:?}", running.stats());
+    running.wait()
+}
+
+#[test]
+fn every_message_of_a_burst_is_a_call_of_its_own() {
+    for (how, heavy) in
+        ["forward", "each", "leave", "error", "panic"].into_iter().flat_map(|how| [(how, false), (how, true)])
+    {
+        for more in ["", "  d: { kind: \"null\", from: b }\n"] {
+            let (report, name) = (run(how, heavy, more), format!("{how}, heavy {heavy} {more}"));
+            assert_eq!((report.bugs.len(), report.exit_code()), (0, 0), "{name}");
+            let node = report.nodes.iter().find(|node| node.name == "b").unwrap();
+            assert_eq!(node.done + node.failed, COUNT, "{name}");
+            assert_eq!(report.metric("count"), Some(node.done as f64), "{name}");
+            assert_eq!(report.metric("disorder"), Some(0.0), "{name}");
+            let input = report.edges.iter().find(|edge| edge.to == "b/in").unwrap();
+            assert_eq!((input.received, input.lost_total()), (COUNT, 0), "{name}");
+            // What is left of a burst that fails is given to `apply`, which does not; so are bursts while calls are slow.
+            let fails = matches!(how, "each" | "error" | "panic");
+            assert_eq!(node.failed > 0, fails, "{name}: {}", node.failed);
+        }
+    }
+}
