@@ -1,5 +1,6 @@
 //! The counts of a histogram, and the limit beyond which a value is an outlier.
 
+use crate::ledger::outlier::LONG_CALL_NS;
 use crate::ledger::{Recorded, Term};
 use hdrhistogram::Histogram;
 
@@ -22,8 +23,8 @@ fn histogram(digits: u8) -> Histogram<u64> {
 #[repr(C, align(64))]
 pub(crate) struct Buckets {
     pub(super) counts: Vec<u64>,
-    /// A larger value is an outlier.
-    limit: u64,
+    /// A value this large needs a closer look: it is an outlier, or a long call.
+    alert: u64,
     /// Counts so far, and how many there are when the limit is set anew.
     total: u64,
     next_total: u64,
@@ -33,6 +34,8 @@ pub(crate) struct Buckets {
     magnitude: u8,
     pub(super) digits: u8,
     pub(super) part: Part,
+    /// A larger value is an outlier.
+    limit: u64,
     /// How many of the counts are not measured but estimated by weighted samples.
     pub(super) stood_for: u64,
     /// The median when the limit was set.
@@ -68,6 +71,12 @@ impl Part {
     }
 }
 
+/// The least value that needs a closer look.
+fn alert(limit: u64, part: Part) -> u64 {
+    let beyond = limit.saturating_add(1);
+    if part == Part::Call { beyond.min(LONG_CALL_NS) } else { beyond }
+}
+
 /// Before this many counts, every value is an outlier: nothing is known to be usual.
 const FIRST_COUNTS: u64 = 16;
 /// A latency is an outlier if so many at most are as long, until it is beyond the 99.9th percentile.
@@ -82,6 +91,11 @@ impl Buckets {
 
     /// Without room for counts.
     fn empty(digits: u8, part: Part) -> Self {
+        let limit = match part {
+            Part::Other => u64::MAX,
+            Part::Path => 0,
+            Part::Call | Part::Wait => LEAST_OUTLIER_NS,
+        };
         Buckets {
             counts: Vec::new(),
             stood_for: 0,
@@ -89,11 +103,8 @@ impl Buckets {
             magnitude: if digits <= 2 { 7 } else { 10 },
             digits,
             part,
-            limit: match part {
-                Part::Other => u64::MAX,
-                Part::Path => 0,
-                Part::Call | Part::Wait => LEAST_OUTLIER_NS,
-            },
+            limit,
+            alert: alert(limit, part),
             usual: 0,
             total: 0,
             last: 0,
@@ -127,6 +138,7 @@ impl Buckets {
             Part::Path => slowest,
             _ => p90.max(usual + p999.saturating_sub(usual) / 2).max(LEAST_OUTLIER_NS),
         };
+        self.alert = alert(self.limit, self.part);
         self.next_total = self.total + (self.total / 4).max(FIRST_COUNTS);
     }
 
@@ -157,17 +169,22 @@ impl Buckets {
         found
     }
 
-    /// Records `n` messages with the same value, of what ended at `at`. Returns whether they are outliers, and when the last value before
-    /// was recorded.
+    /// Records `n` messages with the same value, of what ended at `at`. Returns whether it needs a closer look ([`Buckets::review`]).
     #[inline]
-    pub(super) fn record(&mut self, value: u64, n: u64, at: u64) -> (bool, u64) {
+    pub(super) fn record(&mut self, value: u64, n: u64, at: u64) -> bool {
         self.count(value, n);
         self.total += n;
-        let found = (value > self.limit, std::mem::replace(&mut self.last, at));
+        self.last = at;
+        value >= self.alert || self.total >= self.next_total
+    }
+
+    /// Takes a closer look at the value recorded last. Returns whether it is an outlier.
+    pub(super) fn review(&mut self, value: u64) -> bool {
+        let is_outlier = value > self.limit;
         if self.total >= self.next_total {
             self.watch();
         }
-        found
+        is_outlier
     }
 
     #[inline]
@@ -178,7 +195,7 @@ impl Buckets {
         let bucket = (63 - magnitude) - (value | mask).leading_zeros();
         let at = (u64::from(bucket) << magnitude) + (value >> bucket);
         if let Some(count) = self.counts.get_mut(at as usize) {
-            *count = count.saturating_add(n);
+            *count = count.wrapping_add(n);
         }
     }
 

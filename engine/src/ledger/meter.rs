@@ -136,23 +136,16 @@ impl Meter {
         }
         for index in 0..self.logged {
             let Entry { hist, n, value, at } = self.log[index];
-            let (mut hist, mut n) = (hist as usize, u64::from(n));
-            let buckets = if hist < 1 << HISTS {
-                &mut self.hists[hist]
-            } else {
-                let others = (hist >> HISTS) as u64;
-                hist &= (1 << HISTS) - 1;
-                let buckets = &mut self.hists[hist];
+            let (others, mut n) = (u64::from(hist >> HISTS), u64::from(n));
+            let hist = (hist & ((1 << HISTS) - 1)) as usize;
+            let buckets = &mut self.hists[hist];
+            if others > 0 {
                 buckets.stood_for += n * others;
                 n *= others + 1;
-                buckets
-            };
-            let (is_outlier, last) = buckets.record(value, n, at);
-            if is_outlier {
-                self.note_outlier(index, hist, last);
             }
-            if value >= LONG_CALL_NS && self.hists[hist].part == Part::Call {
-                self.outliers.note_call(Call { hist: Hist(hist as u32), from: at.saturating_sub(value), to: at });
+            let last = buckets.last;
+            if buckets.record(value, n, at) {
+                self.review(index, hist, last);
             }
         }
         self.logged = 0;
@@ -168,12 +161,25 @@ impl Meter {
         self.folds = 0;
         for (buckets, zeros) in self.hists.iter_mut().zip(&mut self.zeros).filter(|(_, zeros)| **zeros > 0) {
             let last = buckets.last;
-            buckets.record(0, u64::from(std::mem::take(zeros)), last);
+            if buckets.record(0, u64::from(std::mem::take(zeros)), last) {
+                buckets.review(0);
+            }
         }
     }
 
+    /// Takes a closer look at an entry that was just recorded; `last` is when the one before it was.
     #[cold]
     #[inline(never)]
+    fn review(&mut self, index: usize, hist: usize, last: u64) {
+        let Entry { value, at, .. } = self.log[index];
+        if self.hists[hist].review(value) {
+            self.note_outlier(index, hist, last);
+        }
+        if value >= LONG_CALL_NS && self.hists[hist].part == Part::Call {
+            self.outliers.note_call(Call { hist: Hist(hist as u32), from: at.saturating_sub(value), to: at });
+        }
+    }
+
     fn note_outlier(&mut self, index: usize, hist: usize, last: u64) {
         let Entry { value, at, .. } = self.log[index];
         let Buckets { part, usual, .. } = self.hists[hist];
