@@ -159,8 +159,7 @@ macro_rules! pass {
                 burst: &mut Burst<'_, Message<$payload>>,
                 out: &mut Emit<$payload>,
             ) -> Result<(), NodeError> {
-                burst.forward(out);
-                Ok(())
+                burst.forward(out)
             }
         }
     };

@@ -124,7 +124,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Adds the counters of what moved.
+    /// Adds the counters of both ends.
     fn footprint(&self, to: &mut Footprint) {
         to.add_value(&self.producer.moved);
         to.add_value(&self.consumer.moved);

@@ -178,10 +178,9 @@ pub trait Transform: Node {
     /// The inputs count as failed and nothing of the call is published; `on_error` decides what follows.
     fn apply(&mut self, input: Taken<Self::In>, out: &mut Emit<Self::Out>) -> Result<(), NodeError>;
 
-    /// Processes messages that arrived together, one call for each: [`Transform::apply`], if not overridden. An implementation may do
-    /// once what every call would repeat ([`Burst::each`]), or send all messages on ([`Burst::forward`]); those that it leaves are given
-    /// to `apply`. It is no substitute for `apply`, which is called with single messages, and with all of a node whose calls are slow,
-    /// limited by a budget, or made to fail by a test.
+    /// Processes messages that were published together, one call for each: [`Transform::apply`], if not overridden. An implementation may
+    /// do once what every call would repeat ([`Burst::each`]), or send all messages on ([`Burst::forward`]); those that it leaves are given
+    /// to `apply`. Any message may be given to `apply` instead, and a burst may be a single message, so both must do the same.
     ///
     /// # Errors
     /// The last message taken counts as failed, or the first one if none was taken; `on_error` decides what follows.
@@ -204,8 +203,7 @@ pub trait Transform: Node {
     ///         Ok(())
     ///     }
     ///     fn apply_burst(&mut self, burst: &mut Burst<'_, Message<Tensor>>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
-    ///         burst.forward(out);
-    ///         Ok(())
+    ///         burst.forward(out)
     ///     }
     /// }
     /// ```

@@ -247,7 +247,7 @@ impl Transform for Step {
     }
     fn apply_burst(&mut self, burst: &mut Burst<'_, Message<Tensor>>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
         if self.0.forward && self.0.work_ns == 0 {
-            burst.forward(out);
+            burst.forward(out)?;
         }
         Ok(())
     }

@@ -18,6 +18,13 @@ enum How {
     Each,
     /// Leaves it.
     Leave,
+    /// Sends all of it on, and fails then.
+    ForwardError,
+    ForwardPanic,
+    /// Calls for each, of which one fails, and returns as if none had.
+    Swallow,
+    /// Sends all with the last call, which is more than it declared.
+    TooMany,
     /// Fails before it takes a message.
     Error,
     Panic,
@@ -55,8 +62,32 @@ impl Transform for Handler {
     }
     fn apply_burst(&mut self, burst: &mut Burst<'_, Message<Tensor>>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
         match self.how {
-            How::Forward => burst.forward(out),
+            How::Forward => return burst.forward(out),
             How::Leave => {}
+            How::ForwardError => {
+                burst.forward(out)?;
+                return Err(NodeError::other("this was asked for"));
+            }
+            How::ForwardPanic => {
+                burst.forward(out)?;
+                panic!("this was asked for");
+            }
+            How::Swallow => {
+                let mut call = |input: Message<Tensor>, out: &mut Emit<Tensor>| {
+                    out.send(input);
+                    Err(NodeError::other("this was asked for"))
+                };
+                let _ = burst.each(out, &mut call);
+                let _ = burst.each(out, &mut call);
+            }
+            How::TooMany => {
+                let mut kept = Vec::new();
+                burst.each(out, |input, _| {
+                    kept.push(input);
+                    Ok(())
+                })?;
+                kept.into_iter().for_each(|message| out.send(message));
+            }
             How::Error => return Err(NodeError::other("this was asked for")),
             How::Panic => panic!("this was asked for"),
             How::Each => {
@@ -68,7 +99,6 @@ impl Transform for Handler {
                 });
             }
         }
-        assert!(self.how == How::Leave || burst.is_empty());
         Ok(())
     }
 }
@@ -90,21 +120,24 @@ fn run(how: &str, heavy: bool, more: &str) -> Report {
 
 #[test]
 fn every_message_of_a_burst_is_a_call_of_its_own() {
-    for (how, heavy) in
-        ["forward", "each", "leave", "error", "panic"].into_iter().flat_map(|how| [(how, false), (how, true)])
-    {
-        for more in ["", "  d: { kind: \"null\", from: b }\n"] {
+    let fails = ["each", "error", "panic", "forward_error", "forward_panic", "swallow", "too_many"];
+    for how in ["forward", "leave"].into_iter().chain(fails) {
+        for (heavy, more) in [(false, ""), (true, ""), (false, "  d: { kind: \"null\", from: b }\n")] {
             let (report, name) = (run(how, heavy, more), format!("{how}, heavy {heavy} {more}"));
             assert_eq!((report.bugs.len(), report.exit_code()), (0, 0), "{name}");
             let node = report.nodes.iter().find(|node| node.name == "b").unwrap();
             assert_eq!(node.done + node.failed, COUNT, "{name}");
-            assert_eq!(report.metric("count"), Some(node.done as f64), "{name}");
+            // Whatever is left of a burst that fails is given to `apply`, which does not; so are bursts while calls are slow.
+            assert_eq!(node.failed > 0, fails.contains(&how), "{name}: {}", node.failed);
+            let count = report.metric("count").unwrap();
+            match how {
+                // What the other calls have not sent is gone with the one that sent it.
+                "too_many" => assert!(count < node.done as f64, "{name}"),
+                _ => assert_eq!(count, node.done as f64, "{name}"),
+            }
             assert_eq!(report.metric("disorder"), Some(0.0), "{name}");
             let input = report.edges.iter().find(|edge| edge.to == "b/in").unwrap();
             assert_eq!((input.received, input.lost_total()), (COUNT, 0), "{name}");
-            // What is left of a burst that fails is given to `apply`, which does not; so are bursts while calls are slow.
-            let fails = matches!(how, "each" | "error" | "panic");
-            assert_eq!(node.failed > 0, fails, "{name}: {}", node.failed);
         }
     }
 }

@@ -70,7 +70,8 @@ impl<T: Payload> Rx<T> {
     /// Adds what a single message touches.
     pub(crate) fn footprint(&self, to: &mut Footprint) {
         to.add(self, 64);
-        self.shared.footprint(to);
+        // Not the producer's: fetching what another core writes would slow that down.
+        to.add_value(&self.shared.consumer.moved);
         if let RxKind::Local(local) = &self.kind {
             local.footprint(to);
         }

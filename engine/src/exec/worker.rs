@@ -262,7 +262,7 @@ impl Cx {
         self.mailbox.open(self.subjects.iter().map(part).collect());
     }
 
-    /// Collects what a single message touches; when everything is built and no longer moves.
+    /// Collects what a single message touches, when all nodes of the worker are built.
     fn collect_footprint(&mut self, scheduler: &Scheduler) {
         let mut footprint = std::mem::take(&mut self.footprint);
         footprint.add_value(self);
@@ -620,12 +620,14 @@ pub(crate) fn work(plan: WorkerStart, mut cx: Cx, warmup: u64) -> WorkerOutcome 
     let (wait, may_spin) = (plan.place.wait, plan.place.may_spin);
     let mut bug = None;
     let (mut scheduler, error) = match plan.build(&mut cx) {
-        Ok(scheduler) => (scheduler, None),
+        Ok(scheduler) => {
+            cx.collect_footprint(&scheduler);
+            (scheduler, None)
+        }
         Err(error) => (Scheduler::new(Vec::new(), &[], Schedule::default()), Some(error)),
     };
     let go = shared.built(index, pinned, error);
     if go {
-        cx.collect_footprint(&scheduler);
         cx.warm_up(warmup);
         let mut idler = Idler::new(wait, may_spin, bell);
         // Node code is guarded call by call. A panic here is the engine's own, and must not hang the other workers.

@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 
 /// Bytes of a cache line: of x86-64 and most of aarch64. Where lines are longer, some are named twice.
 const LINE: usize = 64;
+/// Most bytes of a value that count: one that is larger is seldom touched whole.
+const MOST_OF_VALUE: usize = 1024;
 /// Most lines of a footprint. More would take longer to fetch than a message takes, and displace each other.
 const MOST: usize = 512;
 
@@ -19,10 +21,12 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    /// Adds the first `bytes` of what lies at an address. What is freed or moved later does no harm.
+    /// Adds the first `bytes` of what lies at an address. What is freed or moved later does no harm. The size of a function is not known:
+    /// callers name about that of its machine code.
     pub(crate) fn add<T: ?Sized>(&mut self, at: *const T, bytes: usize) {
         let first = at.addr() / LINE;
-        let lines = if bytes == 0 { 0 } else { (at.addr() % LINE + bytes).div_ceil(LINE) };
+        // An empty list has no memory, and an address below a line.
+        let lines = if bytes == 0 || first == 0 { 0 } else { (at.addr() % LINE + bytes).div_ceil(LINE) };
         for line in first..first + lines {
             if self.lines.len() < MOST && self.seen.insert(line) {
                 self.lines.push(line * LINE);
@@ -32,7 +36,7 @@ impl Footprint {
 
     /// Adds a value.
     pub(crate) fn add_value<T>(&mut self, value: &T) {
-        self.add(value, size_of::<T>());
+        self.add(value, size_of::<T>().min(MOST_OF_VALUE));
     }
 
     /// Ends the collection.

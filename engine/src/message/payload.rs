@@ -37,6 +37,9 @@ pub struct Header {
     pub(crate) reserved: u16,
 }
 
+// `Row::set_header` reads it word by word.
+const _: () = assert!(size_of::<Header>() == 4 * 8 + 2 * 4 + 2 + 3 * 2 && align_of::<Header>() == 8, "no padding");
+
 impl Header {
     /// Creates the header of message `seq`, with origin `origin`.
     pub const fn new(seq: u64, origin: Time) -> Self {

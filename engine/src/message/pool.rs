@@ -627,7 +627,7 @@ impl Pool {
         (0..self.slots()).filter(|i| is_free(self.inner().refs(self.wrapped(*i)))).take(want).count() == want
     }
 
-    /// Adds what the next message touches of the pool and of its first slots.
+    /// Adds the pool and its first slots; which slot the next message takes is not known.
     pub(crate) fn footprint(&self, to: &mut Footprint) {
         let inner = self.inner();
         to.add(inner, 256);

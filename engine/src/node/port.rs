@@ -223,9 +223,13 @@ impl<T: Payload> Port<T> {
         self.staged.items.push(message);
     }
 
-    /// Sends messages of as many calls, one for each. The list is empty afterwards.
+    /// Sends messages of as many calls, one for each. The list is empty afterwards. The last call may still fail.
+    ///
+    /// # Errors
+    /// As [`PortSet::commit`], about the call before.
     #[inline]
-    pub(crate) fn send_all(&mut self, messages: &mut Vec<Message<T>>) {
+    pub(crate) fn send_all(&mut self, messages: &mut Vec<Message<T>>) -> Result<(), NodeError> {
+        self.check()?;
         let staged = &mut self.staged.items;
         // Lists of other sizes stay at their ends: each is as large as its edge needs.
         if staged.is_empty() && staged.capacity() == messages.capacity() {
@@ -233,13 +237,8 @@ impl<T: Payload> Port<T> {
         } else {
             staged.append(messages);
         }
-        self.settle();
-    }
-
-    /// As [`Port::send_all`], for one message.
-    pub(crate) fn send_one_of(&mut self, message: Message<T>) {
-        self.send(message);
-        self.settle();
+        self.staged.unchecked = self.staged.items.len().max(1);
+        Ok(())
     }
 
     /// Either the buffer was handed over with messages published mid-turn, or the call sent more than declared, which

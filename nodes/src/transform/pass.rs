@@ -39,7 +39,6 @@ impl Transform for Pass {
 
     #[inline]
     fn apply_burst(&mut self, burst: &mut Burst<'_, Message<Tensor>>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
-        burst.forward(out);
-        Ok(())
+        burst.forward(out)
     }
 }

@@ -198,7 +198,7 @@ fn give_or_fail<I: Intake, E: Ends<I>>(
     Ok(())
 }
 
-/// Bytes of code of [`Feed::process_timed`], at most.
+/// About the bytes of machine code of [`Feed::process_timed`].
 const TIMED_CODE: usize = 1984;
 
 /// The inputs, and the messages taken from them for the current turn.
@@ -413,7 +413,7 @@ impl<I: Intake> Feed<I> {
             let mut burst = Burst::new(items, &mut empty);
             if let Err(trouble) = guarded("call", || node.give(&mut burst, ends)) {
                 if burst.len() == all {
-                    drop(burst.rest().next());
+                    let _ = guarded("drop", || Ok(drop(burst.rest().next())));
                 }
                 runs.push(run);
                 let noted = burst.len() + 1;

@@ -22,7 +22,7 @@ use crate::node::intake::{Intake, Lead};
 use crate::node::{EngineOnly, Progress, Reset, Sink};
 use std::any::Any;
 
-/// Bytes of code of a stage's turn, and of [`PathEnds::record_portion`], at most.
+/// About the bytes of machine code of a stage's turn, and of [`PathEnds::record_portion`].
 const TURN_CODE: usize = 704;
 const RECORD_CODE: usize = 896;
 

@@ -17,7 +17,7 @@ use crate::node::error::NodeError;
 use crate::node::port::{Outputs, PortSet};
 use crate::node::{EngineOnly, Next, Source};
 
-/// Bytes of code of a source's turn, and of its call, at most.
+/// About the bytes of machine code of a source's turn, and of its call.
 const TURN_CODE: usize = 5440;
 const GIVE_CODE: usize = 1152;
 

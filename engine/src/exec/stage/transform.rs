@@ -21,7 +21,7 @@ use crate::node::port::{Outputs, PortSet};
 use crate::node::{Reset, Transform};
 use std::any::Any;
 
-/// Bytes of code of a stage's turn, at most.
+/// About the bytes of machine code of a stage's turn.
 const TURN_CODE: usize = 1536;
 
 /// A node with inputs and outputs.
@@ -53,15 +53,16 @@ trait TransformCalls<T, O: Outputs>: Calls<T, PortEnds<O>> {
     fn extra(&mut self, call: ExtraCall, emit: &mut Emit<O>) -> Result<(), NodeError>;
 }
 
-/// Passes a node what it left of a burst.
+/// Passes a node what it left of a burst, one message a call.
 #[cold]
 #[inline(never)]
-fn give_each<N: Transform>(
+fn give_rest<N: Transform>(
     node: &mut N,
     burst: &mut Burst<'_, <N::In as SealedInputs>::Taken>,
     emit: &mut Emit<N::Out>,
 ) -> Result<(), NodeError> {
-    burst.each(emit, |input, emit| node.apply(input, emit))
+    burst.each(emit, |input, emit| node.apply(input, emit))?;
+    burst.finish(emit)
 }
 
 /// A call of the node without a message.
@@ -90,9 +91,9 @@ impl<N: Transform> Calls<<N::In as SealedInputs>::Taken, PortEnds<N::Out>> for S
     ) -> Result<(), NodeError> {
         // The node exists while the stage's life is `Open`.
         let (Some(node), emit) = (&mut self.node, &mut ends.emit) else { return Ok(()) };
-        let mut result = node.apply_burst(burst, emit);
+        let mut result = node.apply_burst(burst, emit).and_then(|()| burst.finish(emit));
         if result.is_ok() && !burst.is_empty() {
-            result = give_each(node, burst, emit);
+            result = give_rest(node, burst, emit);
         }
         if result.is_err() {
             emit.ports.rollback();
