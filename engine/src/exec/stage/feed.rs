@@ -413,7 +413,10 @@ impl<I: Intake> Feed<I> {
             let mut burst = Burst::new(items, &mut empty);
             if let Err(trouble) = guarded("call", || node.give(&mut burst, ends)) {
                 if burst.len() == all {
-                    let _ = guarded("drop", || Ok(drop(burst.rest().next())));
+                    let _ = guarded("drop", || {
+                        drop(burst.rest().next());
+                        Ok(())
+                    });
                 }
                 runs.push(run);
                 let noted = burst.len() + 1;
