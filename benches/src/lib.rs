@@ -48,17 +48,18 @@ impl BenchConfig {
 /// When the next message of a paced source is due.
 #[derive(Debug)]
 struct Pace {
-    period: f64,
+    /// Nanoseconds from one message to the next; 0 for as fast as possible.
+    period: u64,
     begin: Time,
 }
 
 impl Pace {
     fn new(config: &BenchConfig, cx: &Building<'_>) -> Self {
-        Pace { period: config.rate.map_or(0.0, |r| 1e9 / r), begin: cx.now() }
+        Pace { period: config.rate.map_or(0, |rate| (1e9 / rate) as u64), begin: cx.now() }
     }
 
     fn due(&self, seq: u64) -> Time {
-        self.begin + (seq as f64 * self.period) as u64
+        self.begin + seq * self.period
     }
 }
 
@@ -84,7 +85,7 @@ macro_rules! source {
             type Out = $payload;
             #[inline]
             fn next(&mut self, out: &mut Emit<$payload>) -> Result<Next, NodeError> {
-                if self.pace.period > 0.0 {
+                if self.pace.period > 0 {
                     return self.next_in_time(out);
                 }
                 $name::send(out, out.now())?;

@@ -19,6 +19,7 @@ mod ledger;
 mod lineage;
 mod loss_accounting;
 mod overload;
+mod paced;
 mod policies;
 mod random_graphs;
 mod refused_graphs;

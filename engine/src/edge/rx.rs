@@ -8,6 +8,7 @@ use crate::host::sync::Arc;
 use crate::ledger::{Run, push_run};
 use crate::message::payload::{Header, Message, Payload};
 use crossbeam_queue::ArrayQueue;
+use std::hint::cold_path;
 use std::rc::Rc;
 
 pub(super) enum RxKind<T: Payload> {
@@ -164,7 +165,11 @@ impl<T: Payload> Rx<T> {
     /// Takes a message that was sent alone, and returns when it was sent; 0 if it is not recorded.
     #[inline]
     pub(crate) fn take_only(&mut self) -> Option<(Message<T>, u64)> {
-        if let RxKind::Local(local) = &self.kind { local.take_lone() } else { None }
+        if let RxKind::Local(local) = &self.kind {
+            return local.take_lone();
+        }
+        cold_path();
+        None
     }
 
     /// Moves all messages to an empty list, if they were published together within the worker and are at most `most`.
@@ -176,7 +181,11 @@ impl<T: Payload> Rx<T> {
     /// The run of the `n` messages that [`Rx::take_only`] or [`Rx::take_burst`] took last.
     #[inline]
     pub(crate) fn last_run(&self, n: usize) -> Run {
-        if let RxKind::Local(local) = &self.kind { local.run(n) } else { Run::default() }
+        if let RxKind::Local(local) = &self.kind {
+            return local.run(n);
+        }
+        cold_path();
+        Run::default()
     }
 
     /// Counts messages passed to the node.

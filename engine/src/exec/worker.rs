@@ -25,6 +25,7 @@ use crate::ledger::span::{self, Activity, SpanWriter};
 use crate::ledger::{self, Copying, Hist, Meter, Recorded, Run, Term};
 use crate::node::Statistics;
 use crate::node::backend::Helpers;
+use std::hint::cold_path;
 use std::rc::Rc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -105,7 +106,11 @@ impl Cx {
     /// Returns the end of the last step if nothing untimed happened since; otherwise reads the clock.
     #[inline]
     pub(crate) fn mark(&mut self) -> u64 {
-        if self.fresh { self.now } else { self.read() }
+        if self.fresh {
+            return self.now;
+        }
+        cold_path();
+        self.read()
     }
 
     /// Reads the clock.
@@ -343,15 +348,14 @@ impl Cx {
 
     /// As [`Cx::record_wait`], for one message that waited for no partner.
     #[inline]
-    pub(crate) fn record_wait_alone(&mut self, common: &Common, run: &Run, started: u64) -> u64 {
+    pub(crate) fn record_wait_alone(&mut self, common: &Common, sent: u64, weight: u32, started: u64) -> u64 {
         if let (Some(hist), 0) = (common.queue, common.blocked_since()) {
-            let waited = started.saturating_sub(run.sent);
-            self.record_mostly_zero(started, hist, waited, 1, run.weight);
+            let waited = started.saturating_sub(sent);
+            self.record_mostly_zero(started, hist, waited, 1, weight);
             return waited;
         }
-        // A copy: only on this path does the run need to be in memory.
-        let run = Run { ..*run };
-        self.record_wait(common, &run, started)
+        cold_path();
+        self.record_wait(common, &Run { sent, accounted: 0, hold: 0, n: 1, weight }, started)
     }
 
     /// The services for a backend session on this thread.

@@ -6,6 +6,7 @@
 use crate::host::instructions::ticks;
 use crate::host::sync::{Arc, AtomicU64, Ordering};
 use std::fmt;
+use std::hint::cold_path;
 use std::ops::{Add, Sub};
 
 /// A point in time: nanoseconds of the run's clock.
@@ -167,7 +168,10 @@ impl Watch {
     pub(crate) fn now(&mut self) -> u64 {
         match &mut self.counter {
             Some(counter) => counter.now(),
-            None => self.clock.now().0,
+            None => {
+                cold_path();
+                self.clock.now().0
+            }
         }
     }
 

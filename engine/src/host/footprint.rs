@@ -13,6 +13,9 @@ const MOST_OF_VALUE: usize = 1024;
 /// Most lines of a footprint. More would take longer to fetch than a message takes, and displace each other.
 const MOST: usize = 512;
 
+/// Lines of the stack below the one who waits.
+const STACK: usize = 16;
+
 /// The addresses of cache lines, collected once: nothing is read to find them.
 #[derive(Debug, Default)]
 pub struct Footprint {
@@ -45,10 +48,12 @@ impl Footprint {
         self.lines.shrink_to_fit();
     }
 
-    /// Starts to load all lines.
-    #[inline]
+    /// Starts to load all lines, and the part of the stack that deeper calls will use.
+    #[inline(never)]
     pub(crate) fn fetch(&self) {
         self.lines.iter().for_each(|line| prefetch(*line));
+        let here = 0_u8;
+        (0..STACK).for_each(|line| prefetch((&raw const here).addr().wrapping_sub(line * LINE)));
     }
 }
 

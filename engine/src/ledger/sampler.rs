@@ -30,22 +30,21 @@ impl Sampler {
     pub(crate) fn weight(&mut self, after_idle: bool, now: u64) -> u32 {
         let is_apart = now.saturating_sub(self.last) >= APART;
         self.last = now;
-        match self.telemetry {
-            Telemetry::Full => 1,
-            Telemetry::Off => 0,
-            Telemetry::Auto if after_idle || is_apart => {
-                (self.count, self.whole) = (0, ONE_IN - 1);
-                1
-            }
-            _ if self.whole > 0 => {
-                self.whole -= 1;
-                1
-            }
-            _ => {
-                let due = self.count == 0;
-                self.count = (self.count + 1) % ONE_IN;
-                if due { ONE_IN } else { 0 }
-            }
+        // Comparisons: a jump table would be one more cache line.
+        if self.telemetry == Telemetry::Auto && (after_idle || is_apart) {
+            (self.count, self.whole) = (0, ONE_IN - 1);
+            1
+        } else if self.telemetry == Telemetry::Full {
+            1
+        } else if self.telemetry == Telemetry::Off {
+            0
+        } else if self.whole > 0 {
+            self.whole -= 1;
+            1
+        } else {
+            let due = self.count == 0;
+            self.count = (self.count + 1) % ONE_IN;
+            if due { ONE_IN } else { 0 }
         }
     }
 }

@@ -627,12 +627,15 @@ impl Pool {
         (0..self.slots()).filter(|i| is_free(self.inner().refs(self.wrapped(*i)))).take(want).count() == want
     }
 
-    /// Adds the pool and its first slots; which slot the next message takes is not known.
+    /// Adds the pool and its first slots, one of which the next message takes: the first, if the pool returns to it.
     pub(crate) fn footprint(&self, to: &mut Footprint) {
         let inner = self.inner();
         to.add(inner, 256);
         let rows = inner.table();
         to.add(rows.as_ptr(), size_of_val(rows).min(512));
+        if self.rewinds {
+            to.add(inner.data.as_ptr(), inner.slot_bytes.min(512));
+        }
     }
 
     /// Returns the number of free slots, for reports.

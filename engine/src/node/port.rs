@@ -19,6 +19,7 @@ use crate::node::{Many, PortType};
 use std::any::Any;
 use std::cell::RefCell;
 use std::fmt;
+use std::hint::cold_path;
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
@@ -218,6 +219,7 @@ impl<T: Payload> Port<T> {
     pub fn send(&mut self, message: impl Into<Message<T>>) {
         let message = message.into();
         if self.staged.items.len() == self.staged.items.capacity() {
+            cold_path();
             return self.send_beyond(message);
         }
         self.staged.items.push(message);
@@ -269,6 +271,7 @@ impl<T: Payload> Port<T> {
             }
         }
         if self.staged.items.capacity() == 0 {
+            cold_path();
             self.borrow_buffer();
         }
         if room > 0
@@ -276,6 +279,7 @@ impl<T: Payload> Port<T> {
         {
             // Fewer calls are made if the pool has no slots for a whole burst.
             while room > 0 && !pool.has_free(room.saturating_mul(self.slots)) {
+                cold_path();
                 room /= 2;
             }
         }
@@ -324,6 +328,13 @@ impl<T: Payload> Port<T> {
             // `sent` is set on publishing; until then it only marks whether the run is recorded.
             push_run(&mut self.runs, Run { sent: u64::from(weight > 0), accounted, hold: 0, n, weight });
         }
+    }
+
+    /// Out of line: what a lone message within a worker does not need stays apart from what it needs.
+    #[inline(never)]
+    fn publish_listed(&mut self, accounted: u64, weight: u32, sent: u64, emit: u64) -> Result<(), NodeError> {
+        self.portion(accounted, weight);
+        self.publish(sent, emit)
     }
 
     #[inline]
@@ -532,8 +543,7 @@ impl<T: Payload> PortSet for Port<T> {
             edge.put_all(&mut self.staged.items, if weight > 0 { sent } else { 0 }, accounted + emit, weight);
             return Ok(());
         }
-        self.portion(accounted, weight);
-        Port::publish(self, sent, emit)
+        self.publish_listed(accounted, weight, sent, emit)
     }
 }
 

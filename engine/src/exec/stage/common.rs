@@ -18,6 +18,7 @@ use crate::ledger::{Hist, Term};
 use crate::message::payload::Header;
 use crate::node::intake::{Intake, Lead};
 use crate::node::metrics::Metrics;
+use std::hint::cold_path;
 
 /// The life cycle of a stage's node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,6 +186,7 @@ impl Common {
     pub(super) fn limit(&self, perishable: bool) -> usize {
         // The other messages taken in the same turn would be lost if the node failed.
         if (self.is_slow() && (perishable || self.filter.is_some())) || self.restart.is_some() {
+            cold_path();
             return 1;
         }
         self.limit
@@ -229,6 +231,7 @@ impl Common {
     #[inline]
     pub(crate) fn check_budget(&self, ns: u64) {
         if self.budget != 0 && ns > self.budget {
+            cold_path();
             self.counts.over_budget.add(1);
         }
     }
@@ -249,6 +252,7 @@ impl Common {
         self.limit = if self.call_ns <= TURN_NS / BURST as u64 {
             BURST
         } else {
+            cold_path();
             // Only checked here: a call that exceeds the watchdog always raises the mean this far.
             self.check_watchdog(ns);
             ((TURN_NS / self.call_ns) as usize).max(1)

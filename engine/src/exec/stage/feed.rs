@@ -10,6 +10,7 @@ use crate::node::burst::Burst;
 use crate::node::error::NodeError;
 use crate::node::intake::{Intake, TakenBurst};
 use std::any::Any;
+use std::hint::cold_path;
 
 /// The calls of a node with inputs. Single messages are passed to the concrete node; everything else goes through a
 /// `dyn Calls`, in code compiled once for each type of inputs and outputs: one indirect call for a burst of one run, and one
@@ -19,6 +20,15 @@ pub(super) trait Calls<T, E>: NodeSlot {
     fn give(&mut self, burst: &mut Burst<'_, T>, ends: &mut E) -> Result<(), NodeError>;
     /// Passes the node one item.
     fn give_one(&mut self, item: T, ends: &mut E) -> Result<(), NodeError>;
+}
+
+/// What is known of a single message before its call: its source and origin, and its ledger as in [`Ends::portion`].
+#[derive(Clone, Copy)]
+pub(super) struct LoneLedger {
+    pub(super) source: u16,
+    pub(super) begun: u64,
+    pub(super) accounted: u64,
+    pub(super) weight: u32,
 }
 
 /// Where a stage's messages go: the ports of a transform, or the paths that end at a sink.
@@ -39,6 +49,8 @@ pub(super) trait Ends<I: Intake> {
     fn portion(&mut self, accounted: u64, weight: u32);
     /// Publishes the staged portions; `compute` is the last term of each.
     fn publish(&mut self, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError>;
+    /// As [`Ends::publish_all`], for a single message that was not noted.
+    fn publish_alone(&mut self, ledger: LoneLedger, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError>;
     /// `portion` and `publish` in one, when all calls of the turn share one ledger.
     fn publish_all(
         &mut self,
@@ -323,30 +335,33 @@ impl<I: Intake> Feed<I> {
         let started = cx.mark();
         let run = self.intake.last_run(1);
         let recorded = run.is_recorded();
-        let (mut accounted, mut weight) = (0, 0);
-        if recorded {
-            weight = run.weight;
-            accounted = run.accounted + cx.record_wait_alone(common, &run, started);
-            ends.note(&item, weight, cx);
-        }
+        let header = I::header(&item, common.lead);
+        let (source, begun) = (header.source, header.origin.0);
         self.intake.received(1);
         common.calling = true;
         let result = node.give_one(item, ends);
         common.calling = false;
         let end = cx.read();
         let compute = end - started;
+        // Recorded after the call: the node has its message so much earlier.
+        let (mut accounted, mut weight) = (0, 0);
         if recorded {
+            weight = run.weight;
+            accounted = run.accounted + cx.record_wait_alone(common, run.sent, weight, started);
             cx.record(common.compute, compute, 1, weight);
         }
         if probed || compute > SLOW_NS {
+            cold_path();
             common.learn(compute, 1);
         }
         common.blocked_since = 0;
         if let Err(error) = result {
+            cold_path();
             return self.skip_one(Trouble::error("call", &error), common, cx, ends);
         }
         common.counts.done.add(1);
-        ends.publish_all(accounted, weight, cx, end, compute).map_err(|e| Trouble::error("emit", &e))
+        let ledger = LoneLedger { source, begun, accounted, weight };
+        ends.publish_alone(ledger, cx, end, compute).map_err(|e| Trouble::error("emit", &e))
     }
 
     /// Handles a panic in a single-message call; `None` if it was not in one. [`crate::exec::scheduler`] catches it.
@@ -381,8 +396,7 @@ impl<I: Intake> Feed<I> {
         }
         common.report(cx, trouble);
         common.counts.failed.add(1);
-        // Nothing is staged: a sink discards its note of the message.
-        ends.publish(cx, 0, 0).map_err(|e| Trouble::error("emit", &e))
+        Ok(())
     }
 
     /// Processes messages that were published together, with cheap calls: the usual burst.

@@ -1,6 +1,6 @@
 //! The stage of a sink, where end-to-end latencies are measured.
 
-use super::feed::{Calls, Ends, Feed, drop_item};
+use super::feed::{Calls, Ends, Feed, LoneLedger, drop_item};
 use super::{
     Common, Ended, Life, NodeSlot, Slot, Stage, Standing, Trouble, Turn, build_again, drop_node, end_node, guarded,
     note_skew, reset_node, set_node,
@@ -21,10 +21,10 @@ use crate::node::intake::SealedInputs;
 use crate::node::intake::{Intake, Lead};
 use crate::node::{EngineOnly, Progress, Reset, Sink};
 use std::any::Any;
+use std::hint::cold_path;
 
-/// About the bytes of machine code of a stage's turn, and of [`PathEnds::record_portion`].
+/// About the bytes of machine code of a stage's turn.
 const TURN_CODE: usize = 704;
-const RECORD_CODE: usize = 896;
 
 /// A node without outputs.
 pub(crate) struct SinkStage<N: Sink> {
@@ -163,6 +163,7 @@ impl<I: Intake> Ends<I> for PathEnds {
             note_skew::<I>(self.skew, item, weight, cx);
         }
         if self.traced {
+            cold_path();
             return self.note_all();
         }
         self.note_one(I::header(item, self.lead));
@@ -189,6 +190,15 @@ impl<I: Intake> Ends<I> for PathEnds {
         Ok(())
     }
     #[inline]
+    fn publish_alone(&mut self, ledger: LoneLedger, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
+        let LoneLedger { source, begun, accounted, weight } = ledger;
+        if weight > 0 {
+            let note = OriginNote { source, reused: false, closes: true, begun, n: 1 };
+            self.record_note(&note, accounted + compute, weight, cx, sent);
+        }
+        Ok(())
+    }
+    #[inline]
     fn publish_all(
         &mut self,
         accounted: u64,
@@ -198,7 +208,8 @@ impl<I: Intake> Ends<I> for PathEnds {
         compute: u64,
     ) -> Result<(), NodeError> {
         if weight > 0 {
-            self.record_portion(accounted, weight, cx, sent, compute);
+            self.end_portion(accounted, weight);
+            self.record(cx, sent, compute);
         }
         Ok(())
     }
@@ -291,18 +302,6 @@ impl PathEnds {
         self.discard();
     }
 
-    /// As [`PathEnds::record`], if all noted messages are of one portion: usually one note.
-    #[inline(never)]
-    fn record_portion(&mut self, accounted: u64, weight: u32, cx: &mut Cx, sent: u64, compute: u64) {
-        if let ([note], []) = (&self.origins[..], &self.ledgers[..]) {
-            self.record_note(note, accounted + compute, weight, cx, sent);
-            self.discard();
-        } else {
-            self.end_portion(accounted, weight);
-            self.record(cx, sent, compute);
-        }
-    }
-
     /// Records noted messages whose ledger's terms add up to `accounted`.
     #[inline]
     fn record_note(&self, note: &OriginNote, accounted: u64, weight: u32, cx: &mut Cx, sent: u64) {
@@ -320,9 +319,6 @@ impl PathEnds {
     fn footprint(&self, to: &mut Footprint) {
         to.add_value(self);
         to.add(self.paths.as_ptr(), size_of_val(&*self.paths));
-        to.add(self.origins.as_ptr(), size_of::<OriginNote>());
-        to.add(self.ledgers.as_ptr(), size_of::<(u64, u32, usize)>());
-        to.add(PathEnds::record_portion as *const (), RECORD_CODE);
     }
 
     /// Discards all notes.

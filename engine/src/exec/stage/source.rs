@@ -1,8 +1,8 @@
 //! The stage of a source, where messages and their ledgers begin.
 
 use super::{
-    Common, Ended, Life, NodeSlot, PROBE, Slot, Stage, Standing, Trouble, Turn, blocked, build_again, drop_node,
-    end_node, guarded, is_pressed, set_node,
+    Common, Ended, Life, NodeSlot, PROBE, SLOW_NS, Slot, Stage, Standing, Trouble, Turn, blocked, build_again,
+    drop_node, end_node, guarded, is_pressed, set_node,
 };
 use crate::base::policy::OnError;
 use crate::edge::BURST;
@@ -16,10 +16,12 @@ use crate::node::emit::Emit;
 use crate::node::error::NodeError;
 use crate::node::port::{Outputs, PortSet};
 use crate::node::{EngineOnly, Next, Source};
+use std::any::Any;
+use std::hint::cold_path;
 
-/// About the bytes of machine code of a source's turn, and of its call.
-const TURN_CODE: usize = 5440;
-const GIVE_CODE: usize = 1152;
+/// About the bytes of machine code of [`SourceParts::call_alone`], and of the turn around it.
+const ALONE_CODE: usize = 1536;
+const TURN_CODE: usize = 384;
 
 /// A node without inputs.
 pub(crate) struct SourceStage<N: Source> {
@@ -38,7 +40,10 @@ trait SourceCalls<O: Outputs>: NodeSlot {
 
 impl<N: Source> SourceCalls<N::Out> for Slot<N> {
     fn give(&mut self, emit: &mut Emit<N::Out>, until: u64) -> Result<Next, NodeError> {
-        let Some(node) = &mut self.node else { return Ok(Next::Done) };
+        let Some(node) = &mut self.node else {
+            cold_path();
+            return Ok(Next::Done);
+        };
         let mut next = Next::More;
         while next == Next::More && emit.seq < until {
             next = node.next(emit)?;
@@ -131,6 +136,7 @@ impl<O: Outputs> SourceParts<O> {
             let mut wants = Next::More;
             let call = guarded("next", || {
                 if let Some(fault) = &mut common.fault {
+                    cold_path();
                     fault.apply()?;
                 }
                 wants = node.give(emit, until)?;
@@ -140,6 +146,7 @@ impl<O: Outputs> SourceParts<O> {
                 Ok(()) => return (wants, failed, Ok(())),
                 Err(trouble) => trouble,
             };
+            cold_path();
             self.emit.ports.rollback();
             self.emit.seq += 1;
             failed += 1;
@@ -155,19 +162,21 @@ impl<O: Outputs> SourceParts<O> {
 
     /// Records the calls of a turn that began at `started`. Returns when they ended (`started`, if the turn is not timed),
     /// and the weight of their messages.
-    #[inline]
+    #[inline(always)]
     fn record(&mut self, started: u64, done: u64, failed: u64, cx: &mut Cx) -> (u64, u32) {
         // A turn that began no message is idle time, not a burst to be sampled.
         let weight = if done > 0 { self.sampler.weight(self.after_idle, started) } else { 0 };
         self.after_idle = done == 0;
         self.common.turns = self.common.turns.wrapping_add(1);
         let common = &self.common;
-        if weight == 0 && !common.is_slow() && !common.singled && common.turns % PROBE != 1 {
+        let is_probed = common.is_slow() || common.singled || common.turns % PROBE == 1;
+        if weight == 0 && !is_probed {
             cx.stale();
             return (started, weight);
         }
         let end = cx.read();
-        if done + failed > 0 {
+        if done + failed > 0 && (is_probed || end - started > SLOW_NS) {
+            cold_path();
             self.common.learn(end - started, (done + failed) as usize);
             self.common.check_budget(end - started);
         }
@@ -178,19 +187,103 @@ impl<O: Outputs> SourceParts<O> {
                 cx.record(self.term, end.saturating_sub(origin.0), 1, weight);
                 return (end, weight);
             }
-            self.origins.clear();
-            let origins = &mut self.origins;
-            // The ports of a call share their origin; the first port with messages represents all.
-            self.emit.ports.each(&mut |port| {
-                if origins.is_empty() {
-                    port.origins(origins);
-                }
-            });
-            for (origin, n) in self.origins.drain(..) {
-                cx.record(self.term, end.saturating_sub(origin), n, weight);
-            }
+            self.record_origins(end, weight, cx);
         }
         (end, weight)
+    }
+
+    /// Records the time from each message's origin to the end of its call.
+    #[inline(never)]
+    fn record_origins(&mut self, end: u64, weight: u32, cx: &mut Cx) {
+        self.origins.clear();
+        let origins = &mut self.origins;
+        // The ports of a call share their origin; the first port with messages represents all.
+        self.emit.ports.each(&mut |port| {
+            if origins.is_empty() {
+                port.origins(origins);
+            }
+        });
+        for (origin, n) in self.origins.drain(..) {
+            cx.record(self.term, end.saturating_sub(origin), n, weight);
+        }
+    }
+
+    /// Whether the source is paced, and its next message needs no closer look: one consumer on this worker has taken all others.
+    #[inline]
+    fn is_alone(&mut self, cx: &Cx) -> bool {
+        self.due != 0
+            && self.common.life == Life::Open
+            && !self.common.singled
+            && cx.frames().is_none()
+            && !cx.is_stopping()
+            && self.emit.ports.is_clear()
+    }
+
+    /// As [`SourceParts::turn`], for one call of a source that [`SourceParts::is_alone`]: the usual case at low rates, and what a message's
+    /// latency consists of. [`crate::exec::scheduler`] catches a panic.
+    #[inline(never)]
+    fn call_alone<N: Source<Out = O>>(&mut self, slot: &mut Slot<N>, started: u64, cx: &mut Cx) -> Turn {
+        let Some(node) = &mut slot.node else { return Turn::Done };
+        self.emit.now = Time(started);
+        self.common.calling = true;
+        let result = node.next(&mut self.emit);
+        self.common.calling = false;
+        let has_emitted = self.emit.ports.has_emitted();
+        let next = match result.and_then(|next| self.emit.ports.commit().map(|()| next)) {
+            Ok(next) => next,
+            Err(error) => return self.fail_alone(slot, Trouble::error("next", &error), cx),
+        };
+        if !has_emitted {
+            return self.end_alone(slot, next, started, cx);
+        }
+        self.emit.seq += 1;
+        let (end, weight) = self.record(started, 1, 0, cx);
+        let published = self.emit.ports.publish_all(end, weight, end, 0);
+        node.turned(EngineOnly);
+        self.common.counts.taken.add(1);
+        self.common.counts.done.add(1);
+        if let Err(full) = published {
+            cold_path();
+            if !self.common.report(cx, Trouble::error("emit", &full)) {
+                return self.fail(slot, cx);
+            }
+        }
+        // The usual answer, without the jump table of the others.
+        if let Next::At(time) = next {
+            (self.due, self.waits, self.after_idle) = (time.0, false, true);
+            return Turn::Worked;
+        }
+        self.turn_after_alone(slot, next, true, end)
+    }
+
+    /// Ends a turn of [`SourceParts::call_alone`] whose call sent nothing.
+    #[inline(never)]
+    fn end_alone(&mut self, node: &mut dyn SourceCalls<O>, next: Next, started: u64, cx: &mut Cx) -> Turn {
+        let (end, _) = self.record(started, 0, 0, cx);
+        node.turned();
+        self.turn_after_alone(node, next, false, end)
+    }
+
+    #[inline(never)]
+    fn turn_after_alone(&mut self, node: &mut dyn SourceCalls<O>, next: Next, has_moved: bool, end: u64) -> Turn {
+        if next == Next::More {
+            // It is no longer paced: what it has is taken in bursts.
+            self.due = 0;
+        }
+        self.turn_after(node, next, has_moved, end)
+    }
+
+    /// Handles a failure of [`SourceParts::call_alone`].
+    #[cold]
+    fn fail_alone(&mut self, node: &mut dyn SourceCalls<O>, trouble: Trouble, cx: &mut Cx) -> Turn {
+        cx.stale();
+        self.emit.ports.rollback();
+        self.emit.seq += 1;
+        node.turned();
+        let is_skipped = self.common.report(cx, trouble);
+        self.common.counts.taken.add(1);
+        self.common.counts.failed.add(1);
+        if is_skipped { Turn::Worked } else { self.fail(node, cx) }
     }
 
     /// The outcome of a turn whose last call returned `next`; `has_moved` if any call emitted or failed.
@@ -256,6 +349,7 @@ impl<O: Outputs> SourceParts<O> {
         self.common.counts.turns.add(1);
         cx.enter(self.common.node);
         if (cx.is_stopping() && !node.owes()) || cx.frames().is_some_and(|n| self.emit.seq >= n) {
+            cold_path();
             return self.finish(node, false);
         }
         // Without a fixed start time, the end of this worker's last step is precise enough.
@@ -271,10 +365,12 @@ impl<O: Outputs> SourceParts<O> {
         };
         let mut limit = if self.common.singled { 1 } else { self.common.limit(false) };
         if let Some(frames) = cx.frames() {
+            cold_path();
             limit = limit.min((frames - self.emit.seq) as usize);
         }
         let room = self.emit.ports.room(limit, &mut || cx.read());
         if room == 0 {
+            cold_path();
             self.after_idle = true;
             return blocked(&mut self.emit.ports, &self.common.counts);
         }
@@ -289,10 +385,9 @@ impl<O: Outputs> SourceParts<O> {
         node.turned();
         self.common.counts.taken.add(done + failed);
         self.common.counts.done.add(done);
+        let ends = outcome.and(published).is_err_and(|trouble| !self.common.report(cx, trouble));
         self.common.counts.failed.add(failed);
-        if let Err(trouble) = outcome.and(published)
-            && !self.common.report(cx, trouble)
-        {
+        if ends {
             return self.fail(node, cx);
         }
         self.turn_after(node, next, done + failed > 0, end)
@@ -329,7 +424,27 @@ impl<N: Source> SourceStage<N> {
 
 impl<N: Source> Stage for SourceStage<N> {
     fn turn(&mut self, cx: &mut Cx) -> Turn {
-        self.rest.turn(&mut self.slot, cx)
+        let SourceStage { slot, rest } = self;
+        if rest.is_alone(cx) {
+            rest.common.counts.turns.add(1);
+            cx.enter(rest.common.node);
+            let now = cx.read();
+            if now < rest.due && !rest.is_woken() {
+                rest.after_idle = true;
+                return Turn::Idle(rest.due);
+            }
+            return rest.call_alone(slot, now, cx);
+        }
+        rest.turn(slot, cx)
+    }
+
+    fn take_panic(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
+        let SourceStage { slot, rest } = self;
+        let is_here = std::mem::take(&mut rest.common.calling);
+        if is_here {
+            rest.fail_alone(slot, Trouble::panic("next", panic), cx);
+        }
+        is_here
     }
 
     fn footprint(&self, to: &mut Footprint) {
@@ -339,8 +454,8 @@ impl<N: Source> Stage for SourceStage<N> {
         rest.common.footprint(to);
         rest.emit.footprint(to);
         to.add(rest.origins.as_ptr(), size_of::<(u64, u32)>());
-        to.add(SourceParts::<N::Out>::turn as *const (), TURN_CODE);
-        to.add(<Slot<N> as SourceCalls<N::Out>>::give as *const (), GIVE_CODE);
+        to.add(<Self as Stage>::turn as *const (), TURN_CODE);
+        to.add(SourceParts::<N::Out>::call_alone::<N> as *const (), ALONE_CODE);
     }
 
     fn standing(&mut self, cx: &mut Cx) -> Standing {

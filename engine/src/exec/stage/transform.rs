@@ -1,6 +1,6 @@
 //! The stage of a node with inputs and outputs.
 
-use super::feed::{Calls, Ends, Feed, drop_item};
+use super::feed::{Calls, Ends, Feed, LoneLedger, drop_item};
 use super::{
     Common, Ended, Life, NodeSlot, Slot, Stage, Standing, Trouble, Turn, blocked, build_again, drop_node, end_node,
     guarded, is_pressed, note_skew, reset_node, set_node,
@@ -147,6 +147,10 @@ impl<I: Intake, O: Outputs> Ends<I> for PortEnds<O> {
     #[inline]
     fn publish(&mut self, _: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
         self.emit.ports.publish(sent, compute)
+    }
+    #[inline(always)]
+    fn publish_alone(&mut self, ledger: LoneLedger, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
+        Ends::<I>::publish_all(self, ledger.accounted, ledger.weight, cx, sent, compute)
     }
     #[inline(always)]
     fn publish_all(
