@@ -190,7 +190,7 @@ impl<T: Payload> Local<T> {
         self.len.set(1);
     }
 
-    #[inline(never)]
+    #[inline]
     fn put_burst(&self, staged: &mut Vec<Message<T>>, sent: u64, accounted: u64, weight: u32) {
         self.shared.producer.moved.add(staged.len() as u64);
         self.len.set(staged.len());

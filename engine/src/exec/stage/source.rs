@@ -19,9 +19,9 @@ use crate::node::{EngineOnly, Next, Source};
 use std::any::Any;
 use std::hint::cold_path;
 
-/// About the bytes of machine code of [`SourceParts::call_alone`], and of the turn around it.
+/// About the bytes of machine code of [`SourceParts::turn_alone`], and of the call in it.
 const ALONE_CODE: usize = 1536;
-const TURN_CODE: usize = 384;
+const GIVE_CODE: usize = 640;
 
 /// A node without inputs.
 pub(crate) struct SourceStage<N: Source> {
@@ -219,33 +219,46 @@ impl<O: Outputs> SourceParts<O> {
             && self.emit.ports.is_clear()
     }
 
-    /// As [`SourceParts::turn`], for one call of a source that [`SourceParts::is_alone`]: the usual case at low rates, and what a message's
-    /// latency consists of. [`crate::exec::scheduler`] catches a panic.
+    /// As [`SourceParts::turn`], for one call of a source that [`SourceParts::is_alone`]: the usual case at low rates.
     #[inline(never)]
-    fn call_alone<N: Source<Out = O>>(&mut self, slot: &mut Slot<N>, started: u64, cx: &mut Cx) -> Turn {
-        let Some(node) = &mut slot.node else { return Turn::Done };
-        self.emit.now = Time(started);
-        self.common.calling = true;
-        let result = node.next(&mut self.emit);
-        self.common.calling = false;
-        let has_emitted = self.emit.ports.has_emitted();
-        let next = match result.and_then(|next| self.emit.ports.commit().map(|()| next)) {
-            Ok(next) => next,
-            Err(error) => return self.fail_alone(slot, Trouble::error("next", &error), cx),
-        };
-        if !has_emitted {
-            return self.end_alone(slot, next, started, cx);
+    fn turn_alone<N: Source<Out = O>>(&mut self, node: &mut Slot<N>, cx: &mut Cx) -> Turn {
+        self.common.counts.turns.add(1);
+        cx.enter(self.common.node);
+        let now = cx.read();
+        if now < self.due && !self.is_woken() {
+            self.after_idle = true;
+            return Turn::Idle(self.due);
         }
-        self.emit.seq += 1;
+        self.call_alone(node, now, cx)
+    }
+
+    /// Makes the call of [`SourceParts::turn_alone`]: what a message's latency consists of. [`crate::exec::scheduler`] catches a panic.
+    #[inline(always)]
+    fn call_alone<N: Source<Out = O>>(&mut self, node: &mut Slot<N>, started: u64, cx: &mut Cx) -> Turn {
+        self.emit.now = Time(started);
+        let number = self.emit.seq;
+        self.common.calling = true;
+        let result = node.give(&mut self.emit, number + 1);
+        self.common.calling = false;
+        let next = match result {
+            Ok(next) => next,
+            Err(error) => {
+                cold_path();
+                return self.fail_alone(node, Trouble::error("next", &error), cx);
+            }
+        };
+        if self.emit.seq == number {
+            return self.end_alone(node, next, started, cx);
+        }
         let (end, weight) = self.record(started, 1, 0, cx);
         let published = self.emit.ports.publish_all(end, weight, end, 0);
-        node.turned(EngineOnly);
+        node.turned();
         self.common.counts.taken.add(1);
         self.common.counts.done.add(1);
         if let Err(full) = published {
             cold_path();
             if !self.common.report(cx, Trouble::error("emit", &full)) {
-                return self.fail(slot, cx);
+                return self.fail(node, cx);
             }
         }
         // The usual answer, without the jump table of the others.
@@ -253,7 +266,7 @@ impl<O: Outputs> SourceParts<O> {
             (self.due, self.waits, self.after_idle) = (time.0, false, true);
             return Turn::Worked;
         }
-        self.turn_after_alone(slot, next, true, end)
+        self.turn_after_alone(node, next, true, end)
     }
 
     /// Ends a turn of [`SourceParts::call_alone`] whose call sent nothing.
@@ -287,7 +300,7 @@ impl<O: Outputs> SourceParts<O> {
     }
 
     /// The outcome of a turn whose last call returned `next`; `has_moved` if any call emitted or failed.
-    #[inline]
+    #[inline(always)]
     fn turn_after(&mut self, node: &mut dyn SourceCalls<O>, next: Next, has_moved: bool, now: u64) -> Turn {
         match next {
             Next::More if has_moved => return Turn::Worked,
@@ -425,17 +438,7 @@ impl<N: Source> SourceStage<N> {
 impl<N: Source> Stage for SourceStage<N> {
     fn turn(&mut self, cx: &mut Cx) -> Turn {
         let SourceStage { slot, rest } = self;
-        if rest.is_alone(cx) {
-            rest.common.counts.turns.add(1);
-            cx.enter(rest.common.node);
-            let now = cx.read();
-            if now < rest.due && !rest.is_woken() {
-                rest.after_idle = true;
-                return Turn::Idle(rest.due);
-            }
-            return rest.call_alone(slot, now, cx);
-        }
-        rest.turn(slot, cx)
+        if rest.is_alone(cx) { rest.turn_alone(slot, cx) } else { rest.turn(slot, cx) }
     }
 
     fn take_panic(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
@@ -454,8 +457,8 @@ impl<N: Source> Stage for SourceStage<N> {
         rest.common.footprint(to);
         rest.emit.footprint(to);
         to.add(rest.origins.as_ptr(), size_of::<(u64, u32)>());
-        to.add(<Self as Stage>::turn as *const (), TURN_CODE);
-        to.add(SourceParts::<N::Out>::call_alone::<N> as *const (), ALONE_CODE);
+        to.add(SourceParts::<N::Out>::turn_alone::<N> as *const (), ALONE_CODE);
+        to.add(<Slot<N> as SourceCalls<N::Out>>::give as *const (), GIVE_CODE);
     }
 
     fn standing(&mut self, cx: &mut Cx) -> Standing {
