@@ -271,7 +271,6 @@ impl<T: Payload> Port<T> {
             }
         }
         if self.staged.items.capacity() == 0 {
-            cold_path();
             self.borrow_buffer();
         }
         if room > 0
@@ -279,7 +278,6 @@ impl<T: Payload> Port<T> {
         {
             // Fewer calls are made if the pool has no slots for a whole burst.
             while room > 0 && !pool.has_free(room.saturating_mul(self.slots)) {
-                cold_path();
                 room /= 2;
             }
         }

@@ -2,7 +2,6 @@
 
 use crate::node::error::NodeError;
 use std::any::Any;
-use std::hint::cold_path;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A call's failure. One word wide, so that `Result<(), Trouble>` is one word too: it is read right after a burst's
@@ -48,13 +47,7 @@ impl Trouble {
 pub(crate) fn guarded<R>(name: &'static str, call: impl FnOnce() -> Result<R, NodeError>) -> Result<R, Trouble> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => {
-            cold_path();
-            Err(Trouble::error(name, &error))
-        }
-        Err(panic) => {
-            cold_path();
-            Err(Trouble::panic(name, &*panic))
-        }
+        Ok(Err(error)) => Err(Trouble::error(name, &error)),
+        Err(panic) => Err(Trouble::panic(name, &*panic)),
     }
 }
