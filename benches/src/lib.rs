@@ -48,14 +48,14 @@ impl BenchConfig {
 /// When the next message of a paced source is due.
 #[derive(Debug)]
 struct Pace {
-    /// Nanoseconds from one message to the next; 0 for as fast as possible.
+    /// Whole nanoseconds from one message to the next, as the other engines' sources count; 0 for as fast as possible.
     period: u64,
     begin: Time,
 }
 
 impl Pace {
     fn new(config: &BenchConfig, cx: &Building<'_>) -> Self {
-        Pace { period: config.rate.map_or(0, |rate| (1e9 / rate) as u64), begin: cx.now() }
+        Pace { period: config.rate.map_or(0, |rate| ((1e9 / rate) as u64).max(1)), begin: cx.now() }
     }
 
     fn due(&self, seq: u64) -> Time {

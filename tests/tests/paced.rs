@@ -4,9 +4,10 @@ use limen::message::{DType, PortSpec};
 use limen::node::{
     Building, Connected, Emit, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Sink, Source,
 };
-use limen::{Message, Options, Plan, Report, Spec, Tensor};
+use limen::{Clock, Drain, Message, Options, Plan, Report, SimulatedClock, Spec, Tensor, Time};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use std::time::Duration;
 
 /// One letter a call: what it does, and what it answers.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -93,16 +94,20 @@ impl Sink for Keeper {
     }
 }
 
+fn plan(graph: &str, frames: Option<u64>) -> Plan {
+    let registry = limen_tests::registry().source::<Scripted>("scripted").sink::<Keeper>("keeper");
+    let spec = Spec::from_text(graph, "test.yaml").unwrap_or_else(|problems| panic!("{problems}"));
+    let options = Options { frames, ..Options::default() };
+    Plan::with_options(spec, &registry, &options).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
 /// A limit of messages, though it is never reached, has the source called in bursts.
 fn report(script: &str, on_error: &str, is_limited: bool) -> Report {
     let graph = format!(
-        "version: 1\nnodes:\n  a: {{ kind: scripted, config: {{ script: {script} }}, on_error: {on_error} }}\n  \
-         b: {{ kind: keeper, from: a }}\n"
+        "version: 1\nnodes:\n  a: {{ kind: scripted, config: {{ script: {script} }}, on_error: {on_error}, core: 0 }}\n  \
+         b: {{ kind: keeper, from: a, core: 0 }}\n"
     );
-    let registry = limen_tests::registry().source::<Scripted>("scripted").sink::<Keeper>("keeper");
-    let spec = Spec::from_text(&graph, "test.yaml").unwrap_or_else(|problems| panic!("{problems}"));
-    let options = Options { frames: is_limited.then_some(1 << 40), ..Options::default() };
-    let plan = Plan::with_options(spec, &registry, &options).unwrap_or_else(|problems| panic!("{problems}"));
+    let plan = plan(&graph, is_limited.then_some(1 << 40));
     let simulation = plan.wire().expect("wires").simulate(3).expect("builds");
     simulation.run(10_000_000).unwrap_or_else(|stuck| panic!("{stuck}"))
 }
@@ -152,4 +157,53 @@ fn a_source_that_is_called_alone_does_what_one_called_in_bursts_does() {
             }
         }
     }
+}
+
+#[test]
+fn a_source_that_panics_again_and_again_leaves_the_other_stages_their_turns() {
+    let script = format!("s{}", "x".repeat(1000));
+    // Whichever of them the worker turns first.
+    let nodes = [
+        format!("  a: {{ kind: scripted, config: {{ script: {script} }}, on_error: skip, core: 0 }}\n"),
+        "  b: { kind: keeper, from: a, core: 0 }\n".to_string(),
+        "  c: { kind: numbers, config: { count: 1000000 }, core: 0 }\n".to_string(),
+        "  d: { kind: \"null\", from: c, core: 0 }\n".to_string(),
+    ];
+    for order in [[0, 1, 2, 3], [2, 3, 0, 1]] {
+        let graph = order.iter().fold("version: 1\nnodes:\n".to_string(), |graph, at| graph + &nodes[*at]);
+        check_turns(&graph);
+    }
+}
+
+fn check_turns(graph: &str) {
+    let clock = SimulatedClock::new(Time(1_000_000_000));
+    let wired = plan(graph, None).wire().unwrap();
+    let mut driven = wired.drive(Clock::Simulated(clock.clone())).unwrap();
+    driven.turn();
+    clock.advance(2_000_000);
+    (0..100).for_each(|_| {
+        driven.turn();
+    });
+    let report = driven.stop(Drain::within(Duration::from_secs(10)));
+    let done = |name: &str| report.nodes.iter().find(|node| node.name == name).map(|node| (node.done, node.failed));
+    let (Some((sent, failed)), Some((others, 0))) = (done("a"), done("c")) else { panic!("{report:#?}") };
+    assert!(sent == 1 && failed >= 50 && others >= 1000, "{sent} sent, {failed} failed, {others} of the other source");
+}
+
+#[test]
+fn a_source_that_answers_more_is_called_in_bursts_from_then_on() {
+    let turns = |script: &str, frames| {
+        let graph = format!(
+            "version: 1\nnodes:\n  a: {{ kind: scripted, config: {{ script: {script} }}, core: 0 }}\n  \
+             b: {{ kind: keeper, from: a, core: 0 }}\n"
+        );
+        let simulation = plan(&graph, frames).wire().unwrap().simulate(3).unwrap();
+        let report = simulation.run(1_000_000).unwrap_or_else(|stuck| panic!("{stuck}"));
+        let edge = &report.edges[0];
+        assert_eq!((edge.received, edge.lost_total()), (script.len() as u64, 0), "{script}");
+        report.nodes.iter().find(|node| node.name == "a").unwrap().turns
+    };
+    // The first call of the burst is made alone.
+    let script = format!("ss{}", "m".repeat(40));
+    assert_eq!(turns(&script, None), turns(&script, Some(1 << 40)) + 1);
 }

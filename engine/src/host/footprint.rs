@@ -13,7 +13,7 @@ const MOST_OF_VALUE: usize = 1024;
 /// Most lines of a footprint. More would take longer to fetch than a message takes, and displace each other.
 const MOST: usize = 512;
 
-/// Lines of the stack below the one who waits.
+/// Lines of the stack below the caller's frame that are fetched as well.
 const STACK: usize = 16;
 
 /// The addresses of cache lines, collected once: nothing is read to find them.

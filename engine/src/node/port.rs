@@ -69,6 +69,10 @@ pub trait PortSet: Sized + 'static {
     fn is_clear(&mut self) -> bool {
         false
     }
+    /// Whether [`PortSet::is_clear`] may be true.
+    fn sends_directly(&self) -> bool {
+        false
+    }
     /// Adds what a single message touches.
     fn footprint(&self, to: &mut Footprint) {
         let _ = to;
@@ -479,6 +483,9 @@ impl<T: Payload> PortSet for Port<T> {
     fn is_clear(&mut self) -> bool {
         self.staged.direct.as_ref().is_some_and(|edge| edge.is_empty())
             && (!self.staged.has_pool || self.pool.as_mut().is_none_or(|pool| pool.has_free(1)))
+    }
+    fn sends_directly(&self) -> bool {
+        self.staged.direct.is_some()
     }
     fn footprint(&self, to: &mut Footprint) {
         to.add(self, 128);

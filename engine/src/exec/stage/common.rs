@@ -253,7 +253,7 @@ impl Common {
             BURST
         } else {
             cold_path();
-            // Only checked here: a call that exceeds the watchdog always raises the mean this far.
+            // Only checked here: callers pass every call slower than `SLOW_NS`, and one that exceeds the watchdog raises the mean this far.
             self.check_watchdog(ns);
             ((TURN_NS / self.call_ns) as usize).max(1)
         };

@@ -22,7 +22,7 @@ pub(super) trait Calls<T, E>: NodeSlot {
     fn give_one(&mut self, item: T, ends: &mut E) -> Result<(), NodeError>;
 }
 
-/// What is known of a single message before its call: its source and origin, and its ledger as in [`Ends::portion`].
+/// Source, origin (`begun`) and ledger of a single message whose call has ended; `weight` is 0 if it is not recorded.
 #[derive(Clone, Copy)]
 pub(super) struct LoneLedger {
     pub(super) source: u16,
@@ -343,7 +343,7 @@ impl<I: Intake> Feed<I> {
         common.calling = false;
         let end = cx.read();
         let compute = end - started;
-        // Recorded after the call: the node has its message so much earlier.
+        // Recorded after the call, so that the node has its message earlier. A message whose call panics has no terms.
         let (mut accounted, mut weight) = (0, 0);
         if recorded {
             weight = run.weight;

@@ -19,8 +19,10 @@ use crate::node::{EngineOnly, Next, Source};
 use std::any::Any;
 use std::hint::cold_path;
 
-/// About the bytes of machine code of [`SourceParts::turn_alone`], and of the call in it.
-const ALONE_CODE: usize = 1536;
+/// About the bytes of machine code of [`SourceParts::turn_lone`], and of the call in it.
+const LONE_CODE: usize = 1536;
+/// As [`LONE_CODE`], of [`SourceParts::turn`].
+const TURN_CODE: usize = 5440;
 const GIVE_CODE: usize = 640;
 
 /// A node without inputs.
@@ -169,7 +171,8 @@ impl<O: Outputs> SourceParts<O> {
         self.after_idle = done == 0;
         self.common.turns = self.common.turns.wrapping_add(1);
         let common = &self.common;
-        let is_probed = common.is_slow() || common.singled || common.turns % PROBE == 1;
+        // Until a call that sent something was timed, a turn makes one call.
+        let is_probed = common.is_slow() || common.singled || common.turns % PROBE == 1 || common.call_ns == 0;
         if weight == 0 && !is_probed {
             cx.stale();
             return (started, weight);
@@ -208,9 +211,10 @@ impl<O: Outputs> SourceParts<O> {
         }
     }
 
-    /// Whether the source is paced, and its next message needs no closer look: one consumer on this worker has taken all others.
+    /// Whether the source is paced, and its next message needs no closer look: its only consumer, on this worker, has taken every earlier
+    /// message.
     #[inline]
-    fn is_alone(&mut self, cx: &Cx) -> bool {
+    fn sends_lone(&mut self, cx: &Cx) -> bool {
         self.due != 0
             && self.common.life == Life::Open
             && !self.common.singled
@@ -219,9 +223,9 @@ impl<O: Outputs> SourceParts<O> {
             && self.emit.ports.is_clear()
     }
 
-    /// As [`SourceParts::turn`], for one call of a source that [`SourceParts::is_alone`]: the usual case at low rates.
+    /// As [`SourceParts::turn`], for one call of a source that [`SourceParts::sends_lone`]: the usual case at low rates.
     #[inline(never)]
-    fn turn_alone<N: Source<Out = O>>(&mut self, node: &mut Slot<N>, cx: &mut Cx) -> Turn {
+    fn turn_lone<N: Source<Out = O>>(&mut self, node: &mut Slot<N>, cx: &mut Cx) -> Turn {
         self.common.counts.turns.add(1);
         cx.enter(self.common.node);
         let now = cx.read();
@@ -229,12 +233,13 @@ impl<O: Outputs> SourceParts<O> {
             self.after_idle = true;
             return Turn::Idle(self.due);
         }
-        self.call_alone(node, now, cx)
+        self.call_lone(node, now, cx)
     }
 
-    /// Makes the call of [`SourceParts::turn_alone`]: what a message's latency consists of. [`crate::exec::scheduler`] catches a panic.
+    /// Makes the call of [`SourceParts::turn_lone`]: the part of a turn that counts in a message's latency. [`crate::exec::scheduler`]
+    /// catches a panic.
     #[inline(always)]
-    fn call_alone<N: Source<Out = O>>(&mut self, node: &mut Slot<N>, started: u64, cx: &mut Cx) -> Turn {
+    fn call_lone<N: Source<Out = O>>(&mut self, node: &mut Slot<N>, started: u64, cx: &mut Cx) -> Turn {
         self.emit.now = Time(started);
         let number = self.emit.seq;
         self.common.calling = true;
@@ -244,11 +249,15 @@ impl<O: Outputs> SourceParts<O> {
             Ok(next) => next,
             Err(error) => {
                 cold_path();
-                return self.fail_alone(node, Trouble::error("next", &error), cx);
+                let spent = cx.read() - started;
+                if self.common.is_slow() || spent > SLOW_NS {
+                    self.common.learn(spent, 1);
+                }
+                return self.fail_lone(node, Trouble::error("next", &error), cx);
             }
         };
         if self.emit.seq == number {
-            return self.end_alone(node, next, started, cx);
+            return self.end_lone(node, next, started, cx);
         }
         let (end, weight) = self.record(started, 1, 0, cx);
         let published = self.emit.ports.publish_all(end, weight, end, 0);
@@ -266,19 +275,20 @@ impl<O: Outputs> SourceParts<O> {
             (self.due, self.waits, self.after_idle) = (time.0, false, true);
             return Turn::Worked;
         }
-        self.turn_after_alone(node, next, true, end)
+        self.turn_after_lone(node, next, true, end)
     }
 
-    /// Ends a turn of [`SourceParts::call_alone`] whose call sent nothing.
+    /// Ends a turn of [`SourceParts::call_lone`] whose call sent nothing.
     #[inline(never)]
-    fn end_alone(&mut self, node: &mut dyn SourceCalls<O>, next: Next, started: u64, cx: &mut Cx) -> Turn {
+    fn end_lone(&mut self, node: &mut dyn SourceCalls<O>, next: Next, started: u64, cx: &mut Cx) -> Turn {
         let (end, _) = self.record(started, 0, 0, cx);
         node.turned();
-        self.turn_after_alone(node, next, false, end)
+        self.turn_after_lone(node, next, false, end)
     }
 
+    /// The outcome of a turn of [`SourceParts::call_lone`], in the cases that are not the usual one.
     #[inline(never)]
-    fn turn_after_alone(&mut self, node: &mut dyn SourceCalls<O>, next: Next, has_moved: bool, end: u64) -> Turn {
+    fn turn_after_lone(&mut self, node: &mut dyn SourceCalls<O>, next: Next, has_moved: bool, end: u64) -> Turn {
         if next == Next::More {
             // It is no longer paced: what it has is taken in bursts.
             self.due = 0;
@@ -286,9 +296,9 @@ impl<O: Outputs> SourceParts<O> {
         self.turn_after(node, next, has_moved, end)
     }
 
-    /// Handles a failure of [`SourceParts::call_alone`].
+    /// Handles a failure of [`SourceParts::call_lone`].
     #[cold]
-    fn fail_alone(&mut self, node: &mut dyn SourceCalls<O>, trouble: Trouble, cx: &mut Cx) -> Turn {
+    fn fail_lone(&mut self, node: &mut dyn SourceCalls<O>, trouble: Trouble, cx: &mut Cx) -> Turn {
         cx.stale();
         self.emit.ports.rollback();
         self.emit.seq += 1;
@@ -438,16 +448,18 @@ impl<N: Source> SourceStage<N> {
 impl<N: Source> Stage for SourceStage<N> {
     fn turn(&mut self, cx: &mut Cx) -> Turn {
         let SourceStage { slot, rest } = self;
-        if rest.is_alone(cx) { rest.turn_alone(slot, cx) } else { rest.turn(slot, cx) }
+        if rest.sends_lone(cx) { rest.turn_lone(slot, cx) } else { rest.turn(slot, cx) }
     }
 
     fn take_panic(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
         let SourceStage { slot, rest } = self;
-        let is_here = std::mem::take(&mut rest.common.calling);
-        if is_here {
-            rest.fail_alone(slot, Trouble::panic("next", panic), cx);
+        let was_calling = std::mem::take(&mut rest.common.calling);
+        if was_calling {
+            // The next call is guarded by itself: a source that panics again and again would end each pass before the other stages' turns.
+            rest.due = 0;
+            rest.fail_lone(slot, Trouble::panic("next", panic), cx);
         }
-        is_here
+        was_calling
     }
 
     fn footprint(&self, to: &mut Footprint) {
@@ -457,7 +469,11 @@ impl<N: Source> Stage for SourceStage<N> {
         rest.common.footprint(to);
         rest.emit.footprint(to);
         to.add(rest.origins.as_ptr(), size_of::<(u64, u32)>());
-        to.add(SourceParts::<N::Out>::turn_alone::<N> as *const (), ALONE_CODE);
+        if rest.emit.ports.sends_directly() && !rest.common.singled {
+            to.add(SourceParts::<N::Out>::turn_lone::<N> as *const (), LONE_CODE);
+        } else {
+            to.add(SourceParts::<N::Out>::turn as *const (), TURN_CODE);
+        }
         to.add(<Slot<N> as SourceCalls<N::Out>>::give as *const (), GIVE_CODE);
     }
 
