@@ -1,0 +1,160 @@
+//! What a worker does when nothing moves: it folds its log, and spins, yields or sleeps as its [`Wait`] says.
+
+use super::Cx;
+use crate::base::policy::Wait;
+use crate::exec::device_idler::{AwaitDevice, DeviceIdler};
+use crate::exec::outlier::ASK_EVERY;
+use crate::exec::stage::Turn;
+use crate::host::sync::Arc;
+use crate::host::wait::{Bell, Idle, Patience};
+use crate::ledger::span::Activity;
+use std::time::Duration;
+
+/// A worker's idle policy: learns how messages arrive, and decides whether to spin, yield or sleep.
+pub(crate) struct Idler {
+    patience: Patience,
+    bell: Arc<Bell>,
+    armed: bool,
+    /// Passes since the last housekeeping, and the number from one to the next.
+    passes: u32,
+    housekeep_every: u32,
+    /// The end of the first pass since the last housekeeping or idling in which something moved; 0 before it.
+    busy_since: u64,
+    /// Rounds of housekeeping since the log was folded.
+    folds: u32,
+    device: DeviceIdler,
+}
+
+/// A worker wakes up this long before a timer is due, ns: what a message needs is in its caches by then.
+const AHEAD_NS: u64 = 3_000;
+/// After a sleep at least this long, caches are cold, ns.
+const COLD_NS: u64 = 50_000;
+/// Passes between two checks whether the log is worth folding.
+const FOLD_EVERY: u32 = 64;
+/// A busy worker polls its descriptors at most this often, ns: the system call costs as much as a few messages.
+const ASK_BUSY_NS: u64 = 50_000;
+/// A spinning worker polls its descriptors at most this often, ns.
+const ASK_IDLE_NS: u64 = 5_000;
+
+impl Idler {
+    pub(crate) fn new(wait: Wait, may_spin: bool, bell: Arc<Bell>) -> Self {
+        let patience = Patience::new(wait, may_spin);
+        let device = DeviceIdler::default();
+        Idler { patience, bell, armed: false, passes: 0, busy_since: 0, housekeep_every: FOLD_EVERY, folds: 0, device }
+    }
+
+    /// Waits as appropriate after a turn, or after a pass over all stages. False when the worker should end.
+    #[inline]
+    pub(crate) fn after(&mut self, cx: &mut Cx, turn: Turn, await_device: &mut AwaitDevice<'_>) -> bool {
+        if turn == Turn::Worked {
+            if self.armed {
+                self.bell.disarm();
+                self.armed = false;
+            }
+            self.device.worked(|| cx.watch.now());
+            self.patience.worked(|| cx.watch.now());
+            self.passes += 1;
+            if self.busy_since == 0 {
+                self.busy_since = cx.latest();
+            }
+            // A log that is folded when it is full is folded while messages wait. After a millisecond of calls, what happened to the thread
+            // says less and less of each of them.
+            let is_due = cx.latest().saturating_sub(self.busy_since) > ASK_EVERY || cx.meter.is_filling();
+            if self.passes >= self.housekeep_every || is_due {
+                self.housekeep(cx, is_due);
+            }
+            return true;
+        }
+        self.idle(cx, turn, await_device)
+    }
+
+    /// Housekeeping of a busy worker: its descriptors, and its log, at once if that is due.
+    #[inline(never)]
+    fn housekeep(&mut self, cx: &mut Cx, is_due: bool) {
+        self.passes = 0;
+        self.housekeep_every = FOLD_EVERY;
+        if cx.poller.is_used() {
+            self.housekeep_every = 1;
+            cx.ask(ASK_BUSY_NS);
+            self.folds += 1;
+            if self.folds < FOLD_EVERY && !is_due {
+                return;
+            }
+            self.folds = 0;
+        }
+        self.busy_since = 0;
+        cx.tidy();
+    }
+
+    #[inline(never)]
+    fn idle(&mut self, cx: &mut Cx, turn: Turn, await_device: &mut AwaitDevice<'_>) -> bool {
+        cx.leave();
+        self.busy_since = 0;
+        cx.tidy();
+        if cx.is_aborted() {
+            return false;
+        }
+        if cx.is_handing_over() {
+            // Messages are processed between two pieces of the copy.
+            return true;
+        }
+        let wake = match turn {
+            Turn::Idle(wake) => wake,
+            Turn::Pending => 0,
+            _ => u64::MAX,
+        };
+        let waits_for_descriptors = cx.poller.is_used();
+        // Where another thread may have work, waiting for the last moment before a timer would keep the core from it.
+        let ahead = if self.patience.may_spin() { AHEAD_NS } else { 0 };
+        if wake.saturating_sub(ahead) <= cx.watch.now() {
+            if waits_for_descriptors {
+                cx.ask(ASK_BUSY_NS);
+            }
+            // A timer is due, or will be at once, or a ring is settling: check again immediately, but let other threads on this core run.
+            std::hint::spin_loop();
+            if !self.patience.may_spin() {
+                std::thread::yield_now();
+            }
+            return true;
+        }
+        let watch = &mut cx.watch;
+        let idle = self.patience.idle(|| watch.now(), wake);
+        if waits_for_descriptors && idle != Idle::Sleep && cx.ask(ASK_IDLE_NS) {
+            return true;
+        }
+        match idle {
+            Idle::Spin => std::hint::spin_loop(),
+            Idle::Yield => std::thread::yield_now(),
+            Idle::Sleep if !self.armed => {
+                self.bell.arm();
+                self.armed = true;
+            }
+            // If the bell was rung meanwhile, the next pass sees why.
+            Idle::Sleep if cx.has_device && self.device.wait(cx.watch.now(), wake, await_device).is_some() => {
+                if waits_for_descriptors {
+                    cx.ask(ASK_IDLE_NS);
+                }
+            }
+            Idle::Sleep => {
+                let begin = if cx.writes_spans() { cx.watch.now() } else { 0 };
+                cx.judge.sleeps();
+                let now = cx.watch.now();
+                let timer = if wake == u64::MAX { wake } else { wake.saturating_sub(ahead) };
+                if waits_for_descriptors {
+                    cx.poller.sleep(timer);
+                } else {
+                    let at_most = (timer != u64::MAX).then(|| Duration::from_nanos(timer.saturating_sub(now)));
+                    self.bell.sleep(at_most);
+                }
+                self.armed = false;
+                if cx.watch.now().saturating_sub(now) >= COLD_NS {
+                    cx.footprint.fetch();
+                }
+                if begin > 0 {
+                    cx.write_span(Activity::Sleep, begin);
+                }
+            }
+        }
+        true
+    }
+}
