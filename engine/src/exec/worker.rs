@@ -348,7 +348,7 @@ impl Cx {
 
     /// As [`Cx::record_wait`], for one message that waited for no partner.
     #[inline]
-    pub(crate) fn record_wait_alone(&mut self, common: &Common, sent: u64, weight: u32, started: u64) -> u64 {
+    pub(crate) fn record_wait_lone(&mut self, common: &Common, sent: u64, weight: u32, started: u64) -> u64 {
         if let (Some(hist), 0) = (common.queue, common.blocked_since()) {
             let waited = started.saturating_sub(sent);
             self.record_mostly_zero(started, hist, waited, 1, weight);

@@ -50,7 +50,7 @@ pub(super) trait Ends<I: Intake> {
     /// Publishes the staged portions; `compute` is the last term of each.
     fn publish(&mut self, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError>;
     /// As [`Ends::publish_all`], for a single message that was not noted.
-    fn publish_alone(&mut self, ledger: LoneLedger, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError>;
+    fn publish_lone(&mut self, ledger: LoneLedger, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError>;
     /// `portion` and `publish` in one, when all calls of the turn share one ledger.
     fn publish_all(
         &mut self,
@@ -347,7 +347,7 @@ impl<I: Intake> Feed<I> {
         let (mut accounted, mut weight) = (0, 0);
         if recorded {
             weight = run.weight;
-            accounted = run.accounted + cx.record_wait_alone(common, run.sent, weight, started);
+            accounted = run.accounted + cx.record_wait_lone(common, run.sent, weight, started);
             cx.record(common.compute, compute, 1, weight);
         }
         if probed || compute > SLOW_NS {
@@ -361,7 +361,7 @@ impl<I: Intake> Feed<I> {
         }
         common.counts.done.add(1);
         let ledger = LoneLedger { source, begun, accounted, weight };
-        ends.publish_alone(ledger, cx, end, compute).map_err(|e| Trouble::error("emit", &e))
+        ends.publish_lone(ledger, cx, end, compute).map_err(|e| Trouble::error("emit", &e))
     }
 
     /// Handles a panic in a single-message call; `None` if it was not in one. [`crate::exec::scheduler`] catches it.

@@ -190,7 +190,7 @@ impl<I: Intake> Ends<I> for PathEnds {
         Ok(())
     }
     #[inline]
-    fn publish_alone(&mut self, ledger: LoneLedger, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
+    fn publish_lone(&mut self, ledger: LoneLedger, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
         debug_assert!(!I::JOINS && !self.traced, "such messages are never lone");
         let LoneLedger { source, begun, accounted, weight } = ledger;
         if weight > 0 {

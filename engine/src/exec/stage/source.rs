@@ -19,9 +19,8 @@ use crate::node::{EngineOnly, Next, Source};
 use std::any::Any;
 use std::hint::cold_path;
 
-/// About the bytes of machine code of [`SourceParts::turn_lone`], and of the call in it.
+/// About the bytes of machine code of [`SourceParts::turn_lone`], of [`SourceParts::turn`], and of the call in either.
 const LONE_CODE: usize = 1536;
-/// As [`LONE_CODE`], of [`SourceParts::turn`].
 const TURN_CODE: usize = 5440;
 const GIVE_CODE: usize = 640;
 

@@ -149,7 +149,7 @@ impl<I: Intake, O: Outputs> Ends<I> for PortEnds<O> {
         self.emit.ports.publish(sent, compute)
     }
     #[inline(always)]
-    fn publish_alone(&mut self, ledger: LoneLedger, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
+    fn publish_lone(&mut self, ledger: LoneLedger, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
         Ends::<I>::publish_all(self, ledger.accounted, ledger.weight, cx, sent, compute)
     }
     #[inline(always)]
