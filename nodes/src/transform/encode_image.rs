@@ -2,7 +2,7 @@
 
 use crate::tensor::image::{input_spec, largest, pixels};
 use crate::tensor::shape;
-use jpeg_encoder::{ColorType, Encoder};
+use jpeg_encoder::{Encoder, ImageBuffer, JpegColorType, rgb_to_ycbcr};
 use limen::message::{Content, DType, Dim, PortSpec};
 use limen::node::{Building, Connected, Cost, Emit, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Transform};
 use limen::{Message, Tensor};
@@ -50,12 +50,13 @@ impl EncodeImage {
         self.file.clear();
         match self.format {
             ImageFormat::Jpeg => {
-                let colour = if channels == 1 { ColorType::Luma } else { ColorType::Rgb };
-                // Planning has checked that the sides fit.
-                let (width, height) = (width as u16, height as u16);
-                Encoder::new(&mut self.file, self.quality)
-                    .encode(pixels, width, height, colour)
-                    .map_err(NodeError::other)
+                let (Ok(width), Ok(height)) = (u16::try_from(width), u16::try_from(height)) else {
+                    let why =
+                        format!("{width} × {height} pixels, and a JPEG file has at most 65,535 in a row or column");
+                    return Err(NodeError::input("in", why));
+                };
+                let image = Rows { pixels, width, height, is_grey: channels == 1 };
+                Encoder::new(&mut self.file, self.quality).encode_image(image).map_err(NodeError::other)
             }
             ImageFormat::Png => {
                 let mut encoder = png::Encoder::new(&mut self.file, width as u32, height as u32);
@@ -68,6 +69,44 @@ impl EncodeImage {
                 let written = encoder.write_header().and_then(|mut writer| writer.write_image_data(pixels));
                 written.map_err(NodeError::other)
             }
+        }
+    }
+}
+
+/// The rows of an image of 1 or 3 channels: one type for both, so that the encoder is compiled once. Its own types are nine.
+struct Rows<'a> {
+    pixels: &'a [u8],
+    width: u16,
+    height: u16,
+    is_grey: bool,
+}
+
+impl ImageBuffer for Rows<'_> {
+    fn get_jpeg_color_type(&self) -> JpegColorType {
+        if self.is_grey { JpegColorType::Luma } else { JpegColorType::Ycbcr }
+    }
+
+    fn width(&self) -> u16 {
+        self.width
+    }
+
+    fn height(&self) -> u16 {
+        self.height
+    }
+
+    fn fill_buffers(&self, y: u16, buffers: &mut [Vec<u8>; 4]) {
+        let len = usize::from(self.width) * if self.is_grey { 1 } else { 3 };
+        let row = &self.pixels[usize::from(y) * len..][..len];
+        let [luma, cb, cr, _] = buffers;
+        if self.is_grey {
+            luma.extend_from_slice(row);
+            return;
+        }
+        for [r, g, b] in row.as_chunks().0 {
+            let colour = rgb_to_ycbcr(*r, *g, *b);
+            luma.push(colour.0);
+            cb.push(colour.1);
+            cr.push(colour.2);
         }
     }
 }
