@@ -8,12 +8,16 @@
 //! A device has a generation, which changes when it is lost and rebuilt. What an earlier generation wrote is lost with it. A call whose
 //! inputs are lost has no result, and is not what failed: only the call that wrote them is.
 
+// Without any device nothing calls what is here for all of them.
+#![cfg_attr(not(any(feature = "cuda", feature = "wgpu", feature = "mock-device")), allow(dead_code))]
+
 mod api;
 mod call;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod choice;
 mod copy;
 mod memory;
+#[cfg(feature = "mock-device")]
 mod mock;
 mod shared;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
@@ -28,6 +32,7 @@ pub(crate) use choice::{SharedDevices, chosen};
 pub use copy::{CopyDevice, Devices};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use memory::buffer_of;
+#[cfg(feature = "mock-device")]
 pub use mock::{MockDevice, MockFaults, MockStepConfig, MockStepKind};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use shared::SharedDevice;
