@@ -50,9 +50,12 @@ impl EncodeImage {
         self.file.clear();
         match self.format {
             ImageFormat::Jpeg => {
-                let (Ok(width), Ok(height)) = (u16::try_from(width), u16::try_from(height)) else {
-                    let why =
-                        format!("{width} × {height} pixels, and a JPEG file has at most 65,535 in a row or column");
+                // Checked while planning only if the shape is known then.
+                let sides = (u16::try_from(width), u16::try_from(height));
+                let ((Ok(width), Ok(height)), 1 | 3) = (sides, channels) else {
+                    let why = format!(
+                        "{width} × {height} pixels of {channels} channels, expected at most 65,535 × 65,535 of 1 or 3"
+                    );
                     return Err(NodeError::input("in", why));
                 };
                 let image = Rows { pixels, width, height, is_grey: channels == 1 };
@@ -178,6 +181,16 @@ mod tests {
     fn image(height: usize, width: usize, channels: usize) -> Vec<u8> {
         let value = |at: usize| (at / channels % width * 255 / width.max(2)) as u8;
         (0..height * width * channels).map(value).collect()
+    }
+
+    #[test]
+    fn what_a_jpeg_file_cannot_hold_is_an_error() {
+        let mut node =
+            EncodeImage { format: ImageFormat::Jpeg, quality: 95, file: Vec::new(), most: 1 << 20, oversized: 0 };
+        for size in [[1, 65_536, 1], [65_536, 1, 3], [2, 2, 2], [2, 2, 4]] {
+            let error = node.encode(size, &vec![0; size.iter().product()]).unwrap_err();
+            assert!(error.to_string().contains("expected at most"), "{size:?}: {error}");
+        }
     }
 
     /// The decoders are those of other authors.
