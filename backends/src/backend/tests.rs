@@ -43,6 +43,8 @@ mod recurrent;
 mod rewritten;
 mod shipped_models;
 mod states;
+#[cfg(feature = "rten")]
+mod warm_up;
 #[cfg(feature = "ort")]
 mod webgpu;
 mod wrong_models;

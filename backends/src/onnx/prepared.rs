@@ -478,7 +478,7 @@ impl<R: Runtime> Prepared for OnnxPrepared<R> {
         let (inputs, outputs) = (inputs.collect(), outputs.collect());
         let shadow = self.shadow.as_ref().map(|shadow| shadow.begin(max_batch)).transpose()?;
         let fallback = self.fallback.as_ref().map(|reference| Fallback::begin(reference, max_batch)).transpose()?;
-        Ok(OnnxSession {
+        let mut session = OnnxSession {
             runner,
             shared: self.shared.clone(),
             call,
@@ -494,6 +494,10 @@ impl<R: Runtime> Prepared for OnnxPrepared<R> {
             fallback,
             zeros: Vec::new(),
             halved: 0,
-        })
+        };
+        if R::WARMS_UP {
+            session.warm_up()?;
+        }
+        Ok(session)
     }
 }

@@ -45,6 +45,9 @@ pub(super) fn buffer(bytes: usize) -> Vec<u64> {
     vec![0; bytes.div_ceil(8)]
 }
 
+/// The most sizes of batches, without `buckets`, for which calls are made before the run.
+const MAX_WARM_UPS: usize = 32;
+
 /// An input as a session passes it to its runner.
 #[derive(Debug)]
 pub(super) struct SessionInput {
@@ -100,7 +103,7 @@ pub struct OnnxSession<R: Runtime> {
     pub(super) finite: bool,
     pub(super) shadow: Option<Shadow>,
     pub(super) fallback: Option<Fallback>,
-    /// Zeros for each input, for calls that keep the model warm.
+    /// Zeros for each input, for calls on zeros: as many as the first of these needs.
     pub(super) zeros: Vec<Vec<u64>>,
     /// Calls that were made as two of half the items.
     pub(super) halved: u64,
@@ -113,6 +116,55 @@ impl<R: Runtime> std::fmt::Debug for OnnxSession<R> {
 }
 
 impl<R: Runtime> OnnxSession<R> {
+    /// Makes calls of every size, or of powers of two if there are too many, the largest first. Later calls of these sizes find their
+    /// algorithms chosen, their code loaded and their memory there.
+    pub(super) fn warm_up(&mut self) -> Result<(), BackendError> {
+        if self.runner.is_none() {
+            return Ok(());
+        }
+        let most = self.call.batches.last().copied().unwrap_or(1);
+        let sizes: Vec<usize> = match self.buckets.as_slice() {
+            [] => (1..=most).filter(|size| most <= MAX_WARM_UPS || size.is_power_of_two() || *size == most).collect(),
+            buckets => buckets.to_vec(),
+        };
+        sizes.into_iter().rev().try_for_each(|size| self.call_on_zeros(size))?;
+        self.zeros = Vec::new();
+        Ok(())
+    }
+
+    /// Makes a call of a size on zeros, whose outputs and states nobody gets.
+    fn call_on_zeros(&mut self, size: usize) -> Result<(), BackendError> {
+        let OnnxSession { runner, inputs, zeros, .. } = self;
+        let Some(runner) = runner else { return Ok(()) };
+        if zeros.is_empty() {
+            zeros.extend(inputs.iter().map(|input| buffer(input.bytes(size))));
+        }
+        let mut whole = arrayvec::ArrayVec::<BatchRef<'_>, { 2 * MAX_PORTS }>::new();
+        for (input, zeros) in std::iter::zip(inputs, zeros) {
+            if let Some(dim) = input.batch_dim {
+                input.shape[dim] = size;
+            }
+            if !input.bounds.is_empty() {
+                let item = usize::from(input.batch_dim.is_some());
+                input.shape[item..].copy_from_slice(&input.bounds);
+            }
+            let bytes = input.bytes(size);
+            let from = if input.is_constant { &input.buffer } else { &*zeros };
+            whole.push(BatchRef {
+                dtype: input.dtype,
+                shape: &input.shape,
+                bytes: &bytemuck::cast_slice(from)[..bytes],
+            });
+        }
+        // What the model makes of zeros does not matter, also if it is an error of the call.
+        match runner.run(size, &whole, &mut |_, _| Ok(())) {
+            Err(BackendError::Call(_) | BackendError::OutOfMemory(_)) => Ok(()),
+            // The next call opens the device again, or the fallback makes it.
+            Err(error) if self.fallback.is_some() && Fallback::takes(&error) => Ok(()),
+            other => other,
+        }
+    }
+
     /// Makes a call or, where the device has no memory left for it and the model has no state, one of each half of its items.
     fn call_in_parts(
         &mut self,
@@ -170,36 +222,7 @@ impl<R: Runtime> Session for OnnxSession<R> {
     }
 
     fn keep_warm(&mut self) -> Result<(), BackendError> {
-        let OnnxSession { runner, inputs, buckets, zeros, .. } = self;
-        let Some(runner) = runner else { return Ok(()) };
-        let size = buckets.first().copied().unwrap_or(1);
-        if zeros.is_empty() {
-            zeros.extend(inputs.iter().map(|input| buffer(input.bytes(size))));
-        }
-        let mut whole = arrayvec::ArrayVec::<BatchRef<'_>, { 2 * MAX_PORTS }>::new();
-        for (input, zeros) in std::iter::zip(inputs, zeros) {
-            if let Some(dim) = input.batch_dim {
-                input.shape[dim] = size;
-            }
-            if !input.bounds.is_empty() {
-                let item = usize::from(input.batch_dim.is_some());
-                input.shape[item..].copy_from_slice(&input.bounds);
-            }
-            let bytes = input.bytes(size);
-            let from = if input.is_constant { &input.buffer } else { &*zeros };
-            whole.push(BatchRef {
-                dtype: input.dtype,
-                shape: &input.shape,
-                bytes: &bytemuck::cast_slice(from)[..bytes],
-            });
-        }
-        // What the model makes of zeros does not matter, also if it is an error of the call.
-        match runner.run(size, &whole, &mut |_, _| Ok(())) {
-            Err(BackendError::Call(_)) => Ok(()),
-            // The next call opens the device again, or the fallback makes it.
-            Err(error) if self.fallback.is_some() && Fallback::takes(&error) => Ok(()),
-            other => other,
-        }
+        self.call_on_zeros(self.buckets.first().copied().unwrap_or(1))
     }
 
     fn begin(&mut self, helpers: &Helpers) -> Result<bool, BackendError> {

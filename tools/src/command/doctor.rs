@@ -316,7 +316,8 @@ fn adapters() -> Vec<Finding> {
     if !found.is_empty() {
         return found;
     }
-    let remedy = "`backend: wgpu` needs the Vulkan driver of a GPU; for tests, Debian's `mesa-vulkan-drivers` computes on the CPU";
+    let remedy = "`backend: wgpu` needs the Vulkan driver of a GPU and, in a container with NVIDIA's, Debian's `libvulkan1`, `libegl1` and \
+                  `libglx0`; for tests, `mesa-vulkan-drivers` computes on the CPU";
     vec![Finding { remedy: Some(remedy.into()), ..unknown(what, "none found") }]
 }
 

@@ -147,6 +147,7 @@ impl<P: NvidiaProvider> Runtime for OrtNvidiaRuntime<P> {
     const BACKEND: &'static str = "ort";
     const COMPILES: bool = false;
     const IS_LIBRARY: bool = true;
+    const WARMS_UP: bool = true;
     const DEVICE: &'static str = P::DEVICE;
     type Shared = Home;
     type Runner = OrtRunner;

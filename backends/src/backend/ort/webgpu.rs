@@ -46,6 +46,7 @@ impl Runtime for OrtWebgpuRuntime {
     const BACKEND: &'static str = "ort";
     const COMPILES: bool = false;
     const IS_LIBRARY: bool = true;
+    const WARMS_UP: bool = true;
     const DEVICE: &'static str = "webgpu";
     type Shared = Home;
     type Runner = OrtRunner;

@@ -88,8 +88,8 @@ pub(super) fn adapter_number(options: &BackendOptions) -> Result<usize, BackendE
             names[*software]
         )),
         None => BackendError::Unavailable(
-            "no adapter was found; install the Vulkan driver of the GPU (for a driver that computes on the CPU, for \
-             tests: Debian's `mesa-vulkan-drivers`)"
+            "no adapter was found; install the Vulkan driver of the GPU and what it needs: in a container with NVIDIA's, Debian's \
+             `libvulkan1`, `libegl1` and `libglx0` (for a driver that computes on the CPU, for tests: `mesa-vulkan-drivers`)"
                 .into(),
         ),
     })
