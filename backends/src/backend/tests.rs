@@ -23,6 +23,8 @@ macro_rules! on_every_runtime {
     ($($test:ident)*) => {
         #[cfg(feature = "rten")]
         mod rten { $(#[test] fn $test() { super::$test::<crate::backend::RtenRuntime>() })* }
+        #[cfg(feature = "rten")]
+        mod warmed { $(#[test] fn $test() { super::$test::<crate::backend::tests::warm_up::Warmed>() })* }
         #[cfg(feature = "tract")]
         mod tract { $(#[test] fn $test() { super::$test::<crate::backend::TractRuntime>() })* }
         #[cfg(feature = "ort")]

@@ -175,6 +175,8 @@ pub struct OnnxPrepared<R: Runtime> {
     alike: Vec<Vec<(usize, usize)>>,
     finite: bool,
     lazy: bool,
+    /// Whether the model is not to be run before the first message.
+    untried: bool,
     shadow: Option<ShadowPlan>,
     fallback: Option<Reference>,
 }
@@ -280,7 +282,7 @@ impl<R: Runtime> OnnxPrepared<R> {
         let max_batch = single.as_ref().map(|_| 1);
         let signature = signature_of(&in_ports, &call.inputs, &outputs, &states, &model.constants, max_batch)?;
         let (buckets, shadow, fallback) = (model.buckets.clone(), None, None);
-        let OnnxModel { finite, lazy, .. } = *model;
+        let OnnxModel { finite, lazy, untried, .. } = *model;
         let (shared, constants) = (Arc::new(shared), model.constants.clone());
         Ok(OnnxPrepared {
             loaded,
@@ -296,6 +298,7 @@ impl<R: Runtime> OnnxPrepared<R> {
             alike,
             finite,
             lazy,
+            untried,
             shadow,
             fallback,
         })
@@ -336,13 +339,82 @@ impl<R: Runtime> OnnxPrepared<R> {
         &self.notes
     }
 
+    /// Makes a session that has not made a call: those that measure make the calls they need.
+    ///
+    /// # Errors
+    /// As [`Prepared::session`].
+    pub(crate) fn cold_session(&self, max_batch: usize) -> Result<OnnxSession<R>, BackendError> {
+        let max_batch = max_batch.max(1);
+        if let Some(most) = self.signature.max_batch.filter(|most| max_batch > *most) {
+            let why = self.single.as_deref().unwrap_or_default();
+            return Err(BackendError::Unsupported(format!("batches of {max_batch}: the model takes {most}, {why}")));
+        }
+        let buckets = self.buckets(max_batch);
+        let batches = if buckets.is_empty() { vec![max_batch] } else { buckets.clone() };
+        let call = Call { batches, ..self.call.clone() };
+        let runner = match self.lazy {
+            true => None,
+            false => Some(self.loaded.runner(&self.shared, &call)?),
+        };
+        let is_padded = !buckets.is_empty() && max_batch > 1;
+        let inputs = call.inputs.iter().enumerate().map(|(at, input)| {
+            let state = self.states.iter().position(|(state, _)| *state == at);
+            let item_bytes = input.item.iter().product::<usize>() * input.elem.dtype().size();
+            let port = &self.loaded.outline.inputs[at].port;
+            let constant = self.constants.get(port);
+            let room = if state.is_some() || constant.is_some() || is_padded { item_bytes * max_batch } else { 0 };
+            let mut buffer = buffer(room);
+            if let Some(constant) = constant {
+                let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut buffer);
+                constant.fill(Access::for_dtype(input.elem.dtype()), &mut bytes[..room]);
+            }
+            SessionInput {
+                port: port.clone(),
+                dtype: input.elem.dtype(),
+                shape: input.shape(max_batch),
+                bounds: if input.varies.contains(&true) { input.item.clone() } else { Vec::new() },
+                item_bytes,
+                batch_dim: input.batch_dim,
+                state,
+                is_constant: constant.is_some(),
+                buffer,
+            }
+        });
+        let next = self.states.iter().map(|(_, output)| buffer(self.outputs[*output].item_bytes() * max_batch));
+        let outputs = self.outputs.iter().enumerate().map(|(at, side)| {
+            let state = self.states.iter().position(|(_, state)| *state == at);
+            (side.clone(), state)
+        });
+        let (inputs, outputs) = (inputs.collect(), outputs.collect());
+        let shadow = self.shadow.as_ref().map(|shadow| shadow.begin(max_batch)).transpose()?;
+        let fallback = self.fallback.as_ref().map(|reference| Fallback::begin(reference, max_batch)).transpose()?;
+        Ok(OnnxSession {
+            runner,
+            shared: self.shared.clone(),
+            call,
+            first_call: None,
+            inputs,
+            outputs,
+            next: next.collect(),
+            buckets,
+            alike: self.alike.clone(),
+            loaded: self.loaded.clone(),
+            finite: self.finite,
+            shadow,
+            fallback,
+            warm_up: None,
+            zeros: Vec::new(),
+            halved: 0,
+        })
+    }
+
     /// Returns the sizes to which batches of up to `max_batch` are padded; empty if they are not padded.
     fn buckets(&self, max_batch: usize) -> Vec<usize> {
         let mut buckets: Vec<usize> = self.buckets.iter().copied().filter(|n| (1..max_batch).contains(n)).collect();
         if R::COMPILES && self.buckets.is_empty() {
             buckets = std::iter::successors(Some(1), |n| Some(n * 2)).take_while(|n| *n < max_batch).collect();
         }
-        if R::COMPILES || !buckets.is_empty() {
+        if R::COMPILES || !self.buckets.is_empty() {
             buckets.push(max_batch);
         }
         buckets
@@ -434,68 +506,9 @@ impl<R: Runtime> Prepared for OnnxPrepared<R> {
     }
 
     fn session(&self, max_batch: usize) -> Result<OnnxSession<R>, BackendError> {
-        let max_batch = max_batch.max(1);
-        if let Some(most) = self.signature.max_batch.filter(|most| max_batch > *most) {
-            let why = self.single.as_deref().unwrap_or_default();
-            return Err(BackendError::Unsupported(format!("batches of {max_batch}: the model takes {most}, {why}")));
-        }
-        let buckets = self.buckets(max_batch);
-        let batches = if buckets.is_empty() { vec![max_batch] } else { buckets.clone() };
-        let call = Call { batches, ..self.call.clone() };
-        let runner = match self.lazy {
-            true => None,
-            false => Some(self.loaded.runner(&self.shared, &call)?),
-        };
-        let is_padded = !buckets.is_empty() && max_batch > 1;
-        let inputs = call.inputs.iter().enumerate().map(|(at, input)| {
-            let state = self.states.iter().position(|(state, _)| *state == at);
-            let item_bytes = input.item.iter().product::<usize>() * input.elem.dtype().size();
-            let port = &self.loaded.outline.inputs[at].port;
-            let constant = self.constants.get(port);
-            let room = if state.is_some() || constant.is_some() || is_padded { item_bytes * max_batch } else { 0 };
-            let mut buffer = buffer(room);
-            if let Some(constant) = constant {
-                let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut buffer);
-                constant.fill(Access::for_dtype(input.elem.dtype()), &mut bytes[..room]);
-            }
-            SessionInput {
-                port: port.clone(),
-                dtype: input.elem.dtype(),
-                shape: input.shape(max_batch),
-                bounds: if input.varies.contains(&true) { input.item.clone() } else { Vec::new() },
-                item_bytes,
-                batch_dim: input.batch_dim,
-                state,
-                is_constant: constant.is_some(),
-                buffer,
-            }
-        });
-        let next = self.states.iter().map(|(_, output)| buffer(self.outputs[*output].item_bytes() * max_batch));
-        let outputs = self.outputs.iter().enumerate().map(|(at, side)| {
-            let state = self.states.iter().position(|(_, state)| *state == at);
-            (side.clone(), state)
-        });
-        let (inputs, outputs) = (inputs.collect(), outputs.collect());
-        let shadow = self.shadow.as_ref().map(|shadow| shadow.begin(max_batch)).transpose()?;
-        let fallback = self.fallback.as_ref().map(|reference| Fallback::begin(reference, max_batch)).transpose()?;
-        let mut session = OnnxSession {
-            runner,
-            shared: self.shared.clone(),
-            call,
-            first_call: None,
-            inputs,
-            outputs,
-            next: next.collect(),
-            buckets,
-            alike: self.alike.clone(),
-            loaded: self.loaded.clone(),
-            finite: self.finite,
-            shadow,
-            fallback,
-            zeros: Vec::new(),
-            halved: 0,
-        };
-        if R::WARMS_UP {
+        let mut session = self.cold_session(max_batch)?;
+        // A model that may not be tried is not to be run on made-up numbers.
+        if R::WARMS_UP && !self.untried {
             session.warm_up()?;
         }
         Ok(session)

@@ -25,8 +25,9 @@ pub trait Runtime: Send + Sync + Sized + 'static {
     const COMPILES: bool;
     /// Whether it is a shared library that is loaded on first use. Loading is slow, so it is skipped unless a node names the runtime.
     const IS_LIBRARY: bool = false;
-    /// Whether the first call with a number of items does what later ones do not: it chooses algorithms, or loads code. A session then
-    /// makes such calls before the run.
+    /// Whether the first call with a number of items does what later ones do not: it chooses algorithms, or loads code. Each session then
+    /// makes such calls on zeros before its first message, unless the model is loaded lazily or not to be tried. A session is made before the
+    /// run, and again after the device was lost.
     const WARMS_UP: bool = false;
     /// The device of a session that is not prepared yet.
     const DEVICE: &'static str = "cpu";

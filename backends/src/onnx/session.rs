@@ -103,7 +103,9 @@ pub struct OnnxSession<R: Runtime> {
     pub(super) finite: bool,
     pub(super) shadow: Option<Shadow>,
     pub(super) fallback: Option<Fallback>,
-    /// Zeros for each input, for calls on zeros: as many as the first of these needs.
+    /// The time of the calls before the run.
+    pub(super) warm_up: Option<Duration>,
+    /// Zeros for each input, as many as the largest call on zeros has needed.
     pub(super) zeros: Vec<Vec<u64>>,
     /// Calls that were made as two of half the items.
     pub(super) halved: u64,
@@ -116,19 +118,35 @@ impl<R: Runtime> std::fmt::Debug for OnnxSession<R> {
 }
 
 impl<R: Runtime> OnnxSession<R> {
-    /// Makes calls of every size, or of powers of two if there are too many, the largest first. Later calls of these sizes find their
-    /// algorithms chosen, their code loaded and their memory there.
+    /// Makes a call of each of the `buckets` or, without these, of each number of items: where there are too many, of powers of two and the
+    /// most. The largest and the smallest come first, as a provider may prepare a range of sizes at once. A call that fails is the last one.
+    ///
+    /// # Errors
+    /// If the device is lost, or missing, and there is no fallback. What the model makes of zeros does not matter, also if it is an error.
     pub(super) fn warm_up(&mut self) -> Result<(), BackendError> {
         if self.runner.is_none() {
             return Ok(());
         }
+        let begun = Instant::now();
         let most = self.call.batches.last().copied().unwrap_or(1);
-        let sizes: Vec<usize> = match self.buckets.as_slice() {
+        let mut sizes: Vec<usize> = match self.buckets.as_slice() {
             [] => (1..=most).filter(|size| most <= MAX_WARM_UPS || size.is_power_of_two() || *size == most).collect(),
             buckets => buckets.to_vec(),
         };
-        sizes.into_iter().rev().try_for_each(|size| self.call_on_zeros(size))?;
+        sizes.reverse();
+        if let [_, rest @ ..] = sizes.as_mut_slice() {
+            rest.rotate_right(rest.len().min(1));
+        }
+        for size in sizes {
+            match self.call_on_zeros(size) {
+                Ok(()) => {}
+                Err(BackendError::Call(_) | BackendError::OutOfMemory(_)) => break,
+                Err(error) if self.fallback.is_some() && Fallback::takes(&error) => break,
+                Err(error) => return Err(error),
+            }
+        }
         self.zeros = Vec::new();
+        self.warm_up = Some(begun.elapsed());
         Ok(())
     }
 
@@ -136,9 +154,7 @@ impl<R: Runtime> OnnxSession<R> {
     fn call_on_zeros(&mut self, size: usize) -> Result<(), BackendError> {
         let OnnxSession { runner, inputs, zeros, .. } = self;
         let Some(runner) = runner else { return Ok(()) };
-        if zeros.is_empty() {
-            zeros.extend(inputs.iter().map(|input| buffer(input.bytes(size))));
-        }
+        zeros.resize_with(inputs.len(), Vec::new);
         let mut whole = arrayvec::ArrayVec::<BatchRef<'_>, { 2 * MAX_PORTS }>::new();
         for (input, zeros) in std::iter::zip(inputs, zeros) {
             if let Some(dim) = input.batch_dim {
@@ -149,6 +165,9 @@ impl<R: Runtime> OnnxSession<R> {
                 input.shape[item..].copy_from_slice(&input.bounds);
             }
             let bytes = input.bytes(size);
+            if 8 * zeros.len() < bytes && !input.is_constant {
+                *zeros = buffer(bytes);
+            }
             let from = if input.is_constant { &input.buffer } else { &*zeros };
             whole.push(BatchRef {
                 dtype: input.dtype,
@@ -156,13 +175,7 @@ impl<R: Runtime> OnnxSession<R> {
                 bytes: &bytemuck::cast_slice(from)[..bytes],
             });
         }
-        // What the model makes of zeros does not matter, also if it is an error of the call.
-        match runner.run(size, &whole, &mut |_, _| Ok(())) {
-            Err(BackendError::Call(_) | BackendError::OutOfMemory(_)) => Ok(()),
-            // The next call opens the device again, or the fallback makes it.
-            Err(error) if self.fallback.is_some() && Fallback::takes(&error) => Ok(()),
-            other => other,
-        }
+        runner.run(size, &whole, &mut |_, _| Ok(()))
     }
 
     /// Makes a call or, where the device has no memory left for it and the model has no state, one of each half of its items.
@@ -222,7 +235,13 @@ impl<R: Runtime> Session for OnnxSession<R> {
     }
 
     fn keep_warm(&mut self) -> Result<(), BackendError> {
-        self.call_on_zeros(self.buckets.first().copied().unwrap_or(1))
+        // What the model makes of zeros does not matter, also if it is an error of the call.
+        match self.call_on_zeros(self.buckets.first().copied().unwrap_or(1)) {
+            Err(BackendError::Call(_)) => Ok(()),
+            // The next call opens the device again, or the fallback makes it.
+            Err(error) if self.fallback.is_some() && Fallback::takes(&error) => Ok(()),
+            other => other,
+        }
     }
 
     fn begin(&mut self, helpers: &Helpers) -> Result<bool, BackendError> {
@@ -249,6 +268,9 @@ impl<R: Runtime> Session for OnnxSession<R> {
     fn figures(&self, metrics: &mut Metrics) {
         if let Some(first) = self.first_call {
             metrics.set("first_call_ms", first.as_secs_f64() * 1e3);
+        }
+        if let Some(took) = self.warm_up {
+            metrics.set("warm_up_ms", took.as_secs_f64() * 1e3);
         }
         if let Some(compiled) = self.loaded.runtime.compiled() {
             metrics.set("compiled", compiled.compiled as f64);

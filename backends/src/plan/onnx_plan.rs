@@ -179,6 +179,6 @@ fn compilation_lines<R: Runtime>(prepared: &OnnxPrepared<R>, job: &PlanRequest<'
 
 /// Measures the time per item alone and in a batch, ns.
 fn measure_batching<R: Runtime>(prepared: &OnnxPrepared<R>, max: usize) -> Option<[u64; 2]> {
-    let session = prepared.session(max).ok()?;
+    let session = prepared.cold_session(max).ok()?;
     caught(|| measure(prepared.signature(), Box::new(session), max, MEASURED_FOR)).ok()?.ok()
 }

@@ -2,50 +2,71 @@
 
 use super::*;
 use crate::backend::RtenRuntime;
-use crate::onnx::{Call, Runner, Take};
+use crate::onnx::{Call, Deviation, Runner, Take};
 use limen::backend::{Capabilities, SessionMetadata};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 thread_local! {
     /// The batch sizes of the calls on this thread.
     static CALLS: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    /// The size whose calls fail, and with what.
+    static FAILURE: Cell<Option<(usize, Failure)>> = const { Cell::new(None) };
 }
 
-/// rten, which notes its calls. It fails calls of five items for lack of memory.
-struct Noting(RtenRuntime);
+#[derive(Clone, Copy)]
+enum Failure {
+    Call,
+    Memory,
+    Lost,
+    Panic,
+}
 
-impl Runtime for Noting {
-    const NAME: &'static str = "noting";
-    const COMPILES: bool = false;
+/// rten, which notes its calls and makes some before the run. All tests of runtimes use it, too.
+pub(super) struct Warmed(RtenRuntime);
+
+impl Runtime for Warmed {
+    const NAME: &'static str = RtenRuntime::NAME;
+    const COMPILES: bool = RtenRuntime::COMPILES;
     const WARMS_UP: bool = true;
     type Shared = <RtenRuntime as Runtime>::Shared;
-    type Runner = NotingRunner;
+    type Runner = WarmedRunner;
 
     fn probe(options: &BackendOptions) -> Result<Capabilities, BackendError> {
         RtenRuntime::probe(options)
     }
 
+    fn rewrites(operator: &str) -> bool {
+        RtenRuntime::rewrites(operator)
+    }
+
+    fn deviations() -> &'static [Deviation] {
+        RtenRuntime::deviations()
+    }
+
     fn load(artifact: Artifact, options: &BackendOptions) -> Result<Self, BackendError> {
-        RtenRuntime::load(artifact, options).map(Noting)
+        RtenRuntime::load(artifact, options).map(Warmed)
     }
 
     fn share(&self, call: &Call) -> Result<Self::Shared, BackendError> {
         self.0.share(call)
     }
 
-    fn runner(&self, shared: &Self::Shared, call: &Call) -> Result<NotingRunner, BackendError> {
-        self.0.runner(shared, call).map(NotingRunner)
+    fn runner(&self, shared: &Self::Shared, call: &Call) -> Result<WarmedRunner, BackendError> {
+        self.0.runner(shared, call).map(WarmedRunner)
     }
 }
 
-struct NotingRunner(<RtenRuntime as Runtime>::Runner);
+pub(super) struct WarmedRunner(<RtenRuntime as Runtime>::Runner);
 
-impl Runner for NotingRunner {
+impl Runner for WarmedRunner {
     fn run(&mut self, batch: usize, inputs: &[BatchRef<'_>], take: &mut Take<'_>) -> Result<(), BackendError> {
         CALLS.with_borrow_mut(|calls| calls.push(batch));
-        match batch {
-            5 => Err(BackendError::OutOfMemory("five".into())),
-            _ => self.0.run(batch, inputs, take),
+        match FAILURE.get().filter(|(size, _)| *size == batch) {
+            None => self.0.run(batch, inputs, take),
+            Some((_, Failure::Call)) => Err(BackendError::Call("this was asked for".into())),
+            Some((_, Failure::Memory)) => Err(BackendError::OutOfMemory("this was asked for".into())),
+            Some((_, Failure::Lost)) => Err(BackendError::DeviceLost("this was asked for".into())),
+            Some((_, Failure::Panic)) => panic!("this was asked for"),
         }
     }
 
@@ -54,28 +75,64 @@ impl Runner for NotingRunner {
     }
 }
 
+fn prepared(change: impl FnOnce(&mut OnnxModel)) -> OnnxPrepared<Warmed> {
+    let mut model = OnnxModel { path: graphs("digits/digits.onnx"), ..OnnxModel::default() };
+    change(&mut model);
+    let prepared = Onnx::<Warmed>::prepare(model).unwrap();
+    CALLS.take();
+    prepared
+}
+
 #[test]
-fn a_session_makes_calls_of_every_size_before_the_run() {
-    let beyond_32: Vec<usize> = [40, 32, 16, 8, 4, 2, 1].into();
-    for (max, buckets, lazy, expected) in [
-        (1, vec![], false, vec![1]),
-        (6, vec![], false, vec![6, 5, 4, 3, 2, 1]),
-        (6, vec![2, 4], false, vec![6, 4, 2]),
-        (40, vec![], false, beyond_32),
-        (6, vec![], true, vec![]),
+fn a_session_makes_a_call_of_each_size_before_the_run() {
+    // Without `buckets` a message alone is a call of its size; with them it is filled up to one.
+    for (max, buckets, expected, alone) in [
+        (1, vec![], vec![1], 1),
+        (6, vec![], vec![6, 1, 5, 4, 3, 2], 1),
+        (6, vec![2, 4], vec![6, 2, 4], 2),
+        (6, vec![6], vec![6], 6),
+        (40, vec![], vec![40, 1, 32, 16, 8, 4, 2], 1),
     ] {
-        let path = graphs("digits/digits.onnx");
-        let model = OnnxModel { path, buckets: buckets.clone(), lazy, ..OnnxModel::default() };
-        let prepared = Onnx::<Noting>::prepare(model).unwrap();
-        CALLS.take();
-        let mut session = prepared.session(max).unwrap();
+        let mut session = prepared(|model| model.buckets = buckets.clone()).session(max).unwrap();
         assert_eq!(CALLS.take(), expected, "at most {max}, {buckets:?}");
-        // The first call of a message is still the first: it is timed, and no call on zeros is its own.
+        // These are not the first call, whose time is reported.
         assert_eq!(session.first_call(), None);
         let (x, mut y, mut shape) = (vec![0.5f32; 64], vec![0.0f32; 10], vec![10]);
         let input = BatchRef { dtype: DType::F32, shape: &[1, 8, 8], bytes: bytemuck::cast_slice(&x) };
         let output = BatchMut { dtype: DType::F32, shape: &mut shape, bytes: bytemuck::cast_slice_mut(&mut y) };
         session.infer_one(&[input], &mut [output], &mut OnnxLane::default()).unwrap();
+        assert_eq!(CALLS.take(), [alone]);
         assert!(session.first_call().is_some() && y.iter().any(|y| *y != 0.0));
+    }
+}
+
+#[test]
+fn a_model_that_is_not_to_be_run_is_not() {
+    let untried = prepare_bytes_untried();
+    for (what, prepared) in [("lazy", prepared(|model| model.lazy = true)), ("untried", untried)] {
+        CALLS.take();
+        drop(prepared.session(1).unwrap());
+        assert!(CALLS.take().is_empty(), "{what}");
+    }
+    // Those that measure make their own calls.
+    drop(prepared(|_| ()).cold_session(6).unwrap());
+    assert!(CALLS.take().is_empty());
+}
+
+fn prepare_bytes_untried() -> OnnxPrepared<Warmed> {
+    let twice = model(&[("x", D::FLOAT, &["n", "4"])], &[("y", D::FLOAT, &["n", "4"])], &[], &["y = Add x x"]);
+    let model = OnnxModel { path: "m.onnx".into(), bytes: Some(twice), untried: true, ..OnnxModel::default() };
+    Onnx::<Warmed>::prepare(model).unwrap()
+}
+
+#[test]
+fn a_call_that_fails_is_the_last_and_only_a_lost_device_is_an_error() {
+    let prepared = prepared(|_| ());
+    for (failure, is_error) in
+        [(Failure::Call, false), (Failure::Memory, false), (Failure::Panic, false), (Failure::Lost, true)]
+    {
+        FAILURE.set(Some((5, failure)));
+        assert_eq!(prepared.session(6).is_err(), is_error);
+        assert_eq!(CALLS.take(), [6, 1, 5]);
     }
 }
