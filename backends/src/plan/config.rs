@@ -105,8 +105,8 @@ pub struct Config {
     pub resident: bool,
     /// `f16` keeps weights and results between operators in 16 bits, on `cuda`, and on `wgpu` where the adapter has them: half the memory,
     /// and 3 decimal digits instead of 7. `bf16`, on `cuda`, has 2, and the range of 32 bits. `tf32`, on `cuda` with
-    /// cuBLASLt and a GPU of 8.0 or later, keeps 32 bits, and multiplies matrices with 3 digits of their elements. These need a recorded
-    /// case. `f32` by default.
+    /// cuBLASLt and a GPU of 8.0 or later, keeps 32 bits, and computes products and convolutions with 3 digits of their factors. These need
+    /// a recorded case. `f32` by default.
     #[serde(default)]
     pub precision: Precision,
     /// Makes a call on zeros after so long without one: `50ms`. A device that saves power meanwhile, or caches that others fill, would make
@@ -123,8 +123,8 @@ pub struct Config {
     pub verify: Option<VerifyConfig>,
     /// A second backend that repeats some of the calls while the graph runs; the report says how far its outputs differ.
     pub shadow: Option<ShadowConfig>,
-    /// The backend that makes a call again that failed because the device of `wgpu` is lost; the metric `fallback_calls` counts them. The
-    /// next call opens the device again, at most three times in 60 s. Messages are then copied within the calls. By default such a call
+    /// The backend that makes a call again that failed because the device of `wgpu` or `cuda` is lost; the metric `fallback_calls` counts
+    /// them. The next call opens the device of `wgpu` again, at most three times in 60 s. Messages are then copied within the calls. By default such a call
     /// fails.
     pub fallback: Option<Choice>,
     /// The inputs, outputs, latency and failures of the backend `mock`.
