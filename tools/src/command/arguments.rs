@@ -293,8 +293,8 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Execution")]
     pub allow_software: bool,
 
-    /// GPU that `backend: wgpu` and `cuda` take: its number in `limen-run doctor`, or a part of its name; default: the
-    /// fastest kind, for `cuda` the first
+    /// GPU that `backend: wgpu`, `cuda`, and `ort` with `device: cuda` or `tensorrt` take: its number in `limen-run
+    /// doctor`, or a part of its name; default: the fastest kind, for CUDA the first
     #[arg(long, env = "LIMEN_GPU", value_name = "NUMBER|NAME")]
     #[arg(hide_env = true, help_heading = "Execution")]
     pub gpu: Option<String>,

@@ -329,10 +329,10 @@ impl<'a> Run<'a> {
                 "limen-run: {option} {library} is ignored: this program was built without the backend `ort` (cargo feature `ort`)"
             ));
         }
-        #[cfg(not(any(feature = "wgpu", feature = "cuda")))]
+        #[cfg(not(any(feature = "wgpu", feature = "cuda", feature = "ort")))]
         if let Some(gpu) = gpu {
             print_error(&format!(
-                "limen-run: --gpu {} is ignored: this program was built without the backends `wgpu` and `cuda` (cargo features)",
+                "limen-run: --gpu {} is ignored: this program was built without the backends `wgpu`, `cuda` and `ort` (cargo features)",
                 one_line(gpu)
             ));
         }
