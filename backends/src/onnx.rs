@@ -50,6 +50,7 @@ mod sizes;
 #[cfg(test)]
 pub(crate) mod test_models;
 mod trial_call;
+mod warm_up;
 mod wire;
 mod wrong;
 

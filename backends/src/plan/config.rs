@@ -124,8 +124,8 @@ pub struct Config {
     /// A second backend that repeats some of the calls while the graph runs; the report says how far its outputs differ.
     pub shadow: Option<ShadowConfig>,
     /// The backend that makes a call again that failed because the device of `wgpu` or `cuda` is lost; the metric `fallback_calls` counts
-    /// them. The next call opens the device of `wgpu` again, at most three times in 60 s. Messages are then copied within the calls. By default such a call
-    /// fails.
+    /// them. The next call opens the device of `wgpu` again, at most three times in 60 s. Messages are then copied within the calls. By default
+    /// such a call fails.
     pub fallback: Option<Choice>,
     /// The inputs, outputs, latency and failures of the backend `mock`.
     pub mock: Option<MockConfig>,

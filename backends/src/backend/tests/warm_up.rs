@@ -108,8 +108,7 @@ fn a_session_makes_a_call_of_each_size_before_the_run() {
 
 #[test]
 fn a_model_that_is_not_to_be_run_is_not() {
-    let untried = prepare_bytes_untried();
-    for (what, prepared) in [("lazy", prepared(|model| model.lazy = true)), ("untried", untried)] {
+    for (what, prepared) in [("lazy", prepared(|model| model.lazy = true)), ("untried", untried())] {
         CALLS.take();
         drop(prepared.session(1).unwrap());
         assert!(CALLS.take().is_empty(), "{what}");
@@ -119,7 +118,7 @@ fn a_model_that_is_not_to_be_run_is_not() {
     assert!(CALLS.take().is_empty());
 }
 
-fn prepare_bytes_untried() -> OnnxPrepared<Warmed> {
+fn untried() -> OnnxPrepared<Warmed> {
     let twice = model(&[("x", D::FLOAT, &["n", "4"])], &[("y", D::FLOAT, &["n", "4"])], &[], &["y = Add x x"]);
     let model = OnnxModel { path: "m.onnx".into(), bytes: Some(twice), untried: true, ..OnnxModel::default() };
     Onnx::<Warmed>::prepare(model).unwrap()
