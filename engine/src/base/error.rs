@@ -292,12 +292,21 @@ const ELSEWHERE: [(&str, &str); 32] = [
 /// assert_eq!(limen::text::nearest("numpy", ["npy", "null"]), Some("npy"), "what other tools call it");
 /// assert_eq!(limen::text::nearest("a", ["b"]), None);
 /// ```
-pub fn nearest<'a>(name: &str, among: impl IntoIterator<Item = &'a str> + Clone) -> Option<&'a str> {
+pub fn nearest<'a>(name: &str, among: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    nearest_of(name, &first(among))
+}
+
+/// The names that are compared, collected so that all callers share the code that compares them.
+fn first<'a>(among: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    among.into_iter().take(10 * MANY).collect()
+}
+
+fn nearest_of<'a>(name: &str, among: &[&'a str]) -> Option<&'a str> {
     let elsewhere = ELSEWHERE.iter().filter(|(other, _)| *other == name);
-    if let Some(same) = elsewhere.filter_map(|(_, ours)| among.clone().into_iter().find(|one| one == ours)).next() {
+    if let Some(same) = elsewhere.filter_map(|(_, ours)| among.iter().find(|one| *one == ours)).next() {
         return Some(same);
     }
-    let many = among.clone().into_iter().nth(MANY).is_some();
+    let many = among.len() > MANY;
     let alike = |candidate: &&str| !many || (candidate.len() == name.len() && candidate.get(..1) == name.get(..1));
     let most = |candidate: &str| (candidate.len().min(name.len()) / 3).max(1);
     // Each byte more is a letter more, so such a candidate need not be compared.
@@ -305,8 +314,8 @@ pub fn nearest<'a>(name: &str, among: impl IntoIterator<Item = &'a str> + Clone)
         !candidate.is_ascii() || !name.is_ascii() || candidate.len().abs_diff(name.len()) <= most(candidate)
     };
     among
-        .into_iter()
-        .take(10 * MANY)
+        .iter()
+        .copied()
         .filter(alike)
         .take(MANY / 4)
         .filter(is_near)
@@ -318,15 +327,19 @@ pub fn nearest<'a>(name: &str, among: impl IntoIterator<Item = &'a str> + Clone)
 }
 
 /// "did you mean `x`?", or a list of the candidates.
-pub(crate) fn suggest<'a>(name: &str, among: impl IntoIterator<Item = &'a str> + Clone) -> String {
-    if let Some(near) = nearest(name, among.clone()) {
+pub(crate) fn suggest<'a>(name: &str, among: impl IntoIterator<Item = &'a str>) -> String {
+    suggest_of(name, &first(among))
+}
+
+fn suggest_of(name: &str, among: &[&str]) -> String {
+    if let Some(near) = nearest_of(name, among) {
         return format!("did you mean `{near}`?");
     }
-    let listed: Vec<_> = among.clone().into_iter().take(LISTED).map(|n| format!("`{n}`")).collect();
+    let listed: Vec<_> = among.iter().take(LISTED).map(|n| format!("`{n}`")).collect();
     if listed.is_empty() {
         return "there is none to choose from".into();
     }
-    let more = match among.into_iter().skip(LISTED).take(MANY).count() {
+    let more = match among.len().saturating_sub(LISTED).min(MANY) {
         0 => String::new(),
         MANY => " and many more".into(),
         more => format!(" and {more} more"),
