@@ -1,5 +1,6 @@
 //! What `decode`, `map` and `encode` cost for a message of 64 bytes, beside nodes that pass it on:
 //! `cargo bench -p limen-benches --bench formats [-- long | ROW]`. One core, as fast as possible; rows take turns, and the median of all rounds counts.
+//! The nodes' own cost is what they add to a chain of the same source and sink.
 
 use limen::message::{DType, PortSpec};
 use limen::node::{Building, Connected, Emit, Next, Node, NodeError, PlanErrors, Planning, Ports, Source};
@@ -45,6 +46,9 @@ const VECTOR: &str = "[{ name: v, type: f32, repeat: 16 }]";
 const THREE: &str =
     "[{ name: a, type: f32, repeat: 6 }, { name: b, type: f32, repeat: 6 }, { name: c, type: f32, repeat: 4 }]";
 
+/// What a chain costs without the nodes between its source and its sink.
+const ALONE: &str = "source and sink alone";
+
 /// The nodes between a source of packets and a sink, in a line: `{}` is the node before.
 fn rows() -> Vec<(&'static str, Vec<String>)> {
     let node = |kind: &str, config: &str| format!("kind: {kind}, config: {{ {config} }}, from: '{{}}'");
@@ -54,6 +58,7 @@ fn rows() -> Vec<(&'static str, Vec<String>)> {
     };
     let pass = || node("handle_pass", "bytes: 64");
     vec![
+        (ALONE, Vec::new()),
         ("three nodes that pass it on", vec![pass(), pass(), pass()]),
         (
             "decode, map, encode: one vector",
@@ -102,16 +107,18 @@ fn main() {
     let (is_long, row) = (words.iter().any(|word| word == "long"), words.iter().find(|word| *word != "long"));
     let (rounds, seconds) = if is_long { (9, 2.0) } else { (5, 0.5) };
     let mut rows = rows();
-    rows.retain(|(name, _)| row.is_none_or(|row| name.contains(row.as_str())));
+    rows.retain(|(name, _)| *name == ALONE || row.is_none_or(|row| name.contains(row.as_str())));
     let mut figures = vec![Vec::new(); rows.len()];
     for _ in 0..rounds {
         for ((_, nodes), figures) in rows.iter().zip(&mut figures) {
             figures.push(1e9 / rate(nodes, seconds));
         }
     }
-    println!("{}; 64 bytes, one core, ns a message: median of {rounds} rounds, spread as max/min\n", host());
-    for ((name, _), figures) in rows.iter().zip(figures) {
-        let (ns, spread) = median(figures);
-        println!("{name:<46} {ns:>8.0}   {spread:.2}");
+    println!("{}; 64 bytes, one core, ns a message: median of {rounds} rounds, spread as max/min;", host());
+    println!("last, the nodes between source and sink: the median of what they add in each round\n");
+    for ((name, _), whole) in rows.iter().zip(&figures) {
+        let added = whole.iter().zip(&figures[0]).map(|(whole, alone)| whole - alone).collect();
+        let ((ns, spread), (added, _)) = (median(whole.clone()), median(added));
+        println!("{name:<46} {ns:>8.0}   {spread:.2} {added:>8.0}");
     }
 }
