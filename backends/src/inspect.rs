@@ -243,13 +243,13 @@ fn compare<T: PartialEq>(
     found: &mut Vec<String>,
 ) {
     // Weights of subgraphs may share a name: those with the same name are compared in order.
-    let mut by_name: BTreeMap<&String, (usize, Vec<&T>)> = BTreeMap::new();
-    model.iter().for_each(|other| by_name.entry(name(other)).or_default().1.push(other));
+    let mut by_name: BTreeMap<&String, (usize, Vec<usize>)> = BTreeMap::new();
+    model.iter().enumerate().for_each(|(at, other)| by_name.entry(name(other)).or_default().1.push(at));
     for expected in manifest {
         let of = name(expected);
         let next = by_name.get_mut(of).and_then(|(next, all)| {
             *next += 1;
-            all.get(*next - 1).copied()
+            all.get(*next - 1).map(|at| &model[*at])
         });
         match next {
             None => found.push(format!("there is no {what} `{of}`, which the manifest has as {}", show(expected))),
@@ -259,7 +259,7 @@ fn compare<T: PartialEq>(
             Some(_) => {}
         }
     }
-    for other in by_name.values().flat_map(|(next, all)| all.iter().skip(*next)) {
+    for other in by_name.values().flat_map(|(next, all)| all.iter().skip(*next)).map(|at| &model[*at]) {
         found.push(format!("{what} `{}` ({}) is not in the manifest", name(other), show(other)));
     }
 }

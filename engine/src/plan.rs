@@ -33,7 +33,7 @@ use crate::file::spec::Spec;
 use crate::host::folders::Folders;
 use crate::message::tensor::PortSpec;
 use crate::plan::registry::Registry;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -129,7 +129,7 @@ pub struct NodePlan {
     /// The parameters of its stage.
     pub(crate) stage: StagePlan,
     /// Sources that reach it but whose origins are no longer tracked, each with the node where tracking ends.
-    pub(crate) untracked: BTreeMap<u16, usize>,
+    pub(crate) untracked: HashMap<u16, usize>,
 }
 
 /// An output port of a plan.
@@ -331,7 +331,7 @@ impl Plan {
         }
         let transfers = transfer::Transfers::insert(&mut spec, registry);
         let (problems, effort) = (Problems::default(), effort::Effort::new());
-        Planner { spec: &spec, registry, options, problems, effort, opened: BTreeMap::new(), transfers }.plan()
+        Planner { spec: &spec, registry, options, problems, effort, opened: HashMap::new(), transfers }.plan()
     }
 
     /// Returns the graph's name.

@@ -14,7 +14,7 @@ use limen::Plan;
 use limen::plan::{NodePlan, WorkerPlan};
 use limen::report::{HistogramReport, Report, Term};
 use limen::run::{EdgeStats, IntervalReport, NodeStats};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 /// The quantiles of a summary.
@@ -48,7 +48,7 @@ const KEPT: Duration = Duration::from_secs(10);
 pub struct RunMetrics {
     graph: String,
     run_id: String,
-    kinds: BTreeMap<String, String>,
+    kinds: HashMap<String, String>,
     /// Names of threads, and their CPU.
     workers: Vec<(String, Option<usize>)>,
     edges: Vec<EdgeStats>,

@@ -16,7 +16,7 @@ use limen::report::Term;
 use limen::run::{EdgeStats, IntervalReport};
 use limen::{Event, Plan, Report};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 
@@ -174,8 +174,8 @@ impl ReportPage {
             recorded.filter(|histogram| !histogram.is_empty()).map(hdrhistogram::Histogram::mean)
         };
         // Where several edges come in, the last message waits for no partner.
-        let joins: BTreeSet<&str> = {
-            let mut seen = BTreeSet::new();
+        let joins: HashSet<&str> = {
+            let mut seen = HashSet::new();
             let all = self.outline.edges.iter().filter(|edge| !seen.insert(edge.to));
             all.map(|edge| self.outline.nodes[edge.to].name.as_str()).collect()
         };

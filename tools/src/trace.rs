@@ -16,7 +16,7 @@ use packet::{
     SLICE_END, Thread, Trace, TrackDescriptor, TrackEvent,
 };
 use prost::Message;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -69,7 +69,7 @@ pub struct TraceFile {
     /// By worker: the end of the last call on its track.
     busy_until: Vec<u64>,
     /// By path: the number of its track.
-    paths: BTreeMap<(usize, usize), u64>,
+    paths: HashMap<(usize, usize), u64>,
     edges: usize,
     calls: u64,
     /// Spans that were not written.
@@ -121,7 +121,7 @@ impl TraceFile {
             nodes: nodes.collect(),
             workers: plan.workers().iter().map(|worker| plain(&worker.name)).collect(),
             busy_until: vec![0; plan.workers().len()],
-            paths: BTreeMap::new(),
+            paths: HashMap::new(),
             edges: plan.edges().len(),
             calls: 0,
             lost: 0,

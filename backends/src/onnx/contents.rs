@@ -8,7 +8,7 @@ use super::wrong::ModelProblems;
 use limen::backend::BackendError;
 use prost::bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{HashMap, HashSet};
 
 /// Models with more nodes are refused: runtimes take time quadratic in the number of nodes.
 const MAX_NODES: usize = 1 << 15;
@@ -31,7 +31,7 @@ pub struct Op {
     /// Whether it computes with a constant of `i64` that does not fit 32 bits.
     pub has_wide_constant: bool,
     /// Those of its [`ATTRIBUTES`] that it has.
-    attributes: BTreeMap<String, AttributeValue>,
+    attributes: HashMap<String, AttributeValue>,
 }
 
 /// The attributes that are kept: the others decide nothing before the model is loaded.
@@ -87,7 +87,7 @@ impl Op {
 }
 
 /// Returns the [`ATTRIBUTES`] of a node that are a number, a word or a list of words.
-fn attributes(node: &wire::Node) -> BTreeMap<String, AttributeValue> {
+fn attributes(node: &wire::Node) -> HashMap<String, AttributeValue> {
     // A list is never left out: what it says is not the default, even if it is too long or no text.
     let word = |text: &Bytes| String::from_utf8_lossy(&text[..text.len().min(MAX_WORD)]).into_owned();
     let words = |texts: &[Bytes]| texts.iter().take(MAX_WORDS).map(word).collect::<Vec<_>>().join(" ");
@@ -201,7 +201,7 @@ struct ContentsReader<'a> {
 
 /// The names of the tensors of a graph and of the graphs around it.
 struct Names<'a> {
-    names: BTreeSet<&'a str>,
+    names: HashSet<&'a str>,
     outer: Option<&'a Names<'a>>,
 }
 
@@ -214,7 +214,7 @@ impl Names<'_> {
 impl ContentsReader<'_> {
     /// Reads a graph inside the node `within`, with the tensors of the graphs around it.
     fn graph(&mut self, graph: &wire::Graph, within: &str, outer: Option<&Names<'_>>) {
-        let mut seen = Names { names: BTreeSet::new(), outer };
+        let mut seen = Names { names: HashSet::new(), outer };
         for tensor in &graph.initializers {
             self.tensor(tensor, &tensor.name);
             seen.names.insert(&tensor.name);
@@ -225,7 +225,7 @@ impl ContentsReader<'_> {
             seen.names.insert(name);
         }
         seen.names.extend(graph.inputs.iter().map(|input| input.name.as_str()));
-        let mut made: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut made: HashMap<&str, usize> = HashMap::new();
         for (at, node) in graph.nodes.iter().enumerate() {
             for output in node.outputs.iter().filter(|output| !output.is_empty()) {
                 if made.insert(output, at).is_some() {
@@ -258,7 +258,7 @@ impl ContentsReader<'_> {
         }
         seen.names.extend(made.keys().copied());
         let ranks = ranks(graph, &order);
-        let weights: BTreeMap<&str, &wire::Tensor> =
+        let weights: HashMap<&str, &wire::Tensor> =
             graph.initializers.iter().map(|weight| (weight.name.as_str(), weight)).collect();
         let constant = |name: &str| {
             let made = || graph.nodes.get(*made.get(name)?).filter(|node| node.op == "Constant");

@@ -3,12 +3,12 @@
 use super::edit::replace_nodes;
 use super::wire;
 use prost::Message;
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 
 /// Returns the file of a model with `Identity` for each `Dropout` of its graph that drops nothing; `None` if there is none.
 pub(crate) fn without_dropout(file: &[u8]) -> Option<Vec<u8>> {
     let graph = wire::Model::decode(file).ok()?.graph?;
-    let read: BTreeSet<&str> = graph
+    let read: HashSet<&str> = graph
         .nodes
         .iter()
         .flat_map(|node| &node.inputs)

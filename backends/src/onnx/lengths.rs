@@ -6,7 +6,7 @@ use super::node_shapes::keeps_shape;
 use super::shapes::{Extent, Lengths, MAX_NUMBERS, Scope};
 use super::wire;
 use prost::bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 /// Operators whose output shape depends on the values of inputs, and on which.
@@ -60,17 +60,17 @@ impl Dependence<'_> {
 /// The tensors of a graph that are not constant, and of the graphs around it.
 struct Dependences<'s, 'a> {
     outer: Option<&'s Dependences<'s, 'a>>,
-    known: BTreeMap<&'a str, Dependence<'a>>,
+    known: HashMap<&'a str, Dependence<'a>>,
 }
 
 /// Returns the outputs of a graph whose shape depends on the values of its inputs, each with a node where it begins to. The inputs
 /// in `constants` have the same values in every call.
 pub(super) fn decided_by_values<'a>(
     graph: &'a wire::Graph,
-    constants: &BTreeSet<&str>,
-) -> BTreeMap<&'a str, &'a wire::Node> {
+    constants: &HashSet<&str>,
+) -> HashMap<&'a str, &'a wire::Node> {
     let varying = Dependence { varies: true, decided_by: None };
-    let weights: BTreeSet<&str> = graph.initializers.iter().map(|tensor| tensor.name.as_str()).collect();
+    let weights: HashSet<&str> = graph.initializers.iter().map(|tensor| tensor.name.as_str()).collect();
     let inputs = graph.inputs.iter().map(|input| input.name.as_str());
     let inputs = inputs.filter(|name| !weights.contains(name) && !constants.contains(name));
     let mut found = Dependences { outer: None, known: inputs.map(|name| (name, varying)).collect() };
@@ -120,7 +120,7 @@ impl<'a> Dependences<'_, 'a> {
         // The count and the condition of a loop.
         let mut ends = is_loop && inputs.iter().take(2).any(|input| input.varies);
         for graph in graphs_of(node) {
-            let mut inner = Dependences { outer: Some(self), known: BTreeMap::new() };
+            let mut inner = Dependences { outer: Some(self), known: HashMap::new() };
             for (at, input) in graph.inputs.iter().enumerate() {
                 let known = match at {
                     0 if is_loop => Dependence::default(),
@@ -169,8 +169,8 @@ impl ValueShaped {
     pub(super) fn outputs(
         &self,
         inputs: &[BoundInput<'_>],
-        symbols: &BTreeMap<&str, Extent>,
-    ) -> BTreeMap<String, ValueLengths> {
+        symbols: &HashMap<&str, Extent>,
+    ) -> HashMap<String, ValueLengths> {
         let ValueShaped(graph) = self;
         let constants = inputs.iter().filter(|input| input.constant.is_some()).map(|input| input.name).collect();
         let decided = decided_by_values(graph, &constants);
@@ -278,7 +278,7 @@ mod tests {
         ]
     }
 
-    fn outputs(file: Vec<u8>, constants: &[(&str, &[f64])]) -> BTreeMap<String, ValueLengths> {
+    fn outputs(file: Vec<u8>, constants: &[(&str, &[f64])]) -> HashMap<String, ValueLengths> {
         let outline = Artifact::parse("m.onnx".as_ref(), file).unwrap().outline;
         let bound = |input: &crate::onnx::Input| {
             let shape = input.shape.iter().map(|dim| Extent::exactly(dim.to_string().parse().unwrap())).collect();
@@ -289,7 +289,7 @@ mod tests {
         let inputs =
             inputs.iter().map(|(name, shape)| BoundInput { name, shape: shape.clone(), constant: constant(name) });
         let inputs: Vec<_> = inputs.collect();
-        outline.value_shaped.as_ref().map(|graph| graph.outputs(&inputs, &BTreeMap::new())).unwrap_or_default()
+        outline.value_shaped.as_ref().map(|graph| graph.outputs(&inputs, &HashMap::new())).unwrap_or_default()
     }
 
     #[test]

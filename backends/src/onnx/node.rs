@@ -2,7 +2,7 @@
 
 use super::wire;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{HashMap, HashSet};
 
 /// The most characters of a name in a message: a model can have one long name, which ten thousand messages would repeat.
 const MAX_NAME: usize = 100;
@@ -38,8 +38,8 @@ pub(super) fn graphs_of(node: &wire::Node) -> impl Iterator<Item = &wire::Graph>
 }
 
 /// Returns the tensors of the graphs around it that a graph uses.
-fn captured(graph: &wire::Graph) -> BTreeSet<&str> {
-    let mut used: BTreeSet<&str> = graph.outputs.iter().map(|output| output.name.as_str()).collect();
+fn captured(graph: &wire::Graph) -> HashSet<&str> {
+    let mut used: HashSet<&str> = graph.outputs.iter().map(|output| output.name.as_str()).collect();
     for node in &graph.nodes {
         used.extend(node.inputs.iter().map(String::as_str));
         graphs_of(node).for_each(|inner| used.extend(captured(inner)));
@@ -58,7 +58,7 @@ fn captured(graph: &wire::Graph) -> BTreeSet<&str> {
 pub(super) fn order(graph: &wire::Graph) -> Result<Vec<usize>, &wire::Node> {
     let outputs =
         graph.nodes.iter().enumerate().flat_map(|(at, node)| node.outputs.iter().map(move |o| (o.as_str(), at)));
-    let made: BTreeMap<&str, usize> = outputs.filter(|(output, _)| !output.is_empty()).collect();
+    let made: HashMap<&str, usize> = outputs.filter(|(output, _)| !output.is_empty()).collect();
     let sources = |node: &wire::Node| -> Vec<usize> {
         let inputs = node.inputs.iter().map(String::as_str).chain(graphs_of(node).flat_map(captured));
         inputs.filter_map(|input| made.get(input).copied()).collect()

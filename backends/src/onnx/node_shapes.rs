@@ -2,7 +2,7 @@
 
 use super::shapes::{Extent, Lengths, MAX_NUMBERS, Scope, elements, length, most_elements};
 use super::wire;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::rc::Rc;
 
 pub(super) fn find<'n>(node: &'n wire::Node, attribute: &str) -> Option<&'n wire::Attribute> {
@@ -393,7 +393,7 @@ impl<'n> NodeShapes<'n, '_> {
         let equation = String::from_utf8(find(self.node, "equation")?.text.to_vec()).ok()?;
         let equation: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
         let (inputs, output) = equation.split_once("->").filter(|_| !equation.contains('.'))?;
-        let mut lengths: BTreeMap<char, Extent> = BTreeMap::new();
+        let mut lengths: HashMap<char, Extent> = HashMap::new();
         for (at, letters) in inputs.split(',').enumerate() {
             let count = letters.chars().count();
             for (letter, dim) in letters.chars().zip(self.of_rank(at, count.min(MAX_NUMBERS))) {

@@ -12,7 +12,7 @@ use limen::backend::BackendError;
 use limen::message::Dim;
 use prost::Message;
 use prost::bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 /// The outline of an ONNX file.
@@ -93,8 +93,8 @@ impl Outline {
         let Some(graph) = graph else { return Err(BackendError::Model("it holds no graph".into())) };
         let Contents { ops, depth, weights: constants } = Contents::read(&graph, &opsets, file.len() as u64)?;
         let opset = |o: &&wire::OpSet| o.domain.is_empty() || o.domain == "ai.onnx";
-        let weights: BTreeSet<&str> = graph.initializers.iter().map(|w| w.name.as_str()).collect();
-        let dependent = decided_by_values(&graph, &BTreeSet::new());
+        let weights: HashSet<&str> = graph.initializers.iter().map(|w| w.name.as_str()).collect();
+        let dependent = decided_by_values(&graph, &HashSet::new());
         let inputs = graph.inputs.iter().filter(|input| !weights.contains(input.name.as_str()));
         let outline = Outline {
             inputs: inputs.map(Input::read).collect::<Result<_, _>>().map_err(BackendError::Unsupported)?,
@@ -151,7 +151,7 @@ impl Outline {
         given: &BTreeMap<String, Vec<Dim>>,
         batch_dims: &[Option<usize>],
     ) -> Result<BoundShapes, Vec<Unbound>> {
-        let mut lengths: BTreeMap<&str, (&Dim, &str)> = BTreeMap::new();
+        let mut lengths: HashMap<&str, (&Dim, &str)> = HashMap::new();
         let mut wrong = Vec::new();
         for (input, batch_dim) in self.inputs.iter().zip(batch_dims) {
             let Some(shape) = given.get(&input.port) else { continue };
@@ -198,7 +198,8 @@ impl Outline {
             }
             items.push(item);
         }
-        let symbols = lengths.into_iter().map(|(symbol, (length, _))| (symbol.to_string(), length.clone())).collect();
+        let mut symbols = BTreeMap::new();
+        symbols.extend(lengths.into_iter().map(|(symbol, (length, _))| (symbol.to_string(), length.clone())));
         if wrong.is_empty() { Ok(BoundShapes { items, symbols }) } else { Err(wrong) }
     }
 }
@@ -238,7 +239,7 @@ impl Outline {
 }
 
 fn distinct<'a>(names: impl Iterator<Item = &'a String>) -> Result<(), BackendError> {
-    let mut seen = BTreeSet::new();
+    let mut seen = HashSet::new();
     match names.into_iter().find(|name| !seen.insert(*name)) {
         Some(name) => Err(BackendError::Unsupported(format!("two tensors of the model would both be port `{name}`"))),
         None => Ok(()),

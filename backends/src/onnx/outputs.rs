@@ -14,7 +14,7 @@ use crate::steps::TRIAL;
 use limen::backend::BackendError;
 use limen::message::{DType, Dim, MAX_RANK, PortSpec};
 use limen::unit::show_bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// What is known about a model's outputs besides the trial.
 pub(super) struct OutputBounds<'a> {
@@ -28,7 +28,7 @@ pub(super) struct OutputBounds<'a> {
     /// Whether the items of an input differ in length.
     pub(super) inputs_vary: bool,
     /// The outputs whose lengths depend on values, by their names in the model.
-    pub(super) by_values: BTreeMap<String, ValueLengths>,
+    pub(super) by_values: HashMap<String, ValueLengths>,
 }
 
 /// Why a model cannot be prepared.

@@ -21,7 +21,7 @@ use crate::verify::Case;
 use limen::backend::{Backend, BackendError, Capabilities, Prepared, Signature, TensorSpec};
 use limen::message::{DType, Dim};
 use limen::text::nearest;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -428,13 +428,13 @@ fn value_lengths(
     batch_dims: &[Option<usize>],
     call: &Call,
     constants: &Constants,
-) -> BTreeMap<String, ValueLengths> {
-    let Some(graph) = &outline.value_shaped else { return BTreeMap::new() };
+) -> HashMap<String, ValueLengths> {
+    let Some(graph) = &outline.value_shaped else { return HashMap::new() };
     let extent = |dim: &Dim| match dim {
         Dim::AtMost(most) => Extent::up_to(*most as u64),
         dim => Extent::exactly(dim.max().unwrap_or(1) as u64),
     };
-    let mut symbols: BTreeMap<&str, Extent> =
+    let mut symbols: HashMap<&str, Extent> =
         bound.symbols.iter().map(|(symbol, dim)| (symbol.as_str(), extent(dim))).collect();
     let inputs = std::iter::zip(&outline.inputs, &bound.items).zip(std::iter::zip(&call.inputs, batch_dims));
     let inputs = inputs.map(|((declared, item), (input, batch_dim))| {

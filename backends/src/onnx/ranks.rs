@@ -2,7 +2,7 @@
 
 use super::node_shapes::{BROADCASTING, SHAPE_PRESERVING};
 use super::wire;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 /// Operators whose first output has the rank of their first input, besides those that keep its shape.
 const RANK_PRESERVING: &str = "\
@@ -16,14 +16,14 @@ const REDUCING: &str = "\
 
 /// What is known of the tensors of a graph.
 struct Ranks<'a> {
-    ranks: BTreeMap<&'a str, usize>,
+    ranks: HashMap<&'a str, usize>,
     /// The lengths of constants with one dim.
-    lengths: BTreeMap<&'a str, usize>,
+    lengths: HashMap<&'a str, usize>,
 }
 
 /// Returns the ranks of the tensors of a graph, whose nodes run in this order.
-pub(super) fn ranks<'a>(graph: &'a wire::Graph, order: &[usize]) -> BTreeMap<&'a str, usize> {
-    let mut known = Ranks { ranks: BTreeMap::new(), lengths: BTreeMap::new() };
+pub(super) fn ranks<'a>(graph: &'a wire::Graph, order: &[usize]) -> HashMap<&'a str, usize> {
+    let mut known = Ranks { ranks: HashMap::new(), lengths: HashMap::new() };
     for value in graph.inputs.iter().chain(&graph.outputs).chain(&graph.value_info) {
         let shape = value.kind.as_ref().and_then(|kind| kind.tensor.as_ref()).and_then(|tensor| tensor.shape.as_ref());
         if let Some(shape) = shape {

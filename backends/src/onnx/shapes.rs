@@ -7,7 +7,7 @@ use super::data_file::DataFile;
 use super::node::{graphs_of, order};
 use super::node_shapes::{NodeShapes, find};
 use super::wire;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::rc::Rc;
 
 /// Longer shapes are not propagated, nor constants with more elements: they are not shapes, and a file can use them many times.
@@ -64,15 +64,15 @@ pub(super) struct Scope<'a> {
     data: &'a [DataFile],
     outer: Option<&'a Scope<'a>>,
     /// Shared between tensors of the same shape: a model may have many nodes.
-    shapes: BTreeMap<&'a str, Rc<Lengths>>,
-    numbers: BTreeMap<&'a str, Vec<f64>>,
+    shapes: HashMap<&'a str, Rc<Lengths>>,
+    numbers: HashMap<&'a str, Vec<f64>>,
     /// Shapes of tensors whose operator is not modeled.
-    declared: BTreeMap<&'a str, Rc<Lengths>>,
+    declared: HashMap<&'a str, Rc<Lengths>>,
 }
 
 impl<'a> Scope<'a> {
     pub(super) fn new(data: &'a [DataFile]) -> Self {
-        let (shapes, numbers, declared) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (shapes, numbers, declared) = (HashMap::new(), HashMap::new(), HashMap::new());
         Scope { data, outer: None, shapes, numbers, declared }
     }
 

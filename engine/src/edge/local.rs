@@ -13,12 +13,12 @@ use crate::ledger::{Run, push_run};
 use crate::message::payload::{Message, Payload};
 use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::rc::Rc;
 
 /// The empty buffers of one worker's local edges, by payload and size.
 #[derive(Default)]
-pub(crate) struct Buffers(BTreeMap<(TypeId, usize), Box<dyn Any>>);
+pub(crate) struct Buffers(HashMap<(TypeId, usize), Box<dyn Any>>);
 
 /// Empty buffers of one payload and size. Entries below `free` have a buffer, the others have none.
 pub(super) struct Spares<T: Payload> {

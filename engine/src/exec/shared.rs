@@ -15,7 +15,7 @@ use crate::node::RunStats;
 use crate::node::backend::{BackendStatus, Helpers};
 use crate::node::statistics::Observe;
 use crossbeam_queue::ArrayQueue;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
@@ -110,7 +110,7 @@ pub(crate) struct RunShared {
     /// Nodes whose overlong turn has been reported while it still runs.
     reported: Vec<AtomicBool>,
     /// The backends' status, by node.
-    backends: Mutex<BTreeMap<usize, BackendStatus>>,
+    backends: Mutex<HashMap<usize, BackendStatus>>,
     begun: OnceLock<Begun>,
     /// The run's id.
     pub(crate) run_id: String,
@@ -149,7 +149,7 @@ struct Begun {
 #[derive(Default)]
 pub(crate) struct Failures {
     pub(crate) kept: Vec<Failure>,
-    pub(crate) counts: BTreeMap<usize, u64>,
+    pub(crate) counts: HashMap<usize, u64>,
     pub(crate) stop: bool,
 }
 

@@ -16,7 +16,7 @@ use crate::base::error::{Place, Problem, Problems, suggest};
 use crate::host::files::InputFile;
 use crate::host::folders::Folders;
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 pub(crate) use subgraph::Expectation;
@@ -128,10 +128,10 @@ impl Layers {
         let defaults = tree.take("defaults");
         let budget = Budget(Cell::new(Budget::ALL));
         let variables = variable::Variables::new(self, &budget);
-        variables.substitute(&mut tree, &BTreeMap::new(), &mut problems);
+        variables.substitute(&mut tree, &HashMap::new(), &mut problems);
         let expectations = subgraph::expand(&mut tree, subgraphs.as_ref(), &variables, &mut problems);
         if let Some(mut defaults) = defaults {
-            variables.substitute(&mut defaults, &BTreeMap::new(), &mut problems);
+            variables.substitute(&mut defaults, &HashMap::new(), &mut problems);
             defaults::fill(&mut tree, &defaults, &budget, &mut problems);
         }
         if let Value::Map(entries) = &mut tree.value {

@@ -15,7 +15,7 @@ use crate::file::record::recorders;
 use crate::host::folders::Folders;
 use serde::Deserialize;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::time::Duration;
 
@@ -492,7 +492,7 @@ impl SpecReader<'_> {
             return Vec::new();
         };
         // YAML refuses duplicate keys, but an expanded subgraph may produce the name of another node.
-        let mut seen: BTreeMap<&str, &Place> = BTreeMap::new();
+        let mut seen: HashMap<&str, &Place> = HashMap::new();
         for (key, _) in entries {
             if let Some(first) = seen.insert(&key.name, &key.place) {
                 let message = format!("there are two nodes `{}`, the other at {first}", key.name);

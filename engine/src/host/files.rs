@@ -36,7 +36,7 @@ use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 use nix::unistd::geteuid;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Cursor, ErrorKind, Read, Seek, SeekFrom};
@@ -406,10 +406,10 @@ fn open_device(real: &Path) -> io::Result<File> {
 
 /// The files opened for reading by a graph, which none of its nodes may write. All clones of one [`Folders`] share them.
 #[derive(Clone, Debug, Default)]
-pub struct FilesRead(Arc<Mutex<BTreeMap<Id, PathBuf>>>);
+pub struct FilesRead(Arc<Mutex<HashMap<Id, PathBuf>>>);
 
 impl FilesRead {
-    fn all(&self) -> MutexGuard<'_, BTreeMap<Id, PathBuf>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<Id, PathBuf>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -4,7 +4,7 @@
 //! other. Fetched together, they arrive in the time of a few.
 
 use crate::host::instructions::prefetch;
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 
 /// Bytes of a cache line: of x86-64 and most of aarch64. Where lines are longer, some are named twice.
 const LINE: usize = 64;
@@ -20,16 +20,20 @@ const STACK: usize = 16;
 #[derive(Debug, Default)]
 pub struct Footprint {
     lines: Vec<usize>,
-    seen: BTreeSet<usize>,
+    seen: HashSet<usize>,
 }
 
 impl Footprint {
     /// Adds the first `bytes` of what lies at an address. What is freed or moved later does no harm. The size of a function is not known:
     /// callers name about that of its machine code.
     pub(crate) fn add<T: ?Sized>(&mut self, at: *const T, bytes: usize) {
-        let first = at.addr() / LINE;
+        self.add_at(at.addr(), bytes);
+    }
+
+    fn add_at(&mut self, at: usize, bytes: usize) {
+        let first = at / LINE;
         // An empty list has no memory, and an address below a line.
-        let lines = if bytes == 0 || first == 0 { 0 } else { (at.addr() % LINE + bytes).div_ceil(LINE) };
+        let lines = if bytes == 0 || first == 0 { 0 } else { (at % LINE + bytes).div_ceil(LINE) };
         for line in first..first + lines {
             if self.lines.len() < MOST && self.seen.insert(line) {
                 self.lines.push(line * LINE);
@@ -44,7 +48,7 @@ impl Footprint {
 
     /// Ends the collection.
     pub(crate) fn settle(&mut self) {
-        self.seen = BTreeSet::new();
+        self.seen = HashSet::new();
         self.lines.shrink_to_fit();
     }
 

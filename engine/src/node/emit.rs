@@ -111,6 +111,8 @@ impl<O: Outputs> Emit<O> {
     }
 
     /// Adds what a single message touches.
+    // Not compiled into every kind of node.
+    #[inline(never)]
     pub(crate) fn footprint(&self, to: &mut Footprint) {
         to.add(self, 64);
         self.ports.footprint(to);

@@ -1,7 +1,7 @@
 //! Values of a program's own types that reach the kinds of its registry.
 
 use std::any::{Any, TypeId, type_name};
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::fmt;
 
 /// Values for the kinds of a [`Registry`](crate::Registry), one per type: options of a crate of kinds that a program sets and a graph
@@ -18,7 +18,7 @@ use std::fmt;
 /// assert_eq!(registry.extensions().get::<String>(), None);
 /// ```
 #[derive(Default)]
-pub struct Extensions(BTreeMap<TypeId, (&'static str, Box<dyn Any + Send + Sync>)>);
+pub struct Extensions(HashMap<TypeId, (&'static str, Box<dyn Any + Send + Sync>)>);
 
 impl Extensions {
     /// Adds a value; it replaces an earlier one of the same type.

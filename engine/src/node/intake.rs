@@ -227,6 +227,8 @@ impl<T: Payload> Intake for Single<T> {
     fn peek(&self, see: &mut dyn FnMut(&Header)) {
         self.rx.peek(see);
     }
+    // Not compiled into every kind of node.
+    #[inline(never)]
     fn footprint(&self, to: &mut Footprint) {
         self.rx.footprint(to);
     }

@@ -119,7 +119,7 @@ pub struct Setting {
 }
 
 /// A resource outside the process that only one node may use.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Claim {
     /// A file that the node writes.

@@ -12,7 +12,7 @@ use crate::node::remedy::remedy;
 use crate::plan::place::WorkerPlan;
 use crate::plan::registry::Role;
 use crate::plan::transfer::{TO_DEVICE, TO_HOST};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{HashMap, HashSet};
 
 impl Planner<'_> {
     /// Checks that messages at the ports of subgraphs have the declared types.
@@ -21,7 +21,7 @@ impl Planner<'_> {
         if spec.expectations.is_empty() {
             return;
         }
-        let named: BTreeMap<&str, &NodePlan> = nodes.iter().map(|node| (node.name.as_str(), node)).collect();
+        let named: HashMap<&str, &NodePlan> = nodes.iter().map(|node| (node.name.as_str(), node)).collect();
         for expectation in &spec.expectations {
             let Some(node) = named.get(expectation.node.as_str()) else { continue };
             let output = match &expectation.output {
@@ -37,9 +37,9 @@ impl Planner<'_> {
     }
 
     pub(super) fn check_claims(&mut self, nodes: &[NodePlan]) {
-        let mut claimed: BTreeMap<Claim, String> = BTreeMap::new();
+        let mut claimed: HashMap<Claim, String> = HashMap::new();
         let spec = self.spec;
-        let named: BTreeMap<&str, &NodeSpec> = spec.nodes.iter().rev().map(|node| (node.name.as_str(), node)).collect();
+        let named: HashMap<&str, &NodeSpec> = spec.nodes.iter().rev().map(|node| (node.name.as_str(), node)).collect();
         for node in nodes {
             let Some(planned) = &node.planned else { continue };
             for claim in &planned.ports().claims {
@@ -92,7 +92,7 @@ impl Planner<'_> {
             if !node.planned.as_ref().is_some_and(|p| p.ports().live) {
                 continue;
             }
-            let mut seen = BTreeSet::from([at]);
+            let mut seen = HashSet::from([at]);
             let mut todo = vec![at];
             while let Some(from) = todo.pop().filter(|_| self.effort.allows(1)) {
                 for edge in nodes[from].outputs.iter().flat_map(|out| &out.edges).map(|edge| &edges[*edge]) {
@@ -101,7 +101,8 @@ impl Planner<'_> {
                     }
                 }
             }
-            if let Some(slow) = seen.iter().map(|i| &nodes[*i]).find(|n| n.cost == Cost::Infer) {
+            let slow = seen.into_iter().filter(|i| nodes[*i].cost == Cost::Infer).min();
+            if let Some(slow) = slow.map(|i| &nodes[i]) {
                 notes.push(format!(
                     "`{}` is live, and every edge from it to `{}` blocks: when `{1}` is slow, `{0}` waits; \
                      `when_full: latest` on one of them keeps it fresh",
@@ -247,7 +248,7 @@ impl Planner<'_> {
         // A helper thread shares the CPU of its core's worker.
         let real_time = |workers: &[WorkerPlan]| {
             let asked = workers.iter().filter(|w| w.place.real_time.is_some());
-            asked.map(|w| w.place.cpu).collect::<BTreeSet<_>>().len()
+            asked.map(|w| w.place.cpu).collect::<HashSet<_>>().len()
         };
         let all = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).max(cpus.len());
         for (number, core) in self.spec.cores.iter().filter(|(_, core)| core.rt.is_some()) {
@@ -346,7 +347,7 @@ impl Planner<'_> {
         let is = |at: usize, what: fn(&Ports) -> bool| nodes[at].planned.as_ref().is_some_and(|p| what(p.ports()));
         for at in (0..nodes.len()).filter(|at| is(*at, |ports| ports.gathers.is_some() || ports.scatters)) {
             let gathers = nodes[at].planned.as_ref().and_then(|planned| planned.ports().gathers);
-            let (mut seen, mut todo) = (BTreeSet::from([at]), nodes[at].in_edges.clone());
+            let (mut seen, mut todo) = (HashSet::from([at]), nodes[at].in_edges.clone());
             while let Some(edge) = todo.pop().filter(|_| self.effort.allows(1)) {
                 let from = edges[edge].from;
                 if nodes[from].planned.is_none() {
@@ -397,7 +398,7 @@ impl Planner<'_> {
 }
 
 /// The place of each source, by its number.
-fn sources_by_number(nodes: &[NodePlan]) -> BTreeMap<usize, usize> {
+fn sources_by_number(nodes: &[NodePlan]) -> HashMap<usize, usize> {
     let sources = nodes.iter().enumerate().rev().filter(|(_, node)| node.role == Role::Source);
     sources.map(|(at, node)| (usize::from(node.stage.source), at)).collect()
 }

@@ -6,7 +6,7 @@ use crate::base::policy::{JoinPolicy, Pick};
 use crate::message::origins::MOST_ORIGINS;
 use crate::message::tensor::Tensor;
 use crate::node::PortType;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Source numbers, sorted; two sets merge in linear time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,7 +37,7 @@ struct Behind {
     /// Those whose messages may have been used before.
     reused: Sources,
     /// Sources that reach the port but whose origins are no longer tracked, each with the node where tracking ends.
-    untracked: BTreeMap<u16, usize>,
+    untracked: HashMap<u16, usize>,
     /// Whether one message may have several sources behind it.
     is_joined: bool,
 }
@@ -66,12 +66,13 @@ impl Behind {
 
 /// Finds the sources of every port, and sets at each node which origins it has to track. `wanted` are the sources of declared paths;
 /// they have priority where there are too many to track.
-pub(super) fn follow(nodes: &mut [NodePlan], edges: &[EdgePlan], wanted: &BTreeSet<u16>, effort: &Effort) {
+pub(super) fn follow(nodes: &mut [NodePlan], edges: &[EdgePlan], wanted: &HashSet<u16>, effort: &Effort) {
     let mut ports: Vec<Vec<Behind>> = nodes.iter().map(|node| vec![Behind::default(); node.outputs.len()]).collect();
     let mut taken: Vec<Behind> = vec![Behind::default(); nodes.len()];
     // A fixed-point iteration: one pass suffices unless edges close a cycle, and then nodes behind a changed port are visited again.
     // Sets only grow, so it terminates.
-    let mut todo: BTreeSet<usize> = (0..nodes.len()).collect();
+    let mut todo = BTreeSet::new();
+    todo.extend(0..nodes.len());
     while let Some(at) = todo.pop_first() {
         let node = &nodes[at];
         let into: Vec<Behind> = node.in_edges.iter().map(|edge| from(&ports, &edges[*edge])).collect();
@@ -143,7 +144,7 @@ fn gathered(node: &NodePlan, into: &[Behind]) -> Behind {
 }
 
 /// Returns the sources of the messages of an output.
-fn given(node: &NodePlan, at: usize, out: usize, taken: &Behind, into: &[Behind], wanted: &BTreeSet<u16>) -> Behind {
+fn given(node: &NodePlan, at: usize, out: usize, taken: &Behind, into: &[Behind], wanted: &HashSet<u16>) -> Behind {
     let mut all = taken.clone();
     let forwards = forwarded(node, out);
     if !forwards.is_empty() {

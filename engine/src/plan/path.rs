@@ -10,7 +10,7 @@ use crate::base::unit::Span;
 use crate::exec::stage::Rules;
 use crate::plan::registry::Role;
 use petgraph::graph::{DiGraph, NodeIndex};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 impl Planner<'_> {
     pub(super) fn paths(&mut self, nodes: &[NodePlan], is_whole: bool) -> Vec<PathPlan> {
@@ -225,14 +225,23 @@ pub(super) fn rules(nodes: &mut [NodePlan], edges: &[EdgePlan], paths: &[PathPla
 struct AheadByNode {
     /// By node: its strongly connected component.
     part: Vec<usize>,
-    /// By component: for each source the deadlines ahead, and at a sink the path.
-    ahead: Vec<BTreeMap<u16, (Ahead, Option<usize>)>>,
+    /// By component, for each source.
+    ahead: Vec<BTreeMap<u16, Found>>,
+}
+
+/// The deadlines ahead for messages of one source.
+struct Found {
+    ahead: Ahead,
+    /// How many of the next components lead to them.
+    ways: usize,
+    /// At a sink: the path.
+    path: Option<usize>,
 }
 
 impl AheadByNode {
     fn of(&self, at: usize) -> impl Iterator<Item = (u16, Ahead, Option<usize>)> {
         let ahead = self.part.get(at).map(|part| &self.ahead[*part]);
-        ahead.into_iter().flatten().map(|(source, (ahead, path))| (*source, *ahead, *path))
+        ahead.into_iter().flatten().map(|(source, found)| (*source, found.ahead, found.path))
     }
 }
 
@@ -243,7 +252,7 @@ fn ahead(nodes: &[NodePlan], edges: &[EdgePlan], paths: &[PathPlan], effort: &Ef
     }
     let named: HashMap<&str, usize> = nodes.iter().enumerate().rev().map(|(at, n)| (n.name.as_str(), at)).collect();
     // By sink: its paths, by source; the first of several counts.
-    let mut ends: HashMap<usize, BTreeMap<u16, usize>> = HashMap::new();
+    let mut ends: HashMap<usize, HashMap<u16, usize>> = HashMap::new();
     for (index, path) in paths.iter().enumerate().filter(|(_, path)| path.deadline.is_some()) {
         let (Some(from), Some(to)) = (named.get(&*path.from), named.get(&*path.to)) else { continue };
         if nodes[*from].role == Role::Source && nodes[*to].outputs.is_empty() {
@@ -263,34 +272,30 @@ fn ahead(nodes: &[NodePlan], edges: &[EdgePlan], paths: &[PathPlan], effort: &Ef
         members.iter().for_each(|member| ahead_by_node.part[member.index()] = part);
         let sink = members.iter().map(|member| member.index()).find(|at| nodes[*at].outputs.is_empty());
         let reaches = |source: &u16| nodes[members[0].index()].reached_by.binary_search(&usize::from(*source)).is_ok();
+        let mut all: BTreeMap<u16, Found> = BTreeMap::new();
         if let Some(sink) = sink {
-            let path = |(source, index): (&u16, &usize)| {
+            for (source, index) in ends.get(&sink).into_iter().flatten().filter(|(source, _)| reaches(source)) {
                 let ahead = Ahead::of(paths[*index].deadline.unwrap_or(u64::MAX), paths[*index].on_miss);
-                (*source, (ahead, Some(*index)))
-            };
-            let paths = ends.get(&sink).into_iter().flatten().filter(|(source, _)| reaches(source));
-            ahead_by_node.ahead.push(paths.map(path).collect());
+                all.insert(*source, Found { ahead, ways: 1, path: Some(*index) });
+            }
+            ahead_by_node.ahead.push(all);
             leads.push(true);
             continue;
         }
         let next = members.iter().flat_map(|member| nodes[member.index()].outputs.iter().flat_map(|out| &out.edges));
-        let next: BTreeSet<usize> =
-            next.map(|edge| ahead_by_node.part[edges[*edge].to]).filter(|next| *next != part).collect();
-        let next: Vec<usize> = next.into_iter().filter(|next| leads[*next]).collect();
-        let mut found: BTreeMap<u16, (Ahead, usize)> = BTreeMap::new();
-        for (source, (ahead, _)) in
-            next.iter().flat_map(|next| &ahead_by_node.ahead[*next]).filter(|(source, _)| reaches(source))
-        {
-            let known = found.entry(*source).or_insert((*ahead, 0));
-            *known = (known.0.and(*ahead), known.1 + 1);
+        let next: HashSet<usize> =
+            next.map(|edge| ahead_by_node.part[edges[*edge].to]).filter(|next| *next != part && leads[*next]).collect();
+        let ahead = next.iter().flat_map(|next| &ahead_by_node.ahead[*next]);
+        for (source, Found { ahead, .. }) in ahead.filter(|(source, _)| reaches(source)) {
+            let known = all.entry(*source).or_insert(Found { ahead: *ahead, ways: 0, path: None });
+            (known.ahead, known.ways) = (known.ahead.and(*ahead), known.ways + 1);
         }
         // A sink without a dropping path accepts late messages.
-        let whole =
-            |(ahead, ways): (Ahead, usize)| Ahead { drops: ahead.drops.filter(|_| ways == next.len()), ..ahead };
-        let is_allowed = effort.allows(found.len() * next.len().max(1) + 1);
-        ahead_by_node.ahead.push(
-            found.into_iter().filter(|_| is_allowed).map(|(source, found)| (source, (whole(found), None))).collect(),
-        );
+        all.values_mut().filter(|found| found.ways != next.len()).for_each(|found| found.ahead.drops = None);
+        if !effort.allows(all.len() * next.len().max(1) + 1) {
+            all.clear();
+        }
+        ahead_by_node.ahead.push(all);
         leads.push(!next.is_empty());
     }
     ahead_by_node

@@ -22,7 +22,7 @@ use crate::node::ports::{Claim, Cost};
 use crate::plan::place::{self, Placement, WorkerPlan};
 use crate::plan::registry::{Registry, Role};
 use petgraph::graph::{DiGraph, NodeIndex};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{HashMap, HashSet};
 
 pub(super) struct Planner<'a> {
     pub(super) spec: &'a Spec,
@@ -32,7 +32,7 @@ pub(super) struct Planner<'a> {
     /// The steps left for traversals.
     pub(super) effort: Effort,
     /// The files in memory that nodes opened, and whether only models did.
-    pub(super) opened: BTreeMap<String, bool>,
+    pub(super) opened: HashMap<String, bool>,
     /// The nodes whose messages are on a device, and the copies that were inserted for them.
     pub(super) transfers: Transfers,
 }
@@ -116,7 +116,7 @@ impl Planner<'_> {
             self.choose_streams(&mut nodes, &edges, &specs);
         }
         let all_sources = nodes.iter().filter(|node| node.role == Role::Source);
-        let measured: BTreeSet<&str> = self.spec.paths.iter().map(|path| path.from.as_str()).collect();
+        let measured: HashSet<&str> = self.spec.paths.iter().map(|path| path.from.as_str()).collect();
         let wanted = all_sources.filter(|node| measured.contains(node.name.as_str()));
         let wanted = wanted.map(|node| node.stage.source).collect();
         follow(&mut nodes, &edges, &wanted, &self.effort);
@@ -214,7 +214,7 @@ impl Planner<'_> {
     /// Returns every connection whose producer exists.
     fn links(&mut self) -> Vec<Link> {
         let spec = self.spec;
-        let index: BTreeMap<&str, usize> = spec.nodes.iter().enumerate().map(|(i, n)| (n.name.as_str(), i)).collect();
+        let index: HashMap<&str, usize> = spec.nodes.iter().enumerate().map(|(i, n)| (n.name.as_str(), i)).collect();
         let mut links = Vec::new();
         for (to, node) in spec.nodes.iter().enumerate() {
             for (input, connection) in node.inputs.iter().enumerate() {
@@ -228,7 +228,7 @@ impl Planner<'_> {
                         let parted = connection.node.rsplit_once('.').filter(|(node, _)| index.contains_key(node));
                         let help = match parted {
                             Some((node, port)) if connection.output.is_none() => format!("write `{node}/{port}`"),
-                            _ => suggest(&connection.node, index.keys().copied()),
+                            _ => suggest(&connection.node, spec.nodes.iter().map(|node| node.name.as_str())),
                         };
                         let message = format!("there is no node `{}`", connection.node);
                         self.problem("E0120", &connection.place, message, help);
@@ -352,7 +352,7 @@ impl Planner<'_> {
                     config: (node.policy.on_error == OnError::Restart).then(|| node.config.clone()),
                     ..StagePlan::default()
                 },
-                untracked: BTreeMap::new(),
+                untracked: HashMap::new(),
             };
             if let Some(planned) = self.node(node, &given, &unknown) {
                 self.describe(&mut plan, &*planned);
@@ -379,9 +379,9 @@ impl Planner<'_> {
         }
         let input = |link: &Link| &spec.nodes[link.to].inputs[link.input];
         let port = |link: &Link| input(link).port.as_deref().unwrap_or("in");
-        let by_ports: BTreeMap<(usize, usize, &str), &Link> =
+        let by_ports: HashMap<(usize, usize, &str), &Link> =
             links.iter().map(|link| ((position[link.from], position[link.to], port(link)), link)).collect();
-        let only: BTreeMap<(usize, usize), &Link> =
+        let only: HashMap<(usize, usize), &Link> =
             links.iter().map(|link| ((position[link.from], position[link.to]), link)).collect();
         let mut keeps = vec![true; edges.len()];
         for (at, edge) in edges.iter_mut().enumerate().filter(|(_, edge)| edge.from >= edge.to) {

@@ -27,7 +27,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::DeserializeOwned;
 use std::any::{Any, TypeId};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// The role of a node in a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -161,9 +161,9 @@ fn quietly<R>(name: &'static str, call: impl FnOnce() -> Result<R, NodeError>) -
 pub struct Registry {
     kinds: BTreeMap<String, Vec<Kind>>,
     /// By kind: how its nodes run on a device, for each.
-    on_devices: BTreeMap<String, Vec<(&'static str, Kind)>>,
+    on_devices: HashMap<String, Vec<(&'static str, Kind)>>,
     /// By kind: devices that this program has not, and how to get them.
-    not_built: BTreeMap<String, Vec<(&'static str, &'static str)>>,
+    not_built: HashMap<String, Vec<(&'static str, &'static str)>>,
     extensions: Extensions,
 }
 

@@ -13,7 +13,7 @@ use crate::message::device::DevicePool;
 use crate::message::pool::pool_bytes;
 use crate::message::tensor::{Dim, Memory, PortSpec};
 use crate::plan::registry::Role;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// The most messages that an input holds by default for a node that declares its own buffers.
 const DEEP: usize = 4096;
@@ -478,7 +478,7 @@ pub(super) fn loses_nothing(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan],
 /// Returns every place on the paths to an edge's end where messages may be lost or multiplied: either way the inputs of a join no
 /// longer match.
 fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) -> BTreeSet<Loss> {
-    let (mut found, mut seen, mut todo) = (BTreeSet::new(), BTreeSet::from([edge]), vec![edge]);
+    let (mut found, mut seen, mut todo) = (BTreeSet::new(), HashSet::from([edge]), vec![edge]);
     while let Some(at) = todo.pop() {
         if !effort.allows(4) {
             break;
@@ -531,7 +531,7 @@ fn makes_many(node: &NodePlan, out: &OutputPlan) -> bool {
 /// whether any of them can be on another thread.
 fn reach(nodes: &[NodePlan], edges: &[EdgePlan], node: usize, port: usize, effort: &Effort) -> (usize, bool) {
     let (mut total, mut crosses) = (0usize, false);
-    let mut seen = BTreeSet::new();
+    let mut seen = HashSet::new();
     let mut todo = vec![(node, port)];
     while let Some((node, port)) = todo.pop() {
         if !seen.insert((node, port)) {
@@ -638,7 +638,7 @@ fn default_memory() -> usize {
 /// Returns whether a join by time has streams of its own: no two inputs share a source, and no other node waits for any of them except
 /// behind this node. A loss on one input then shows by the next message on it, which nothing holds back.
 fn stands_alone(at: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) -> bool {
-    let mut sources = BTreeSet::new();
+    let mut sources = HashSet::new();
     let own = nodes[at].in_edges.iter().flat_map(|e| &nodes[edges[*e].from].reached_by).all(|n| sources.insert(*n));
     own && nodes.iter().enumerate().all(|(other, node)| {
         let waits =
@@ -650,7 +650,7 @@ fn stands_alone(at: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effo
 
 /// Returns whether every message that reaches `node` has passed through `gate`.
 fn comes_through(gate: usize, node: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) -> bool {
-    let (mut seen, mut todo) = (BTreeSet::from([node]), vec![node]);
+    let (mut seen, mut todo) = (HashSet::from([node]), vec![node]);
     while let Some(at) = todo.pop() {
         if nodes[at].in_edges.is_empty() || !effort.allows(2) {
             return false;
@@ -667,8 +667,8 @@ fn ways_in(
     nodes: &[NodePlan],
     edges: &[EdgePlan],
     among: impl Fn(usize) -> bool,
-) -> BTreeMap<usize, u32> {
-    let mut ways = BTreeMap::new();
+) -> HashMap<usize, u32> {
+    let mut ways = HashMap::new();
     for (input, edge) in node.in_edges.iter().enumerate() {
         for source in nodes[edges[*edge].from].reached_by.iter().filter(|source| among(**source)) {
             *ways.entry(*source).or_insert(0) |= 1 << (input % 32);
@@ -705,7 +705,8 @@ fn held_by_another(at: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &E
         }
         let there = ways_in(node, nodes, edges, |source| here.contains_key(&source));
         // Sources that come by the same inputs at both nodes are equivalent.
-        let mut alike: BTreeMap<(u32, u32), bool> = BTreeMap::new();
+        let mut alike: HashMap<(u32, u32), bool> = HashMap::new();
+        #[expect(clippy::iter_over_hash_type, reason = "the order does not matter: pairs are counted")]
         for (source, way) in &there {
             alike.entry((here[source], *way)).and_modify(|is_several| *is_several = true).or_insert(false);
         }

@@ -13,7 +13,7 @@ use crate::base::document::{Key, Tree, Value};
 use crate::base::policy::{EdgePolicy, NodePolicy};
 use crate::exec::infer::{DeviceSide, DeviceUse};
 use crate::file::spec::{InputSpec, NodeSpec, Placed, Places, Spec};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{HashMap, HashSet};
 
 /// The kinds of inserted nodes.
 pub(super) const TO_DEVICE: &str = "to_device";
@@ -23,15 +23,15 @@ pub(super) const TO_HOST: &str = "to_host";
 #[derive(Debug, Default)]
 pub(super) struct Transfers {
     /// The nodes whose messages are on a device, by name.
-    residents: BTreeMap<String, DeviceUse>,
+    residents: HashMap<String, DeviceUse>,
     /// The inserted nodes, by name, and why.
-    pub(super) inserted: BTreeMap<String, String>,
+    pub(super) inserted: HashMap<String, String>,
 }
 
 impl Transfers {
     /// Finds out which nodes keep their messages on a device, and inserts the copies that are missing.
     pub(super) fn insert(spec: &mut Spec, registry: &Registry) -> Transfers {
-        let mut found = Transfers { residents: residents(spec, registry), inserted: BTreeMap::new() };
+        let mut found = Transfers { residents: residents(spec, registry), inserted: HashMap::new() };
         if !found.residents.is_empty() {
             found.copy(spec);
         }
@@ -55,8 +55,8 @@ impl Transfers {
     }
 
     fn copy(&mut self, spec: &mut Spec) {
-        let mut names: BTreeSet<String> = spec.nodes.iter().map(|node| node.name.clone()).collect();
-        let policies: BTreeMap<String, NodeSpec> = spec
+        let mut names: HashSet<String> = spec.nodes.iter().map(|node| node.name.clone()).collect();
+        let policies: HashMap<String, NodeSpec> = spec
             .nodes
             .iter()
             .filter(|node| self.is_resident(&node.name))
@@ -115,8 +115,8 @@ impl Transfers {
 }
 
 /// Returns the nodes that keep their messages on a device. Those that only prefer it do if a neighbour does.
-fn residents(spec: &Spec, registry: &Registry) -> BTreeMap<String, DeviceUse> {
-    let mut asked: BTreeMap<&str, DeviceUse> = BTreeMap::new();
+fn residents(spec: &Spec, registry: &Registry) -> HashMap<String, DeviceUse> {
+    let mut asked: HashMap<&str, DeviceUse> = HashMap::new();
     for node in &spec.nodes {
         let kind = registry.find(node);
         let with_constants = (!node.constants.is_empty()).then(|| node.with_constants().config);
@@ -126,9 +126,9 @@ fn residents(spec: &Spec, registry: &Registry) -> BTreeMap<String, DeviceUse> {
         }
     }
     if asked.is_empty() {
-        return BTreeMap::new();
+        return HashMap::new();
     }
-    let mut beside: BTreeSet<&str> = BTreeSet::new();
+    let mut beside: HashSet<&str> = HashSet::new();
     for node in &spec.nodes {
         for input in &node.inputs {
             let ends = [asked.get(&*input.node), asked.get(&*node.name)];
@@ -144,7 +144,7 @@ fn residents(spec: &Spec, registry: &Registry) -> BTreeMap<String, DeviceUse> {
 }
 
 /// Returns the name of a copy, which no other node has: `camera_to_wgpu`, `scores_to_host`.
-fn new_name(of: &InputSpec, kind: &str, device: &str, names: &mut BTreeSet<String>) -> String {
+fn new_name(of: &InputSpec, kind: &str, device: &str, names: &mut HashSet<String>) -> String {
     let port = of.output.as_ref().map(|port| format!("_{port}")).unwrap_or_default();
     let to = if kind == TO_DEVICE { device } else { "host" };
     let name = format!("{}{port}_to_{to}", of.node);

@@ -10,7 +10,7 @@ use crate::report::{
     DeadlineReport, EdgeReport, FailureReport, HistogramReport, NodeReport, Outcome, Report, WorkerReport,
 };
 use crate::run::running::Running;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 /// The results of all workers of a run.
 #[derive(Default)]
@@ -18,9 +18,9 @@ struct Gathered {
     /// By worker: whether it left no result, because it did not end.
     abandoned: Vec<bool>,
     /// By node: its own metrics.
-    metrics: BTreeMap<usize, Metrics>,
+    metrics: HashMap<usize, Metrics>,
     /// By edge: messages still in it.
-    left: BTreeMap<usize, u64>,
+    left: HashMap<usize, u64>,
     histograms: Vec<(Subject, Term, Recorded)>,
     bugs: Vec<String>,
 }

@@ -31,7 +31,7 @@ use crate::run::throttling::Throttling;
 use handles::attach;
 use std::any::Any;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
@@ -45,7 +45,7 @@ pub struct Wired {
     workers: Vec<WorkerParts>,
     judged: Arc<Vec<Judged>>,
     /// Handles not yet taken, by node.
-    handles: BTreeMap<usize, NewHandle>,
+    handles: HashMap<usize, NewHandle>,
     endpoints: Vec<(usize, DynArc<dyn AnyEndpoint>)>,
 }
 
@@ -89,9 +89,9 @@ struct OutputParts {
 /// Endpoints of the edges of one worker, by edge; those of local edges are made on its thread.
 #[derive(Default)]
 struct EdgeEnds {
-    producers: BTreeMap<usize, Box<dyn Any + Send>>,
-    consumers: BTreeMap<usize, Box<dyn Any + Send>>,
-    local: BTreeMap<usize, (Params, crate::edge::Connect)>,
+    producers: HashMap<usize, Box<dyn Any + Send>>,
+    consumers: HashMap<usize, Box<dyn Any + Send>>,
+    local: Vec<(usize, Params, crate::edge::Connect)>,
 }
 
 impl Plan {
@@ -123,7 +123,7 @@ impl Plan {
                 ends[from].producers.insert(i, tx);
                 ends[to].consumers.insert(i, rx);
             } else {
-                ends[from].local.insert(i, (params, edge.ty.connect));
+                ends[from].local.push((i, params, edge.ty.connect));
             }
         }
         let cpus = self.workers().first().map(|worker| worker.place.allowed.clone()).unwrap_or_default();
@@ -139,7 +139,7 @@ impl Plan {
                 .collect::<Result<Vec<_>, _>>()?;
             workers.push(WorkerParts { nodes, ends });
         }
-        let (handles, endpoints) = (BTreeMap::new(), Vec::new());
+        let (handles, endpoints) = (HashMap::new(), Vec::new());
         let mut wired = Wired { plan: self, shared, edges, counts, workers, judged, handles, endpoints };
         let nodes = wired.workers.iter_mut().flat_map(|worker| &mut worker.nodes);
         for parts in nodes {
@@ -240,12 +240,12 @@ fn build(
     cx: &mut Cx,
 ) -> Result<Vec<Box<dyn Stage>>, BuildError> {
     let EdgeEnds { producers, consumers, local } = ends;
-    let mut producers: BTreeMap<usize, Box<dyn Any>> =
+    let mut producers: HashMap<usize, Box<dyn Any>> =
         producers.into_iter().map(|(i, e)| (i, e as Box<dyn Any>)).collect();
-    let mut consumers: BTreeMap<usize, Box<dyn Any>> =
+    let mut consumers: HashMap<usize, Box<dyn Any>> =
         consumers.into_iter().map(|(i, e)| (i, e as Box<dyn Any>)).collect();
     let mut buffers = Buffers::default();
-    for (i, (params, connect)) in local {
+    for (i, params, connect) in local {
         let (tx, rx) = (connect.local)(&params, &mut buffers);
         producers.insert(i, tx);
         consumers.insert(i, rx);
@@ -253,7 +253,7 @@ fn build(
     let mut stages = Vec::new();
     for parts in nodes {
         let NodeParts { node, name, planned, ports, mut stage, links, in_edges, outputs, copies, blends } = parts;
-        let take = |from: &mut BTreeMap<usize, Box<dyn Any>>, edges: &[usize]| -> Vec<Box<dyn Any>> {
+        let take = |from: &mut HashMap<usize, Box<dyn Any>>, edges: &[usize]| -> Vec<Box<dyn Any>> {
             edges.iter().filter_map(|e| from.remove(e)).collect()
         };
         let sources = || stage.sources.iter().map(|(source, _)| *source).collect();
@@ -434,7 +434,7 @@ impl Wired {
         if let Some(free) = places().find(|place| place.cpu.is_none()) {
             cpus.extend(&free.allowed);
         }
-        let mut seen = BTreeSet::new();
+        let mut seen = HashSet::new();
         cpus.retain(|cpu| seen.insert(*cpu));
         let throttling = if has_workers { Throttling::new(cpus) } else { Throttling::default() };
         let tails = Tails::new(plan.nodes().len(), &ends, paths, throttling);

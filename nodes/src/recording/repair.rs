@@ -5,8 +5,8 @@ use super::survey::{FileReader, begin};
 use limen::files::{InputFile, Target};
 use mcap::records::{MessageHeader, Metadata};
 use mcap::sans_io::summary_reader::{SummaryReadEvent, SummaryReader, SummaryReaderOptions};
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, BufWriter, ErrorKind, Read, Seek, Write};
 
 /// Bytes of a chunk of the new file.
@@ -56,7 +56,7 @@ fn read_all(
 }
 
 fn found(reader: &FileReader, sum: Sum) -> Repair {
-    let topics: BTreeSet<&str> = reader.channels().map(|(_, channel)| channel.topic.as_str()).collect();
+    let topics: HashSet<&str> = reader.channels().map(|(_, channel)| channel.topic.as_str()).collect();
     let (attachments, unreadable) = (reader.attachments(), reader.unreadable().clone());
     Repair { messages: sum.messages, topics: topics.len(), attachments, unreadable }
 }
@@ -118,7 +118,7 @@ fn copy(reader: &mut FileReader, to: std::fs::File) -> io::Result<Sum> {
     let to = BufWriter::new(to);
     let mut writer = None;
     let mut to = Some(to);
-    let mut channels = BTreeMap::new();
+    let mut channels = HashMap::new();
     let mut create = |reader: &FileReader| -> io::Result<Option<mcap::Writer<_>>> {
         let Some(to) = to.take() else { return Ok(None) };
         let options = mcap::WriteOptions::new()

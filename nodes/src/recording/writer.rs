@@ -11,8 +11,8 @@ use limen::node::NodeError;
 use limen::unit::{Bytes, Span};
 use limen::{Folders, Tensor};
 use mcap::records::MessageHeader;
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -177,7 +177,7 @@ impl RecordingWriter {
         let library = concat!("limen ", env!("CARGO_PKG_VERSION"));
         let mut writer = McapFile::new(file, if is_ros { "ros2" } else { "" }, library);
         writer.metadata("limen", &self.metadata);
-        let (mut schemas, mut ids) = (BTreeMap::new(), Vec::new());
+        let (mut schemas, mut ids) = (HashMap::new(), Vec::new());
         for channel in &self.channels {
             let (encoding, schema) = channel.definition();
             let number = match schemas.entry((&channel.schema, encoding)) {

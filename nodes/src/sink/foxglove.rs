@@ -15,7 +15,7 @@ use limen::{Clock, Tensor, Time};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Serves its inputs, which may have any names, to Foxglove while the graph runs: open `ws://localhost:8765` there. Each input is a topic, as
 /// `record` writes it.
@@ -88,7 +88,7 @@ const MESSAGE_DATA: u8 = 1;
 const WARNING: u8 = 1;
 
 /// What a client has asked for: its subscription of each channel.
-type Subscriptions = BTreeMap<u64, u32>;
+type Subscriptions = HashMap<u64, u32>;
 
 /// The schema of statistics: its name and the names of the numbers.
 type Shape = (&'static str, &'static [&'static str]);
@@ -281,7 +281,7 @@ fn answer(client: &mut Client<Subscriptions>, text: &str, channels: u64) {
             client.data.extend(known.map(|asked| (asked.channel_id, asked.id)));
         }
         Ok(Request::Unsubscribe { subscription_ids }) => {
-            let ids: BTreeSet<u32> = subscription_ids.into_iter().collect();
+            let ids: HashSet<u32> = subscription_ids.into_iter().collect();
             client.data.retain(|_, id| !ids.contains(id));
         }
         Err(_) => {

@@ -3,7 +3,7 @@
 use limen::Plan;
 use limen::plan::Role;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
 /// How often nodes are put in the order of their neighbours.
@@ -49,7 +49,7 @@ const MAX_BENDS: usize = 4096;
 
 impl Outline {
     pub(crate) fn new(plan: &Plan) -> Self {
-        let at: BTreeMap<&str, usize> =
+        let at: HashMap<&str, usize> =
             plan.nodes().iter().enumerate().map(|(n, node)| (node.name.as_str(), n)).collect();
         let node = |end: &str| at.get(end.rsplit_once('/').map_or(end, |(node, _)| node)).copied();
         let ends = plan.edges().iter().map(|edge| Some((node(&edge.from_name)?, node(&edge.to_name)?)));

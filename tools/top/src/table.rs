@@ -3,7 +3,7 @@
 use crate::stats::{Shown, Window, node_of};
 use crate::text::{amount, ns};
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 /// The deepest indentation of the graph; deeper nodes have the same.
 const DEEPEST: usize = 12;
@@ -220,8 +220,8 @@ pub(crate) fn rows(shown: &Shown, view: View) -> Vec<Row> {
 }
 
 /// The messages lost on the inputs of each node.
-fn losses(shown: &Shown) -> BTreeMap<&str, u64> {
-    let mut lost: BTreeMap<&str, u64> = BTreeMap::new();
+fn losses(shown: &Shown) -> HashMap<&str, u64> {
+    let mut lost: HashMap<&str, u64> = HashMap::new();
     for edge in &shown.stats.edges {
         let of = lost.entry(node_of(&edge.to)).or_default();
         *of = of.saturating_add(edge.lost);
@@ -232,7 +232,7 @@ fn losses(shown: &Shown) -> BTreeMap<&str, u64> {
 /// From every source to the sinks: each node once with what follows it, where another edge leads to it again only its name.
 fn tree(shown: &Shown) -> Vec<Row> {
     let stats = &shown.stats;
-    let index: BTreeMap<&str, usize> =
+    let index: HashMap<&str, usize> =
         stats.nodes.iter().enumerate().map(|(at, node)| (node.name.as_str(), at)).collect();
     let mut next: Vec<Vec<(usize, usize)>> = vec![Vec::new(); stats.nodes.len()];
     let mut is_fed = vec![false; stats.nodes.len()];

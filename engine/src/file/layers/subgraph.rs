@@ -9,7 +9,7 @@ use super::{check_keys, merge};
 use crate::base::document::{Key, Tree, Value};
 use crate::base::error::{Place, Problem, Problems, suggest};
 use crate::message::tensor::PortSpec;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// The maximum nesting depth of subgraphs.
 const MAX_DEPTH: usize = 8;
@@ -60,15 +60,16 @@ pub(super) fn expand(
         return Vec::new();
     }
     let mut expansion = Expansion {
-        known: known.into_iter().map(|(key, tree)| (key.name.as_str(), tree)).collect(),
+        known: BTreeMap::new(),
         variables,
         problems,
         nodes: Vec::new(),
         paths: Vec::new(),
-        outputs: BTreeMap::new(),
+        outputs: HashMap::new(),
         declared: Vec::new(),
         full: false,
     };
+    expansion.known.extend(known.into_iter().map(|(key, tree)| (key.name.as_str(), tree)));
     let Some(Tree { value: Value::Map(nodes), .. }) = graph.get_mut("nodes") else { return Vec::new() };
     let nodes = std::mem::take(nodes);
     let scope = Scope { prefix: "", inputs: &BTreeMap::new(), within: &[] };
@@ -120,7 +121,7 @@ struct Expansion<'a, 'p> {
     nodes: Vec<(Key, Tree)>,
     paths: Vec<Tree>,
     /// By the full name of an expanded node: its outputs and the inner ports behind them.
-    outputs: BTreeMap<String, BTreeMap<String, String>>,
+    outputs: HashMap<String, BTreeMap<String, String>>,
     declared: Vec<Declared>,
     full: bool,
 }
@@ -300,7 +301,7 @@ impl Expansion<'_, '_> {
                 ok = false;
             }
             if given.is_none() {
-                self.variables.substitute(&mut value, &BTreeMap::new(), self.problems);
+                self.variables.substitute(&mut value, &HashMap::new(), self.problems);
             }
             parameters.push((parameter.name.clone(), value));
         }

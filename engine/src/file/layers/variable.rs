@@ -6,7 +6,7 @@
 use super::{Budget, Layers};
 use crate::base::document::{Substituted, Tree, Value};
 use crate::base::error::{Place, Problem, Problems};
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 /// The longest text after substitution.
 const MAX_TEXT: usize = 64 << 10;
@@ -32,7 +32,7 @@ impl<'a> Variables<'a> {
     }
 
     /// Substitutes variables in all values of a tree, but not in keys.
-    pub(super) fn substitute(&self, tree: &mut Tree, parameters: &BTreeMap<&str, Tree>, problems: &mut Problems) {
+    pub(super) fn substitute(&self, tree: &mut Tree, parameters: &HashMap<&str, Tree>, problems: &mut Problems) {
         match &mut tree.value {
             Value::List(items) => items.iter_mut().for_each(|item| self.substitute(item, parameters, problems)),
             Value::Map(entries) => {
@@ -71,7 +71,7 @@ impl<'a> Variables<'a> {
         }
     }
 
-    fn fill(&self, text: &str, parameters: &BTreeMap<&str, Tree>) -> Result<Filled, (String, String)> {
+    fn fill(&self, text: &str, parameters: &HashMap<&str, Tree>) -> Result<Filled, (String, String)> {
         let mut filled = Filled { text: String::new(), written: String::new(), hidden: false, changed: false };
         let mut rest = text;
         while let Some(at) = rest.find("${") {
@@ -112,7 +112,7 @@ impl<'a> Variables<'a> {
     fn value(
         &self,
         whole: &str,
-        parameters: &BTreeMap<&str, Tree>,
+        parameters: &HashMap<&str, Tree>,
     ) -> Result<(String, Option<String>), (String, String)> {
         let inner = &whole[2..whole.len() - 1];
         let (name, default) = match inner.split_once(":-") {
@@ -139,7 +139,8 @@ impl<'a> Variables<'a> {
         let is_variable = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
             && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         if !is_variable || name.starts_with(|c: char| c.is_ascii_lowercase()) && !self.known(name) {
-            let there: Vec<String> = parameters.keys().map(|name| format!("`{name}`")).collect();
+            let mut there: Vec<String> = parameters.keys().map(|name| format!("`{name}`")).collect();
+            there.sort();
             let help = if there.is_empty() {
                 "parameters are those of a subgraph; variables begin with `LIMEN_`".to_string()
             } else {
@@ -173,7 +174,7 @@ impl<'a> Variables<'a> {
 
     /// Substitutes variables in one text that is needed before the rest.
     pub(super) fn text(&self, text: &str, place: &Place, problems: &mut Problems) -> Option<String> {
-        match self.fill(text, &BTreeMap::new()) {
+        match self.fill(text, &HashMap::new()) {
             Ok(filled) => Some(filled.text),
             Err((message, help)) => {
                 problems.push(Problem::new("E0151", place.clone(), message).help(help));

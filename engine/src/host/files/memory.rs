@@ -51,8 +51,9 @@ impl MemoryFiles {
     #[must_use]
     pub fn only(&self, is_wanted: impl Fn(&str) -> bool) -> Self {
         let wanted = self.files.iter().filter(|(name, _)| is_wanted(name));
-        let files = Arc::new(wanted.map(|(name, bytes)| (name.clone(), bytes.clone())).collect());
-        MemoryFiles { files, opened: Arc::default() }
+        let mut files = BTreeMap::new();
+        files.extend(wanted.map(|(name, bytes)| (name.clone(), bytes.clone())));
+        MemoryFiles { files: Arc::new(files), opened: Arc::default() }
     }
 
     /// Returns the same files; which are opened is not shared.

@@ -194,8 +194,8 @@ impl Wired {
 
     /// Refuses to start while an inlet or outlet has not been taken.
     pub(crate) fn check_taken(&self) -> Result<(), RunError> {
-        let names: Vec<String> =
-            self.handles.keys().map(|node| format!("`{}`", self.plan.nodes()[*node].name)).collect();
+        let untaken = self.plan.nodes().iter().enumerate().filter(|(at, _)| self.handles.contains_key(at));
+        let names: Vec<String> = untaken.map(|(_, node)| format!("`{}`", node.name)).collect();
         if names.is_empty() {
             return Ok(());
         }

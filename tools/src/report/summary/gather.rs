@@ -29,8 +29,8 @@ pub(super) fn node(n: &NodeReport) -> NodeSummary {
         restarts: n.restarts,
         batches: n.batches,
         abandoned: n.abandoned,
-        lost: n.metrics.losses().map(|(reason, n)| (reason.to_string(), n)).collect(),
-        thinned: n.metrics.thinning().map(|(reason, n)| (reason.to_string(), n)).collect(),
+        lost: by_name(n.metrics.losses().map(|(reason, n)| (reason.to_string(), n))),
+        thinned: by_name(n.metrics.thinning().map(|(reason, n)| (reason.to_string(), n))),
         backend: n.backend.as_ref().map(|backend| BackendSummary {
             name: backend.backend,
             device: backend.device.clone(),
@@ -41,7 +41,7 @@ pub(super) fn node(n: &NodeReport) -> NodeSummary {
             failed: backend.failed,
             last_error: backend.last_error.clone(),
         }),
-        metrics: n.metrics.iter().map(|(name, value)| (name.to_string(), value)).collect(),
+        metrics: by_name(n.metrics.iter().map(|(name, value)| (name.to_string(), value))),
     }
 }
 
@@ -53,7 +53,14 @@ pub(super) fn metrics(report: &Report) -> BTreeMap<String, f64> {
         .filter_map(|name| Some((name.to_string(), report.metric(name)?)));
     let lost = report.losses().into_iter().map(|(reason, n)| (format!("lost.{reason}"), n as f64));
     // The metric of a node with such a name wins, as it does in an expression.
-    lost.chain(of_all).chain(own).collect()
+    by_name(lost.chain(of_all).chain(own))
+}
+
+/// `collect` would sort the pairs first: code that is compiled for every type of them.
+fn by_name<K: Ord, V>(pairs: impl Iterator<Item = (K, V)>) -> BTreeMap<K, V> {
+    let mut all = BTreeMap::new();
+    all.extend(pairs);
+    all
 }
 
 pub(super) fn edge(e: &EdgeReport) -> EdgeSummary {
@@ -65,7 +72,7 @@ pub(super) fn edge(e: &EdgeReport) -> EdgeSummary {
         crossing: e.crossing,
         sent: e.sent,
         received: e.received,
-        lost: e.lost.iter().map(|(reason, n)| (reason.name(), *n)).collect(),
+        lost: by_name(e.lost.iter().map(|(reason, n)| (reason.name(), *n))),
         thinned: e.thinned_total(),
         left: e.left,
         counted: e.counted,
@@ -78,7 +85,7 @@ pub(super) fn handle(h: &HandleReport) -> HandleSummary {
         kind: h.kind.name(),
         sent: h.sent,
         received: h.received,
-        lost: h.lost.iter().map(|(reason, n)| (reason.name(), *n)).collect(),
+        lost: by_name(h.lost.iter().map(|(reason, n)| (reason.name(), *n))),
         thinned: h.thinned_total(),
         left: h.left,
         counted: h.counted,
