@@ -242,7 +242,7 @@ fn compare<T: PartialEq>(
     show: impl Fn(&T) -> String,
     found: &mut Vec<String>,
 ) {
-    // Weights of subgraphs may share a name: those with the same name are compared in order.
+    // Weights of subgraphs may share a name: those with the same name are compared in order. Indices, so that the map is compiled once.
     let mut by_name: BTreeMap<&String, (usize, Vec<usize>)> = BTreeMap::new();
     model.iter().enumerate().for_each(|(at, other)| by_name.entry(name(other)).or_default().1.push(at));
     for expected in manifest {

@@ -198,6 +198,7 @@ impl Outline {
             }
             items.push(item);
         }
+        // Not collected: that would compile a sort for them.
         let mut symbols = BTreeMap::new();
         symbols.extend(lengths.into_iter().map(|(symbol, (length, _))| (symbol.to_string(), length.clone())));
         if wrong.is_empty() { Ok(BoundShapes { items, symbols }) } else { Err(wrong) }

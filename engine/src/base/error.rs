@@ -296,7 +296,7 @@ pub fn nearest<'a>(name: &str, among: impl IntoIterator<Item = &'a str>) -> Opti
     nearest_of(name, &first(among))
 }
 
-/// The names that are compared, collected so that all callers share the code that compares them.
+/// The names that are compared, collected so that all callers share the code that compares them; of very many, the first ones.
 fn first<'a>(among: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     among.into_iter().take(10 * MANY).collect()
 }

@@ -111,7 +111,7 @@ impl<O: Outputs> Emit<O> {
     }
 
     /// Adds what a single message touches.
-    // Not compiled into every kind of node.
+    // Not inlined: one copy for each type of outputs, not for each kind of node.
     #[inline(never)]
     pub(crate) fn footprint(&self, to: &mut Footprint) {
         to.add(self, 64);

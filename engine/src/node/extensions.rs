@@ -36,6 +36,8 @@ impl Extensions {
 
 impl fmt::Debug for Extensions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.values().map(|(name, _)| name)).finish()
+        let mut names: Vec<_> = self.0.values().map(|(name, _)| name).collect();
+        names.sort();
+        f.debug_set().entries(names).finish()
     }
 }

@@ -227,7 +227,7 @@ impl<T: Payload> Intake for Single<T> {
     fn peek(&self, see: &mut dyn FnMut(&Header)) {
         self.rx.peek(see);
     }
-    // Not compiled into every kind of node.
+    // Not inlined: one copy for each type of messages, not for each kind of node.
     #[inline(never)]
     fn footprint(&self, to: &mut Footprint) {
         self.rx.footprint(to);

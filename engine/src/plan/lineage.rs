@@ -71,6 +71,7 @@ pub(super) fn follow(nodes: &mut [NodePlan], edges: &[EdgePlan], wanted: &HashSe
     let mut taken: Vec<Behind> = vec![Behind::default(); nodes.len()];
     // A fixed-point iteration: one pass suffices unless edges close a cycle, and then nodes behind a changed port are visited again.
     // Sets only grow, so it terminates.
+    // Not collected: that would compile a sort for them.
     let mut todo = BTreeSet::new();
     todo.extend(0..nodes.len());
     while let Some(at) = todo.pop_first() {

@@ -232,7 +232,7 @@ struct AheadByNode {
 /// The deadlines ahead for messages of one source.
 struct Found {
     ahead: Ahead,
-    /// How many of the next components lead to them.
+    /// How many of the next components lead to a deadline; 0 at a sink.
     ways: usize,
     /// At a sink: the path.
     path: Option<usize>,
@@ -276,7 +276,7 @@ fn ahead(nodes: &[NodePlan], edges: &[EdgePlan], paths: &[PathPlan], effort: &Ef
         if let Some(sink) = sink {
             for (source, index) in ends.get(&sink).into_iter().flatten().filter(|(source, _)| reaches(source)) {
                 let ahead = Ahead::of(paths[*index].deadline.unwrap_or(u64::MAX), paths[*index].on_miss);
-                all.insert(*source, Found { ahead, ways: 1, path: Some(*index) });
+                all.insert(*source, Found { ahead, ways: 0, path: Some(*index) });
             }
             ahead_by_node.ahead.push(all);
             leads.push(true);
@@ -285,8 +285,8 @@ fn ahead(nodes: &[NodePlan], edges: &[EdgePlan], paths: &[PathPlan], effort: &Ef
         let next = members.iter().flat_map(|member| nodes[member.index()].outputs.iter().flat_map(|out| &out.edges));
         let next: HashSet<usize> =
             next.map(|edge| ahead_by_node.part[edges[*edge].to]).filter(|next| *next != part && leads[*next]).collect();
-        let ahead = next.iter().flat_map(|next| &ahead_by_node.ahead[*next]);
-        for (source, Found { ahead, .. }) in ahead.filter(|(source, _)| reaches(source)) {
+        let behind = next.iter().flat_map(|next| &ahead_by_node.ahead[*next]);
+        for (source, Found { ahead, .. }) in behind.filter(|(source, _)| reaches(source)) {
             let known = all.entry(*source).or_insert(Found { ahead: *ahead, ways: 0, path: None });
             (known.ahead, known.ways) = (known.ahead.and(*ahead), known.ways + 1);
         }

@@ -69,6 +69,7 @@ pub(super) fn expand(
         declared: Vec::new(),
         full: false,
     };
+    // Not collected: that would compile a sort for them.
     expansion.known.extend(known.into_iter().map(|(key, tree)| (key.name.as_str(), tree)));
     let Some(Tree { value: Value::Map(nodes), .. }) = graph.get_mut("nodes") else { return Vec::new() };
     let nodes = std::mem::take(nodes);

@@ -139,8 +139,9 @@ impl<'a> Variables<'a> {
         let is_variable = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
             && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         if !is_variable || name.starts_with(|c: char| c.is_ascii_lowercase()) && !self.known(name) {
-            let mut there: Vec<String> = parameters.keys().map(|name| format!("`{name}`")).collect();
+            let mut there: Vec<&&str> = parameters.keys().collect();
             there.sort();
+            let there: Vec<String> = there.into_iter().map(|name| format!("`{name}`")).collect();
             let help = if there.is_empty() {
                 "parameters are those of a subgraph; variables begin with `LIMEN_`".to_string()
             } else {

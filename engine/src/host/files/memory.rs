@@ -51,6 +51,7 @@ impl MemoryFiles {
     #[must_use]
     pub fn only(&self, is_wanted: impl Fn(&str) -> bool) -> Self {
         let wanted = self.files.iter().filter(|(name, _)| is_wanted(name));
+        // Not collected: that would compile a sort for them, in every crate that calls this.
         let mut files = BTreeMap::new();
         files.extend(wanted.map(|(name, bytes)| (name.clone(), bytes.clone())));
         MemoryFiles { files: Arc::new(files), opened: Arc::default() }
