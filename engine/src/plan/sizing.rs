@@ -706,7 +706,7 @@ fn held_by_another(at: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &E
         let there = ways_in(node, nodes, edges, |source| here.contains_key(&source));
         // Sources that come by the same inputs at both nodes are equivalent.
         let mut alike: HashMap<(u32, u32), bool> = HashMap::new();
-        #[expect(clippy::iter_over_hash_type, reason = "the order does not matter: pairs are counted")]
+        #[expect(clippy::iter_over_hash_type, reason = "how often each pair occurs does not depend on the order")]
         for (source, way) in &there {
             alike.entry((here[source], *way)).and_modify(|is_several| *is_several = true).or_insert(false);
         }

@@ -247,7 +247,7 @@ impl Link {
     fn give_up(&self, why: String) {
         let mut known = lock(&self.known);
         let why = known.lost.get_or_insert(why).clone();
-        #[expect(clippy::iter_over_hash_type, reason = "all get the same")]
+        #[expect(clippy::iter_over_hash_type, reason = "every event gets the same state")]
         for (_, event) in known.events.drain() {
             *lock(&event.state) = (EventState::Failed(Fault::Lost(why.clone())), None);
         }
