@@ -2,7 +2,7 @@
 //!
 //! A backend implements `limen::backend::Backend`: it loads a model once (`Prepared`), gives each thread a `Session`, and
 //! runs whole batches. Cargo features decide which backends a program has; `backend:` in the graph file decides, at planning,
-//! which one a node uses. Everything behind that choice is monomorphic.
+//! which one a node uses. A call of the model is one indirect call, for a whole batch.
 //!
 //! | `backend:` | cargo feature | what it is |
 //! |---|---|---|

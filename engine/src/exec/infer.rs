@@ -10,12 +10,14 @@
 //! is removed or rebuilt.
 
 mod flight;
+mod session;
 mod side;
 mod stage;
 mod streams;
 
 use crate::base::error::PlanErrors;
 use crate::base::unit::Span;
+use crate::exec::infer::session::AnyPrepared;
 use crate::exec::infer::stage::InferStage;
 use crate::exec::infer::streams::ResetRules;
 use crate::exec::stage::{Common, Stage};
@@ -25,7 +27,7 @@ use crate::ledger::Term;
 use crate::message::device::Device;
 use crate::message::tensor::{Memory, PortSpec, Tensor};
 use crate::node::Many;
-use crate::node::backend::{Backend, Prepared};
+use crate::node::backend::{Backend, Signature};
 use crate::node::emit::Emit;
 use crate::node::error::NodeError;
 use crate::node::intake::ZipMany;
@@ -90,7 +92,7 @@ pub struct DeviceUse {
 /// A planned model node, erased over its backend.
 pub struct InferPlan {
     pub(crate) ports: Ports,
-    pub(crate) make: Box<dyn MakeInfer>,
+    make: Make,
     pub(crate) batch: Batch,
 }
 
@@ -122,7 +124,11 @@ pub enum OnEnd {
 impl InferPlan {
     /// Creates the plan of a loaded model with its batching. The ports are the model's inputs and outputs.
     pub fn new<B: Backend>(prepared: Arc<B::Prepared>, batch: Batch) -> Self {
-        let signature = prepared.signature();
+        InferPlan::of(B::NAME, Box::new(prepared), batch)
+    }
+
+    fn of(backend: &'static str, prepared: Box<dyn AnyPrepared>, batch: Batch) -> Self {
+        let signature: &Signature = prepared.signature();
         let mut ports = Ports::new().cost(Cost::Infer);
         for input in &signature.inputs {
             let spec = PortSpec::new(input.dtype, input.shape.iter().cloned());
@@ -142,10 +148,10 @@ impl InferPlan {
         let sides = signature.inputs.iter().chain(&signature.outputs);
         let bytes = sides.filter_map(|side| PortSpec::new(side.dtype, side.shape.iter().cloned()).max_bytes());
         let bytes = bytes.fold(0usize, |sum, item| sum.saturating_add(item.saturating_mul(batch.max)));
-        let mut ports = ports.note(format!("backend {}", B::NAME)).memory(bytes);
+        let mut ports = ports.note(format!("backend {backend}")).memory(bytes);
         ports.stateful = prepared.is_stateful();
-        let make = Make::<B> { prepared, resets: ResetRules::default(), residence: None, keep_warm: 0 };
-        InferPlan { ports, make: Box::new(make), batch }
+        let make = Make { backend, prepared, resets: ResetRules::default(), residence: None, keep_warm: 0 };
+        InferPlan { ports, make, batch }
     }
 
     /// Keeps the messages of its inputs, of its outputs, or of both in the memory of a device; calls are made by
@@ -174,7 +180,7 @@ impl InferPlan {
         // Nothing is assembled in host memory on that side.
         self.ports.memory = self.ports.memory.saturating_sub(bytes);
         self.ports.device = Some(device);
-        *self.make.residence() = Some(residence);
+        self.make.residence = Some(residence);
         self
     }
 
@@ -211,7 +217,7 @@ impl InferPlan {
     /// Has its session make a call of its own after so long without one ([`Session::keep_warm`](crate::node::backend::Session::keep_warm)).
     #[must_use]
     pub fn keep_warm(mut self, after: Span) -> Self {
-        *self.make.keep_warm() = after.as_nanos();
+        self.make.keep_warm = after.as_nanos();
         self
     }
 
@@ -233,14 +239,14 @@ impl InferPlan {
     /// one.
     #[must_use]
     pub fn on_skip(mut self, on_skip: OnSkip) -> Self {
-        self.make.resets().on_skip = on_skip;
+        self.make.resets.on_skip = on_skip;
         self
     }
 
     /// Sets what happens to a stream's state when another stream begins: its segment differs from the last message's.
     #[must_use]
     pub fn on_end(mut self, on_end: OnEnd) -> Self {
-        self.make.resets().on_end = on_end;
+        self.make.resets.on_end = on_end;
         self
     }
 
@@ -318,50 +324,27 @@ impl std::fmt::Debug for InferPlan {
     }
 }
 
-struct Make<B: Backend> {
-    prepared: Arc<B::Prepared>,
+/// What a planned node's stage is made of.
+struct Make {
+    /// The backend's name in YAML.
+    backend: &'static str,
+    prepared: Box<dyn AnyPrepared>,
     resets: ResetRules,
     residence: Option<Residence>,
     /// How long without a call, ns; 0 for never.
     keep_warm: u64,
 }
 
-/// Builds the monomorphic stage of one backend.
-pub(crate) trait MakeInfer: Send {
-    fn resets(&mut self) -> &mut ResetRules;
-    fn residence(&mut self) -> &mut Option<Residence>;
-    fn keep_warm(&mut self) -> &mut u64;
-    fn make(
-        self: Box<Self>,
-        batch: Batch,
-        common: Common,
-        intake: ZipMany<Tensor>,
-        emit: Emit<Many<Tensor>>,
-        cx: &mut Cx,
-    ) -> Result<Box<dyn Stage>, NodeError>;
-}
-
-impl<B: Backend> MakeInfer for Make<B> {
-    fn resets(&mut self) -> &mut ResetRules {
-        &mut self.resets
-    }
-
-    fn residence(&mut self) -> &mut Option<Residence> {
-        &mut self.residence
-    }
-
-    fn keep_warm(&mut self) -> &mut u64 {
-        &mut self.keep_warm
-    }
-
-    fn make(
-        self: Box<Self>,
-        batch: Batch,
+impl InferPlan {
+    /// Makes the stage on the thread that will run it.
+    pub(crate) fn stage(
+        self,
         common: Common,
         intake: ZipMany<Tensor>,
         emit: Emit<Many<Tensor>>,
         cx: &mut Cx,
     ) -> Result<Box<dyn Stage>, NodeError> {
-        Ok(Box::new(InferStage::new(*self, batch, common, intake, emit, cx)?))
+        let batch = Batch { max: self.batch.max.max(1), ..self.batch };
+        Ok(Box::new(InferStage::new(self.make, batch, common, intake, emit, cx)?))
     }
 }

@@ -15,7 +15,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// A runtime for models. The available backends are fixed when the program is compiled, the one a node uses when its
-/// graph is loaded; within a node everything is monomorphic.
+/// graph is loaded. A call of the model is one indirect call, for a whole batch.
 pub trait Backend: 'static {
     /// The name in YAML.
     const NAME: &'static str;

@@ -3,7 +3,7 @@
 
 use crate::base::document::Tree;
 use crate::base::error::{Place, PlanErrors, Problem, Problems, nearest, suggest};
-use crate::exec::infer::{Batch, DeviceSide, DeviceUse, Infer, InferPlan};
+use crate::exec::infer::{DeviceSide, DeviceUse, Infer, InferPlan};
 use crate::exec::planned::{PlannedNode, StageParts};
 use crate::exec::stage::{SinkStage, SourceStage, Stage, TransformStage, Trouble, build_node, guarded};
 use crate::exec::worker::Cx;
@@ -567,9 +567,8 @@ impl PlannedNode for InferPlan {
         _: &mut Building<'_>,
         cx: &mut Cx,
     ) -> Result<Box<dyn Stage>, NodeError> {
-        let InferPlan { make, batch, .. } = *self;
         let intake = Intake::build(parts.intake);
         let emit = Emit::new(parts.outputs, parts.begin, cx.clock().clone());
-        make.make(Batch { max: batch.max.max(1), ..batch }, parts.common, intake, emit, cx)
+        self.stage(parts.common, intake, emit, cx)
     }
 }

@@ -1,4 +1,4 @@
-//! The stage that runs a model, for every backend.
+//! The stage that runs a model.
 
 mod call;
 mod device;
@@ -6,22 +6,19 @@ mod device;
 use crate::base::unit::Span;
 use crate::edge::{EdgeState, Reason};
 use crate::exec::infer::flight::Flight;
+use crate::exec::infer::session::AnySession;
 use crate::exec::infer::side::BatchBuffer;
-use crate::exec::infer::streams::Streams;
-use crate::exec::infer::{Batch, Make, Residence};
+use crate::exec::infer::{Batch, Make};
 use crate::exec::stage::{
     Common, DeviceWait, Ended, Life, Peak, Stage, Standing, Trouble, Turn, blocked, filter_burst, guarded, note_skew,
     refuse,
 };
 use crate::exec::worker::Cx;
-use crate::host::sync::Arc;
 use crate::ledger::Run;
 use crate::ledger::{Hist, Term};
 use crate::message::origins::Origins;
 use crate::message::tensor::Tensor;
-use crate::node::backend::{
-    Backend, BackendError, BackendStatus, Prepared, Session, SessionMetadata, Signature, TensorSpec,
-};
+use crate::node::backend::{BackendError, BackendStatus, SessionMetadata, Signature, TensorSpec};
 use crate::node::emit::Emit;
 use crate::node::error::{NodeError, NodeErrorKind};
 use crate::node::intake::{Intake, TakenBurst, ZipMany};
@@ -30,9 +27,6 @@ use crate::node::port::PortSet;
 use crate::node::{Many, MessageSet};
 use std::collections::VecDeque;
 
-type LaneOf<B> = <SessionOf<B> as Session>::Lane;
-type SessionOf<B> = <<B as Backend>::Prepared as Prepared>::Session;
-
 /// A message waiting in the batch.
 pub(super) struct Held {
     pub(super) set: MessageSet<Tensor>,
@@ -40,20 +34,18 @@ pub(super) struct Held {
     since: u64,
 }
 
-fn session_of<B: Backend>(session: &mut Option<SessionOf<B>>) -> Result<&mut SessionOf<B>, BackendError> {
-    session.as_mut().ok_or_else(|| BackendError::Call("the session is gone".into()))
+fn session_of(session: &mut Option<Box<dyn AnySession>>) -> Result<&mut dyn AnySession, BackendError> {
+    match session {
+        Some(session) => Ok(&mut **session),
+        None => Err(BackendError::Call("the session is gone".into())),
+    }
 }
 
 /// Creates a session for this thread. Also returns whether it wakes the worker when a call has finished.
-fn begin<B: Backend>(
-    prepared: &B::Prepared,
-    max: usize,
-    is_on_device: bool,
-    cx: &Cx,
-) -> Result<(SessionOf<B>, bool), BackendError> {
-    let mut session = prepared.session(max)?;
+fn begin(make: &Make, max: usize, cx: &Cx) -> Result<(Box<dyn AnySession>, bool), BackendError> {
+    let mut session = make.prepared.session(max, cx.source_count(), make.resets)?;
     // A program that drives the graph itself gets no threads; those of a device are its own.
-    let wakes = (is_on_device || !cx.shared.is_turned_here()) && session.begin(&cx.helpers())?;
+    let wakes = (make.residence.is_some() || !cx.shared.is_turned_here()) && session.begin(&cx.helpers())?;
     Ok((session, wakes))
 }
 
@@ -70,27 +62,24 @@ struct Warmth {
     calls: u64,
 }
 
-pub(super) struct InferStage<B: Backend> {
+pub(super) struct InferStage {
     common: Common,
     intake: ZipMany<Tensor>,
     burst: TakenBurst<MessageSet<Tensor>>,
     held: VecDeque<Held>,
     /// The origins of the messages in `held`, if tracked.
     origins: VecDeque<Origins>,
-    prepared: Arc<B::Prepared>,
-    session: Option<SessionOf<B>>,
+    make: Make,
+    session: Option<Box<dyn AnySession>>,
     /// Figures of the last session that was dropped.
     figures: Metrics,
-    /// One per message of a call if the model has state; otherwise one.
-    lanes: Vec<LaneOf<B>>,
-    streams: Option<Streams<LaneOf<B>>>,
+    /// Whether each call of a stream depends on the one before.
+    is_stateful: bool,
     /// Calls in flight, oldest first, and their maximum number.
     flights: VecDeque<Flight>,
     max_in_flight: usize,
     /// Whether calls finish later.
     is_async: bool,
-    /// Where the tensors of calls are, if not in host memory.
-    residence: Option<Residence>,
     /// The most that were in flight at once.
     peak: usize,
     /// Whether the session wakes this worker when a call has finished.
@@ -118,9 +107,9 @@ pub(super) struct InferStage<B: Backend> {
     late: Peak,
 }
 
-impl<B: Backend> InferStage<B> {
+impl InferStage {
     pub(super) fn new(
-        Make { prepared, resets, residence, keep_warm }: Make<B>,
+        make: Make,
         batch: Batch,
         mut common: Common,
         intake: ZipMany<Tensor>,
@@ -132,10 +121,11 @@ impl<B: Backend> InferStage<B> {
         common.blocked = Some(cx.histogram(common.node, Term::Blocked, 2));
         common.compute = cx.histogram(common.node, Term::Compute, 3);
         common.note_joins(cx);
-        let (session, wakes) = begin::<B>(&prepared, batch.max, residence.is_some(), cx)?;
+        let (session, wakes) = begin(&make, batch.max, cx)?;
+        let (residence, is_stateful) = (make.residence, make.prepared.is_stateful());
         // Calls of a stateful stream depend on each other, so only one may be in flight. A program that drives the
         // graph itself, perhaps on its own clock, gets no threads.
-        let one_by_one = prepared.is_stateful() || cx.shared.is_turned_here();
+        let one_by_one = is_stateful || cx.shared.is_turned_here();
         let max_in_flight = match residence {
             Some(residence) => residence.calls,
             None if one_by_one => 1,
@@ -146,10 +136,10 @@ impl<B: Backend> InferStage<B> {
         cx.models.push((common.node, is_async));
         cx.shared.backend(common.node, |status| {
             let SessionMetadata { device, threads, memory, .. } = session.metadata();
-            *status =
-                BackendStatus { backend: B::NAME, device, threads, memory, ready: true, ..BackendStatus::default() };
+            let backend = make.backend;
+            *status = BackendStatus { backend, device, threads, memory, ready: true, ..BackendStatus::default() };
         });
-        let signature: &Signature = prepared.signature();
+        let signature: &Signature = make.prepared.signature();
         let sides = |specs: &[TensorSpec], on_device: bool| -> Result<Vec<BatchBuffer>, NodeError> {
             specs.iter().map(|s| BatchBuffer::new(s, batch.max, on_device)).collect()
         };
@@ -174,12 +164,10 @@ impl<B: Backend> InferStage<B> {
             origins,
             session: Some(session),
             figures: Metrics::default(),
-            lanes: std::iter::repeat_with(Default::default).take(batch.max).collect(),
-            streams: prepared.is_stateful().then(|| Streams::new(cx.source_count(), resets)),
+            is_stateful,
             flights: VecDeque::with_capacity(max_in_flight),
             max_in_flight,
             is_async,
-            residence,
             peak: 0,
             wakes,
             reset_pending: false,
@@ -189,16 +177,16 @@ impl<B: Backend> InferStage<B> {
             within: batch.within.map_or(0, Span::as_nanos),
             calls: vec![Peak::default(); batch.max + 1],
             closes: 0,
-            warmth: Warmth { after: keep_warm, ..Warmth::default() },
+            warmth: Warmth { after: make.keep_warm, ..Warmth::default() },
             late: Peak::default(),
             stride: batch.stride.unwrap_or(batch.max).clamp(1, batch.max),
-            prepared,
+            make,
         })
     }
 
     /// How many of the held messages may go into one call: with state, at most one per stream.
     fn callable(&self) -> usize {
-        if self.streams.is_none() {
+        if !self.is_stateful {
             return self.held.len();
         }
         let source = |held: &Held| ZipMany::header(&held.set, self.common.lead).source;
@@ -340,8 +328,10 @@ impl<B: Backend> InferStage<B> {
         self.reset_pending |= reset;
         if self.flights.is_empty() && std::mem::take(&mut self.reset_pending) {
             let outcome = guarded("reset", || {
-                self.forget();
-                self.session.iter_mut().for_each(Session::reset);
+                if let Some(session) = &mut self.session {
+                    session.forget();
+                    session.reset();
+                }
                 Ok(())
             });
             if let Err(trouble) = outcome {
@@ -411,9 +401,8 @@ impl<B: Backend> InferStage<B> {
         self.common.counts.turns.add(1);
         cx.enter(self.common.node);
         let built = guarded("build", || {
-            let (mut session, wakes) = begin::<B>(&self.prepared, self.max, self.residence.is_some(), cx)?;
+            let (mut session, wakes) = begin(&self.make, self.max, cx)?;
             session.resume(&self.figures);
-            self.forget();
             Ok((session, wakes))
         });
         match built {
@@ -428,37 +417,30 @@ impl<B: Backend> InferStage<B> {
         Turn::Worked
     }
 
-    /// Resets the state of every stream.
-    fn forget(&mut self) {
-        self.lanes.clear();
-        self.lanes.resize_with(self.max, Default::default);
-        if let Some(streams) = &mut self.streams {
-            streams.reset();
-        }
-    }
-
-    /// Drops the session and keeps its figures.
+    /// Drops the session with the states of its streams, and keeps its figures.
     fn drop_session(&mut self, cx: &Cx) {
-        let session = self.session.take();
-        if let Some(session) = &session
-            && let Err(trouble) = guarded("figures", || {
-                self.figures = Metrics::default();
-                session.figures(&mut self.figures);
-                Ok(())
-            })
-        {
-            self.common.report(cx, trouble);
-        }
-        if let Err(trouble) = guarded("drop", || {
+        let Some(mut session) = self.session.take() else { return };
+        let figures = guarded("figures", || {
+            self.figures = Metrics::default();
+            session.figures(&mut self.figures);
+            Ok(())
+        });
+        // One after the other, because a second panic while the first one unwinds would end the process.
+        let states = guarded("drop", || {
+            session.drop_states();
+            Ok(())
+        });
+        let dropped = guarded("drop", || {
             drop(session);
             Ok(())
-        }) {
+        });
+        for trouble in [figures, states, dropped].into_iter().filter_map(Result::err) {
             self.common.report(cx, trouble);
         }
     }
 }
 
-impl<B: Backend> Stage for InferStage<B> {
+impl Stage for InferStage {
     fn turn(&mut self, cx: &mut Cx) -> Turn {
         match self.common.life {
             Life::Open => {}
@@ -529,13 +511,6 @@ impl<B: Backend> Stage for InferStage<B> {
 
     fn end(mut self: Box<Self>, cx: &mut Cx) -> Ended {
         self.drop_session(cx);
-        let (lanes, streams) = (std::mem::take(&mut self.lanes), self.streams.take());
-        if let Err(trouble) = guarded("drop", || {
-            drop((lanes, streams));
-            Ok(())
-        }) {
-            self.common.report(cx, trouble);
-        }
         let mut metrics = std::mem::take(&mut self.figures);
         let counts = &self.common.counts;
         if counts.batches.get() > 0 {
@@ -545,7 +520,7 @@ impl<B: Backend> Stage for InferStage<B> {
         if self.warmth.after > 0 {
             metrics.set("warm_calls", self.warmth.calls as f64);
         }
-        if self.residence.is_some() {
+        if self.make.residence.is_some() {
             metrics.lost("device_lost", counts.lost.get());
         }
         if self.is_async {

@@ -37,7 +37,7 @@ impl<L: Default> Streams<L> {
     }
 
     /// Moves the states of the messages' streams into the lanes of a call.
-    pub(super) fn lend<'a>(&mut self, headers: impl Iterator<Item = &'a Header>, lanes: &mut Vec<L>) {
+    pub(super) fn lend(&mut self, headers: &[Header], lanes: &mut Vec<L>) {
         lanes.clear();
         for header in headers {
             let Some(stream) = self.streams.get_mut(usize::from(header.source)) else {
@@ -56,8 +56,8 @@ impl<L: Default> Streams<L> {
     }
 
     /// Moves the states back. A message whose call failed counts as missing from its stream.
-    pub(super) fn settle<'a>(&mut self, headers: impl Iterator<Item = &'a Header>, lanes: &mut Vec<L>, done: bool) {
-        for (header, lane) in headers.zip(lanes.drain(..)) {
+    pub(super) fn settle(&mut self, headers: &[Header], lanes: &mut Vec<L>, done: bool) {
+        for (header, lane) in headers.iter().zip(lanes.drain(..)) {
             if let Some(stream) = self.streams.get_mut(usize::from(header.source)) {
                 stream.state = lane;
                 if done {

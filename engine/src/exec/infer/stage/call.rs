@@ -2,39 +2,35 @@
 
 use super::{InferStage, session_of};
 use crate::exec::infer::flight::Flight;
+use crate::exec::infer::session::AnySession;
 use crate::exec::infer::side::{batches, emit_rows};
 use crate::exec::stage::{Trouble, guarded};
 use crate::exec::worker::Cx;
 use crate::host::clock::Time;
-use crate::node::backend::{Backend, BackendError, Session};
+use crate::node::backend::BackendError;
 use crate::node::error::{NodeError, NodeErrorKind};
 use crate::node::intake::{Intake, ZipMany};
 use crate::node::port::PortSet;
 
-impl<B: Backend> InferStage<B> {
+impl InferStage {
     /// Starts an asynchronous call.
     pub(super) fn submit(&mut self, flight: &mut Flight) -> Result<(), NodeError> {
         let ins = batches(&mut self.inputs, &self.held, flight.n);
-        flight.ticket = session_of::<B>(&mut self.session)?.submit(flight.n, &ins)?;
+        flight.ticket = session_of(&mut self.session)?.submit(flight.n, &ins)?;
         Ok(())
     }
 
     /// Runs the model over the first held messages and emits the rows of those that leave.
     pub(super) fn call(&mut self, flight: &Flight) -> Result<(), NodeError> {
-        let InferStage { inputs, outputs, held, emit, session, lanes, streams, max, .. } = self;
-        let (n, max) = (flight.n, *max);
-        let ins = batches(inputs, held, n);
-        let session = session_of::<B>(session)?;
-        emit_rows(emit, outputs, flight, |outs| match &mut lanes[..] {
-            [lane] if n == 1 && max == 1 => session.infer_one(&ins, outs, lane),
-            lanes if streams.is_some() => session.infer_batch(n, &ins, outs, lanes),
-            lanes => session.infer_batch(n, &ins, outs, &mut lanes[..1]),
-        })
+        let InferStage { inputs, outputs, held, emit, session, .. } = self;
+        let ins = batches(inputs, held, flight.n);
+        let session = session_of(session)?;
+        emit_rows(emit, outputs, flight, |outs| session.infer(flight.n, &ins, outs))
     }
 
     /// Emits the results of a finished call.
     pub(super) fn collect(&mut self, flight: &mut Flight) -> Result<(), NodeError> {
-        let session = session_of::<B>(&mut self.session)?;
+        let session = session_of(&mut self.session)?;
         let mut is_input_lost = false;
         let collected = emit_rows(&mut self.emit, &mut self.outputs, flight, |outs| {
             session.collect(flight.ticket, outs).inspect_err(|error| is_input_lost = *error == BackendError::InputLost)
@@ -70,18 +66,11 @@ impl<B: Backend> InferStage<B> {
         }
         // Outside the guarded call, so that a panic loses no stream's state. With state, all messages of a call leave
         // with it.
-        let lent = guarded("infer", || {
-            let lanes = &mut self.lanes;
-            self.streams.iter_mut().for_each(|streams| streams.lend(flight.headers.iter(), lanes));
-            Ok(())
-        });
+        let lent = self.with_states(|session| session.lend(&flight.headers));
         let outcome = lent.and_then(|()| self.begin_call(&mut flight));
         let ended = if self.is_async { 0 } else { cx.read() };
-        let settled = guarded("infer", || {
-            let (lanes, is_done) = (&mut self.lanes, outcome.is_ok());
-            self.streams.iter_mut().for_each(|streams| streams.settle(flight.headers.iter(), lanes, is_done));
-            Ok(())
-        });
+        let is_done = outcome.is_ok();
+        let settled = self.with_states(|session| session.settle(&flight.headers, is_done));
         let outcome = outcome.and(settled);
         self.held.drain(..leave);
         self.origins.drain(..leave.min(self.origins.len()));
@@ -99,6 +88,17 @@ impl<B: Backend> InferStage<B> {
         flight.trouble = outcome.err();
         self.flights.push_back(flight);
         self.peak = self.peak.max(self.flights.len());
+    }
+
+    /// Moves the states of streams, if the model has any.
+    fn with_states(&mut self, change: impl FnOnce(&mut dyn AnySession)) -> Result<(), Trouble> {
+        match &mut self.session {
+            Some(session) if self.is_stateful => guarded("infer", || {
+                change(&mut **session);
+                Ok(())
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// The edge that would fail this node because it has no room for the results of a call.
@@ -126,7 +126,7 @@ impl<B: Backend> InferStage<B> {
             if let Some(fault) = &mut self.common.fault {
                 fault.apply()?;
             }
-            match self.residence {
+            match self.make.residence {
                 Some(_) => self.enqueue(flight),
                 None if self.is_async => self.submit(flight),
                 None => self.call(flight),
@@ -139,10 +139,10 @@ impl<B: Backend> InferStage<B> {
         let (Some(flight), Some(session)) = (self.flights.front_mut(), &mut self.session) else { return false };
         if flight.finished_at == 0 {
             // A session that panics here panics again when its outputs are collected, where it is caught.
-            let is_on_device = self.residence.is_some();
+            let is_on_device = self.make.residence.is_some();
             let has_finished = flight.trouble.is_some()
                 || guarded("infer", || match is_on_device {
-                    true => Ok(Self::has_finished_on_device(session, flight)),
+                    true => Ok(Self::has_finished_on_device(&mut **session, flight)),
                     false => Ok(session.poll(&flight.ticket)),
                 })
                 .unwrap_or(true);

@@ -3,40 +3,41 @@
 //! Outputs on the device are sent on when a call has been enqueued, before it has ended on the device: the next node's calls follow it
 //! there. The call is counted when it has ended.
 
-use super::{InferStage, SessionOf, session_of};
+use super::{InferStage, session_of};
 use crate::exec::infer::flight::Flight;
+use crate::exec::infer::session::AnySession;
 use crate::exec::infer::side::{batches, emit_device_rows};
 use crate::exec::stage::{DeviceWait, Trouble, guarded};
 use crate::exec::worker::Cx;
 use crate::message::device::DeviceTensor;
-use crate::node::backend::{Backend, BackendError, DeviceCall, EnqueuedCalls, Session};
+use crate::node::backend::{BackendError, DeviceCall, EnqueuedCalls};
 use crate::node::error::NodeError;
 use crate::node::port::PortSet;
 use arrayvec::ArrayVec;
 use std::time::Duration;
 
-fn calls_of<B: Backend>(session: &mut Option<SessionOf<B>>) -> Result<&mut dyn EnqueuedCalls, BackendError> {
-    let calls = session_of::<B>(session)?.enqueued();
+fn calls_of(session: &mut Option<Box<dyn AnySession>>) -> Result<&mut dyn EnqueuedCalls, BackendError> {
+    let calls = session_of(session)?.enqueued();
     calls.ok_or_else(|| BackendError::Unsupported("calls with tensors on a device".into()))
 }
 
-impl<B: Backend> InferStage<B> {
+impl InferStage {
     /// Whether the outputs are sent on when a call begins.
     pub(super) fn sends_at_once(&self) -> bool {
-        self.residence.is_some_and(|residence| residence.outputs)
+        self.make.residence.is_some_and(|residence| residence.outputs)
     }
 
     /// Starts a call with tensors on a device. Outputs there are emitted.
     pub(super) fn enqueue(&mut self, flight: &mut Flight) -> Result<(), NodeError> {
         let sends_at_once = self.sends_at_once();
-        let InferStage { inputs, held, emit, session, residence, .. } = self;
-        let is_on_device = residence.is_some_and(|residence| residence.inputs);
+        let InferStage { inputs, held, emit, session, make, .. } = self;
+        let is_on_device = make.residence.is_some_and(|residence| residence.inputs);
         flight.kept.clear();
         for input in (0..inputs.len()).filter(|_| is_on_device) {
             flight.kept.extend(held.iter().take(flight.n).map(|held| held.set[input].body.share()));
         }
         let host_inputs = if is_on_device { ArrayVec::new() } else { batches(inputs, held, flight.n) };
-        let session = session_of::<B>(session)?;
+        let session = session_of(session)?;
         let (mut is_input_lost, mut ticket) = (false, flight.ticket);
         let mut start = |outputs: &[Option<DeviceTensor<'_>>]| -> Result<(), NodeError> {
             let call = DeviceCall { batch: flight.n, host_inputs: &host_inputs, inputs: &flight.kept, outputs };
@@ -78,7 +79,7 @@ impl<B: Backend> InferStage<B> {
     }
 
     /// Whether the oldest call has finished on the device.
-    pub(super) fn has_finished_on_device(session: &mut SessionOf<B>, flight: &Flight) -> bool {
+    pub(super) fn has_finished_on_device(session: &mut dyn AnySession, flight: &Flight) -> bool {
         session.enqueued().is_none_or(|calls| calls.poll(&flight.ticket))
     }
 
@@ -96,7 +97,7 @@ impl<B: Backend> InferStage<B> {
     /// Waits for the oldest call, if something here can only go on when it has ended.
     pub(super) fn await_first(&mut self, wait: DeviceWait) -> Option<bool> {
         let is_full = self.flights.len() == self.max_in_flight && !self.held.is_empty();
-        if self.residence.is_none() || (self.sends_at_once() && !is_full) {
+        if self.make.residence.is_none() || (self.sends_at_once() && !is_full) {
             return None;
         }
         let flight = self.flights.front().filter(|flight| flight.finished_at == 0 && flight.trouble.is_none())?;
@@ -119,7 +120,7 @@ impl<B: Backend> InferStage<B> {
         let InferStage { session, .. } = self;
         let mut is_input_lost = false;
         let outcome = guarded("infer", || {
-            Ok(calls_of::<B>(session)?
+            Ok(calls_of(session)?
                 .finish(flight.ticket)
                 .inspect_err(|error| is_input_lost = *error == BackendError::InputLost)?)
         });
@@ -138,7 +139,7 @@ impl<B: Backend> InferStage<B> {
     /// host memory are lost with the session.
     #[cold]
     pub(super) fn finish_enqueued_calls(&mut self) {
-        if self.residence.is_none() {
+        if self.make.residence.is_none() {
             return;
         }
         let sends_at_once = self.sends_at_once();
@@ -146,7 +147,7 @@ impl<B: Backend> InferStage<B> {
             let InferStage { session, .. } = self;
             let mut is_input_lost = flight.is_input_lost;
             let outcome = guarded("infer", || {
-                let calls = calls_of::<B>(session)?;
+                let calls = calls_of(session)?;
                 while flight.trouble.is_none() && !calls.wait(&flight.ticket, Duration::from_secs(1)) {}
                 if !sends_at_once {
                     return Err(NodeError::other("its session is gone"));
