@@ -14,11 +14,12 @@ use crate::host::descriptors::Descriptors;
 use crate::host::footprint::Footprint;
 use crate::ledger::{Hist, Term};
 use crate::message::origins::{Origin, Origins};
-use crate::message::payload::Header;
+use crate::message::payload::{Header, Message};
+use crate::message::tensor::Tensor;
 use crate::node::burst::Burst;
 use crate::node::error::NodeError;
 use crate::node::intake::SealedInputs;
-use crate::node::intake::{Intake, Lead};
+use crate::node::intake::{Intake, Lead, Single};
 use crate::node::{EngineOnly, Progress, Reset, Sink};
 use std::any::Any;
 use std::hint::cold_path;
@@ -382,6 +383,7 @@ impl<I: Intake> SinkParts<I> {
     }
 
     #[cold]
+    #[inline(never)]
     fn fail(&mut self, node: &mut dyn NodeSlot, cx: &mut Cx, trouble: Trouble) {
         self.ends.discard();
         if self.common.report(cx, trouble) {
@@ -497,6 +499,7 @@ impl<I: Intake> SinkParts<I> {
     }
 
     #[cold]
+    #[inline(never)]
     fn take_panic(&mut self, node: &mut dyn NodeSlot, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
         let Some(result) = self.feed.take_panic(panic, &mut self.common, cx, &mut self.ends) else { return false };
         if let Err(trouble) = result {
@@ -505,6 +508,7 @@ impl<I: Intake> SinkParts<I> {
         true
     }
 
+    #[inline(never)]
     fn standing(&mut self, cx: &mut Cx) -> Standing {
         if self.common.life == Life::Open
             && let Some(waits) = &self.waits
@@ -525,12 +529,24 @@ impl<I: Intake> SinkParts<I> {
         Ended { left: self.feed.intake.left(), ..ended }
     }
 
+    #[inline(never)]
     fn set(&mut self, node: &mut dyn NodeSlot, name: &str, value: f64, cx: &mut Cx) {
         if let Err(trouble) = set_node(node, name, value, cx) {
             self.fail(node, cx, trouble);
         }
     }
 }
+
+/// Compiles the parts of the usual sink in this crate, to be shared; never called.
+#[used]
+static USUAL: fn(StageParts, &mut dyn SinkCalls<Message<Tensor>>, &mut Cx) -> Ended = |parts, node, cx| {
+    let mut usual = SinkParts::<Single<Tensor>>::new(parts, None, cx);
+    usual.turn(node, cx);
+    usual.standing(cx);
+    usual.set(node, "", 0.0, cx);
+    usual.take_panic(node, &(), cx);
+    usual.end(node, cx)
+};
 
 impl<N: Sink> SinkStage<N> {
     pub(crate) fn new(node: N, mut parts: StageParts, descriptors: Descriptors, cx: &mut Cx) -> Self {

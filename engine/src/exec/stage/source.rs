@@ -12,6 +12,7 @@ use crate::host::clock::Time;
 use crate::host::descriptors::Descriptors;
 use crate::host::footprint::Footprint;
 use crate::ledger::{Hist, Sampler, Term};
+use crate::message::tensor::Tensor;
 use crate::node::emit::Emit;
 use crate::node::error::NodeError;
 use crate::node::port::{Outputs, PortSet};
@@ -108,6 +109,7 @@ impl<O: Outputs> SourceParts<O> {
 
     /// Handles a failure that has been reported.
     #[cold]
+    #[inline(never)]
     fn fail(&mut self, node: &mut dyn SourceCalls<O>, cx: &mut Cx) -> Turn {
         drop_node(node, &mut self.common, cx);
         if self.common.schedule_restart(cx) {
@@ -297,6 +299,7 @@ impl<O: Outputs> SourceParts<O> {
 
     /// Handles a failure of [`SourceParts::call_lone`].
     #[cold]
+    #[inline(never)]
     fn fail_lone(&mut self, node: &mut dyn SourceCalls<O>, trouble: Trouble, cx: &mut Cx) -> Turn {
         cx.stale();
         self.emit.ports.rollback();
@@ -415,6 +418,7 @@ impl<O: Outputs> SourceParts<O> {
         self.turn_after(node, next, done + failed > 0, end)
     }
 
+    #[inline(never)]
     fn standing(&mut self, cx: &mut Cx) -> Standing {
         let now = cx.mark();
         if let Some(standing) = self.common.standing_without_node(now, cx) {
@@ -428,6 +432,7 @@ impl<O: Outputs> SourceParts<O> {
         Standing { ready: true, due: self.common.due_of(None, begun), pressed: is_pressed(&mut self.emit.ports) }
     }
 
+    #[inline(never)]
     fn set(&mut self, node: &mut dyn SourceCalls<O>, name: &str, value: f64, cx: &mut Cx) {
         if let Err(trouble) = set_node(node, name, value, cx)
             && !self.common.report(cx, trouble)
@@ -436,6 +441,19 @@ impl<O: Outputs> SourceParts<O> {
         }
     }
 }
+
+/// Compiles the parts of the usual source in this crate, to be shared; never called.
+#[used]
+static USUAL: fn(StageParts, Descriptors, &mut dyn SourceCalls<Tensor>, &mut Cx) -> Turn =
+    |parts, descriptors, node, cx| {
+        let mut usual = SourceParts::<Tensor>::new(parts, descriptors, cx);
+        usual.turn(node, cx);
+        usual.end_lone(node, Next::Done, 0, cx);
+        usual.record_origins(0, 0, cx);
+        usual.standing(cx);
+        usual.set(node, "", 0.0, cx);
+        usual.fail_lone(node, Trouble::panic("", &()), cx)
+    };
 
 impl<N: Source> SourceStage<N> {
     pub(crate) fn new(node: N, mut parts: StageParts, descriptors: Descriptors, cx: &mut Cx) -> Self {

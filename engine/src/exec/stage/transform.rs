@@ -12,11 +12,13 @@ use crate::exec::worker::Cx;
 use crate::host::clock::Time;
 use crate::host::footprint::Footprint;
 use crate::ledger::{Hist, Term};
+use crate::message::payload::Message;
+use crate::message::tensor::Tensor;
 use crate::node::burst::Burst;
 use crate::node::emit::Emit;
 use crate::node::error::NodeError;
 use crate::node::intake::SealedInputs;
-use crate::node::intake::{Intake, trace_call};
+use crate::node::intake::{Intake, Single, trace_call};
 use crate::node::port::{Outputs, PortSet};
 use crate::node::{Reset, Transform};
 use std::any::Any;
@@ -204,6 +206,7 @@ impl<I: Intake, O: Outputs> TransformParts<I, O> {
 
     /// Handles a failure of the node: by its policy the stage goes on, rebuilds the node, or loses what arrives.
     #[cold]
+    #[inline(never)]
     fn fail(&mut self, node: &mut dyn NodeSlot, cx: &mut Cx, trouble: Trouble) {
         let emit = &mut self.ends.emit;
         emit.ports.rollback();
@@ -322,6 +325,7 @@ impl<I: Intake, O: Outputs> TransformParts<I, O> {
     }
 
     #[cold]
+    #[inline(never)]
     fn take_panic(&mut self, node: &mut dyn NodeSlot, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
         let Some(result) = self.feed.take_panic(panic, &mut self.common, cx, &mut self.ends) else { return false };
         if let Err(trouble) = result {
@@ -330,6 +334,7 @@ impl<I: Intake, O: Outputs> TransformParts<I, O> {
         true
     }
 
+    #[inline(never)]
     fn standing(&mut self, cx: &mut Cx) -> Standing {
         let pressed = is_pressed(&mut self.ends.emit.ports);
         let wake = self.ends.emit.wake;
@@ -346,12 +351,26 @@ impl<I: Intake, O: Outputs> TransformParts<I, O> {
         Ended { left: self.feed.intake.left(), ..ended }
     }
 
+    #[inline(never)]
     fn set(&mut self, node: &mut dyn NodeSlot, name: &str, value: f64, cx: &mut Cx) {
         if let Err(trouble) = set_node(node, name, value, cx) {
             self.fail(node, cx, trouble);
         }
     }
 }
+
+/// Compiles the parts of the usual transform in this crate; never called. Functions that are never inlined are shared: a crate with such
+/// nodes need not compile them again, and they are optimized as this crate is, whatever the first crate with such a node was built with.
+#[used]
+static USUAL: fn(StageParts, &mut dyn TransformCalls<Message<Tensor>, Tensor>, &mut Cx) -> Ended = |parts, node, cx| {
+    let mut usual = TransformParts::<Single<Tensor>, Tensor>::new(parts, cx);
+    usual.has_room(cx);
+    usual.turn(node, cx);
+    usual.standing(cx);
+    usual.set(node, "", 0.0, cx);
+    usual.take_panic(node, &(), cx);
+    usual.end(node, cx)
+};
 
 impl<N: Transform> TransformStage<N> {
     pub(crate) fn new(node: N, mut parts: StageParts, cx: &mut Cx) -> Self {
