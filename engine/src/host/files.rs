@@ -135,7 +135,7 @@ fn what(stat: &FileStat) -> Option<&'static str> {
 }
 
 /// Opens a regular file in two steps: `O_PATH` to check its type without side effects, then for reading.
-fn regular(open: impl Fn(OFlag) -> nix::Result<OwnedFd>, written: &str) -> Result<(File, FileStat), FileError> {
+fn regular(open: &dyn Fn(OFlag) -> nix::Result<OwnedFd>, written: &str) -> Result<(File, FileStat), FileError> {
     let system = |error: Errno| FileError::System(written.into(), error.into());
     let seen = open(OFlag::O_PATH | OFlag::O_CLOEXEC).and_then(fstat).map_err(system)?;
     if what(&seen).is_some() {
@@ -248,7 +248,7 @@ impl InputFile {
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         let open = |flags| openat(AT_FDCWD, path, flags, Mode::empty());
-        let (file, stat) = regular(open, &path.display().to_string())?;
+        let (file, stat) = regular(&open, &path.display().to_string())?;
         Ok(InputFile { content: Content::Disk(file, stat), path: path.to_path_buf(), real: real_path(path) })
     }
 
@@ -257,7 +257,7 @@ impl InputFile {
     /// # Errors
     /// The system's error, also if a link has appeared in the path or the file is gone.
     pub fn again(real: &Path) -> io::Result<Self> {
-        let (file, stat) = regular(|flags| open_real(real, flags), &real.display().to_string())?;
+        let (file, stat) = regular(&|flags| open_real(real, flags), &real.display().to_string())?;
         Ok(InputFile { content: Content::Disk(file, stat), path: real.to_path_buf(), real: real.to_path_buf() })
     }
 
@@ -385,7 +385,7 @@ pub(crate) fn open_system(path: &str) -> io::Result<File> {
 pub fn system_text(path: impl AsRef<Path>) -> io::Result<String> {
     let path = path.as_ref();
     let open = |flags| openat(AT_FDCWD, path, flags, Mode::empty());
-    let (file, _) = regular(open, &path.display().to_string())?;
+    let (file, _) = regular(&open, &path.display().to_string())?;
     let mut text = String::new();
     file.take(MAX_SYSTEM).read_to_string(&mut text)?;
     Ok(text)
@@ -471,7 +471,7 @@ impl Folders {
     pub(crate) fn open_joined(&self, joined: &Path, written: &str) -> Result<InputFile, FileError> {
         let real = real_path(joined);
         self.admit(&real, written).map_err(FileError::Outside)?;
-        let opened = regular(|flags| open_real(&real, flags), written).map_err(|error| match error {
+        let opened = regular(&|flags| open_real(&real, flags), written).map_err(|error| match error {
             FileError::System(_, error) => FileError::System(joined.to_path_buf(), error),
             error => error,
         });

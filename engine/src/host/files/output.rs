@@ -152,7 +152,7 @@ impl Target {
     pub fn open(&self) -> io::Result<InputFile> {
         let name = self.name.as_os_str();
         let open = |flags: OFlag| openat(&self.folder, name, flags | OFlag::O_NOFOLLOW, Mode::empty());
-        let (file, stat) = regular(open, &self.path.display().to_string())?;
+        let (file, stat) = regular(&open, &self.path.display().to_string())?;
         Ok(InputFile { content: Content::Disk(file, stat), path: self.path.clone(), real: real_path(&self.path) })
     }
 
@@ -203,7 +203,7 @@ impl Target {
 
     fn is_left(&self, name: &OsStr) -> bool {
         let open = |flags: OFlag| openat(&self.folder, name, flags | OFlag::O_NOFOLLOW, Mode::empty());
-        regular(open, "").is_ok_and(|(file, _)| file.try_lock().is_ok())
+        regular(&open, "").is_ok_and(|(file, _)| file.try_lock().is_ok())
     }
 }
 
