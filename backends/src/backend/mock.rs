@@ -215,11 +215,11 @@ impl Session for MockSession {
         let item_bytes = first.bytes.len() / batch.max(1);
         let access = Access::for_dtype(first.dtype);
         for output in outputs {
-            let row_bytes = output.bytes.len() / batch.max(1);
+            let (written, row_bytes) = (Access::for_dtype(output.dtype), output.bytes.len() / batch.max(1));
             let rows = output.bytes.chunks_exact_mut(row_bytes.max(1));
             for (item, row) in first.bytes.chunks_exact(item_bytes.max(1)).zip(rows) {
                 let sum: f64 = access.values(item).sum();
-                Access::for_dtype(output.dtype).write((0u32..).map(|j| sum + f64::from(j)), row);
+                written.write((0u32..).map(|j| sum + f64::from(j)), row);
             }
         }
         let wait = config.per_item.0.saturating_mul(u32::try_from(batch).unwrap_or(u32::MAX));
