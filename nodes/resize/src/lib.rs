@@ -2,18 +2,20 @@
 //!
 //! With the filters of Pillow (`fast_image_resize`) or the numbers of OpenCV ([`Filter::Linear`], [`Filter::Area`], [`cut`]).
 //!
-//! `fast_image_resize` is generic, so all of its code that limen uses is compiled here: for 1, 3 and 4 channels, every filter and SIMD
-//! instruction set. That takes longer than compiling all nodes. This crate does not depend on limen, so Cargo builds both in parallel.
+//! `fast_image_resize` is generic, so all of its code that limen uses is compiled here: for 1, 3 and 4 channels, every precision and SIMD
+//! instruction set, which takes long. This crate does not depend on limen, so Cargo builds both in parallel.
 
 mod area;
 mod linear;
+mod nearest;
 mod warp;
 
 use area::Area;
 use fast_image_resize::images::{TypedImage, TypedImageRef};
 use fast_image_resize::pixels::{U8, U8x3, U8x4};
-use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions};
+use fast_image_resize::{FilterType, ImageView, MulDiv, PixelTrait, ResizeAlg, ResizeOptions};
 use linear::{Linear, Spacing};
+use nearest::Nearest;
 pub use warp::cut;
 
 /// An interpolation filter.
@@ -40,13 +42,13 @@ impl Filter {
         let product = |lengths: [usize; 3]| bytes(lengths).unwrap_or(usize::MAX);
         let [height, width, channels] = from;
         let as_four = product([height, width, 4]);
-        // Grey with alpha is copied to four channels, before and after.
-        let copies = if channels == 2 { as_four.saturating_add(product([to[0], to[1], 4])) } else { 0 };
         match self {
-            Filter::Nearest => copies,
+            Filter::Nearest => Nearest::bytes(to[1]),
             Filter::Linear => Linear::bytes(to),
             Filter::Area => Linear::bytes(to).saturating_add(Area::bytes(from, to)),
             Filter::Bilinear | Filter::Lanczos3 => {
+                // Grey with alpha is copied to four channels, before and after.
+                let copies = if channels == 2 { as_four.saturating_add(product([to[0], to[1], 4])) } else { 0 };
                 let (of_pixel, weighted) = if channels.is_multiple_of(2) { (4, as_four) } else { (channels, 0) };
                 product([to[0], width, of_pixel]).saturating_add(weighted).saturating_add(copies)
             }
@@ -59,6 +61,10 @@ impl Filter {
 pub struct Resizer {
     method: Method,
     resizer: fast_image_resize::Resizer,
+    alpha: MulDiv,
+    /// Images whose colours are multiplied by their alpha.
+    weighted: Vec<u8>,
+    nearest: Nearest,
     linear: Linear,
     area: Area,
     /// Images of grey with alpha, as four channels.
@@ -77,7 +83,8 @@ enum Method {
 impl Resizer {
     /// A resizer for one filter.
     pub fn new(filter: Filter) -> Self {
-        let pillow = |algorithm| Method::Pillow(ResizeOptions::new().resize_alg(algorithm));
+        // Alpha is applied here: see `scale_weighted`.
+        let pillow = |algorithm| Method::Pillow(ResizeOptions::new().resize_alg(algorithm).use_alpha(false));
         Resizer {
             method: match filter {
                 Filter::Bilinear => pillow(ResizeAlg::Convolution(FilterType::Bilinear)),
@@ -87,6 +94,9 @@ impl Resizer {
                 Filter::Area => Method::OpenCvArea,
             },
             resizer: fast_image_resize::Resizer::new(),
+            alpha: MulDiv::new(),
+            weighted: Vec::new(),
+            nearest: Nearest::default(),
             linear: Linear::default(),
             area: Area::default(),
             grey: Vec::new(),
@@ -113,11 +123,27 @@ impl Resizer {
             self.scale_as_opencv(from, pixels, to, into);
             return Ok(());
         };
+        match (from[2], options.algorithm) {
+            (2, ResizeAlg::Nearest) => self.nearest.scale::<2>(from, pixels, to, into),
+            (4, ResizeAlg::Nearest) => self.nearest.scale::<4>(from, pixels, to, into),
+            _ => return self.scale_as_pillow(&options, from, pixels, to, into),
+        }
+        Ok(())
+    }
+
+    fn scale_as_pillow(
+        &mut self,
+        options: &ResizeOptions,
+        from: [usize; 3],
+        pixels: &[u8],
+        to: [usize; 3],
+        into: &mut [u8],
+    ) -> Result<(), String> {
         match from[2] {
-            1 => self.scale_as::<U8>(&options, from, pixels, to, into),
-            2 => self.scale_grey_alpha(&options, from, pixels, to, into),
-            3 => self.scale_as::<U8x3>(&options, from, pixels, to, into),
-            _ => self.scale_as::<U8x4>(&options, from, pixels, to, into),
+            1 => self.scale_as::<U8>(options, from, pixels, to, into),
+            2 => self.scale_grey_alpha(options, from, pixels, to, into),
+            3 => self.scale_as::<U8x3>(options, from, pixels, to, into),
+            _ => self.scale_weighted(options, from, pixels, to, into),
         }
     }
 
@@ -164,7 +190,7 @@ impl Resizer {
         grey.clear();
         grey.extend(pixels.chunks_exact(2).take(from[0] * from[1]).flat_map(|p| [p[0], p[0], p[0], p[1]]));
         out.resize(to[0] * to[1] * 4, 0);
-        let result = self.scale_as::<U8x4>(options, size, &grey, scaled, &mut out);
+        let result = self.scale_weighted(options, size, &grey, scaled, &mut out);
         if result.is_ok() {
             for (to, from) in into.chunks_exact_mut(2).zip(out.chunks_exact(4)) {
                 to.copy_from_slice(&from[2..]);
@@ -172,6 +198,31 @@ impl Resizer {
         }
         (self.grey, self.out) = (grey, out);
         result
+    }
+
+    /// Four channels, with colours weighted by alpha. The library does the same with `use_alpha`, but then all its passes are compiled
+    /// for a second type of source.
+    fn scale_weighted(
+        &mut self,
+        options: &ResizeOptions,
+        from: [usize; 3],
+        pixels: &[u8],
+        to: [usize; 3],
+        into: &mut [u8],
+    ) -> Result<(), String> {
+        if from == to {
+            into.copy_from_slice(pixels);
+            return Ok(());
+        }
+        let mut buffer = std::mem::take(&mut self.weighted);
+        buffer.resize(pixels.len(), 0);
+        let mut weighted = image::<U8x4>(from, &mut buffer)?;
+        self.alpha.multiply_alpha_typed(&image_ref(from, pixels)?, &mut weighted).map_err(|e| e.to_string())?;
+        let mut target = image::<U8x4>(to, into)?;
+        self.scale_view(options, &weighted, &mut target)?;
+        self.alpha.divide_alpha_inplace_typed(&mut target).map_err(|e| e.to_string())?;
+        self.weighted = buffer;
+        Ok(())
     }
 
     fn scale_as<P: PixelTrait>(
@@ -182,11 +233,25 @@ impl Resizer {
         to: [usize; 3],
         into: &mut [u8],
     ) -> Result<(), String> {
-        let source = TypedImageRef::<P>::from_buffer(from[1] as u32, from[0] as u32, pixels);
-        let target = TypedImage::<P>::from_buffer(to[1] as u32, to[0] as u32, into);
-        let (source, mut target) = (source.map_err(|e| e.to_string())?, target.map_err(|e| e.to_string())?);
-        self.resizer.resize_typed(&source, &mut target, options).map_err(|e| e.to_string())
+        self.scale_view(options, &image_ref::<P>(from, pixels)?, &mut image(to, into)?)
     }
+
+    fn scale_view<P: PixelTrait>(
+        &mut self,
+        options: &ResizeOptions,
+        source: &impl ImageView<Pixel = P>,
+        target: &mut TypedImage<'_, P>,
+    ) -> Result<(), String> {
+        self.resizer.resize_typed(source, target, options).map_err(|e| e.to_string())
+    }
+}
+
+fn image_ref<P: PixelTrait>([height, width, _]: [usize; 3], bytes: &[u8]) -> Result<TypedImageRef<'_, P>, String> {
+    TypedImageRef::from_buffer(width as u32, height as u32, bytes).map_err(|e| e.to_string())
+}
+
+fn image<P: PixelTrait>([height, width, _]: [usize; 3], bytes: &mut [u8]) -> Result<TypedImage<'_, P>, String> {
+    TypedImage::from_buffer(width as u32, height as u32, bytes).map_err(|e| e.to_string())
 }
 
 /// Returns exactly the bytes of both images, if one can become the other.
@@ -373,8 +438,10 @@ mod tests {
                 resizer.scale(from, &noise(from.iter().product()), to, &mut vec![0; to.iter().product()]).unwrap();
                 let crate_buffers = resizer.resizer.size_of_internal_buffers();
                 let kept = crate_buffers
+                    + resizer.weighted.len()
                     + resizer.grey.len()
                     + resizer.out.len()
+                    + resizer.nearest.kept()
                     + resizer.linear.kept()
                     + resizer.area.kept();
                 // The crate aligns its buffers.
