@@ -226,10 +226,15 @@ impl<I: Intake> Feed<I> {
         Feed { intake, burst }
     }
 
-    /// Adds what a single message touches on its way to a node.
-    pub(super) fn footprint<E: Ends<I>, C: Calls<I::Taken, E>>(&self, to: &mut Footprint) {
+    /// Adds what a single message touches on its way to a node; `timed` is [`Feed::timed`].
+    pub(super) fn footprint(&self, timed: *const (), to: &mut Footprint) {
         self.intake.footprint(to);
-        to.add(Self::process_timed::<E, C> as *const (), TIMED_CODE);
+        to.add(timed, TIMED_CODE);
+    }
+
+    /// Where the code is that calls a node with a single message and times the call.
+    pub(super) fn timed<E: Ends<I>, C: Calls<I::Taken, E>>() -> *const () {
+        Self::process_timed::<E, C> as *const ()
     }
 
     /// Takes the messages of `n` calls and passes them to the node. `Err` if the node is to be removed.

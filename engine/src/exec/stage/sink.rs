@@ -523,6 +523,15 @@ impl<I: Intake> SinkParts<I> {
         self.common.standing_of(&mut self.feed.intake, false, cx)
     }
 
+    /// Adds what a single message touches of the stage, except its node, and of the code of its turn.
+    #[inline(never)]
+    fn footprint(&self, turn: *const (), timed: *const (), to: &mut Footprint) {
+        self.feed.footprint(timed, to);
+        self.common.footprint(to);
+        self.ends.footprint(to);
+        to.add(turn, TURN_CODE);
+    }
+
     #[inline(never)]
     fn end(mut self, node: &mut dyn NodeSlot, cx: &mut Cx) -> Ended {
         let ended = end_node(node, &mut self.common, cx);
@@ -541,6 +550,7 @@ impl<I: Intake> SinkParts<I> {
 #[used]
 static USUAL: fn(StageParts, &mut dyn SinkCalls<Message<Tensor>>, &mut Cx) -> Ended = |parts, node, cx| {
     let mut usual = SinkParts::<Single<Tensor>>::new(parts, None, cx);
+    usual.footprint(std::ptr::null(), std::ptr::null(), &mut Footprint::default());
     usual.turn(node, cx);
     usual.standing(cx);
     usual.set(node, "", 0.0, cx);
@@ -578,12 +588,9 @@ impl<N: Sink> Stage for SinkStage<N> {
     }
 
     fn footprint(&self, to: &mut Footprint) {
-        let SinkStage { slot, rest: SinkParts { common, feed, ends, .. } } = self;
-        to.add_value(slot);
-        feed.footprint::<PathEnds, Slot<N>>(to);
-        common.footprint(to);
-        ends.footprint(to);
-        to.add(<Self as Stage>::turn as *const (), TURN_CODE);
+        to.add_value(&self.slot);
+        let timed = Feed::<<N::In as SealedInputs>::Intake>::timed::<PathEnds, Slot<N>>();
+        self.rest.footprint(<Self as Stage>::turn as *const (), timed, to);
     }
 
     fn standing(&mut self, cx: &mut Cx) -> Standing {

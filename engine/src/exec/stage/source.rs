@@ -418,6 +418,20 @@ impl<O: Outputs> SourceParts<O> {
         self.turn_after(node, next, done + failed > 0, end)
     }
 
+    /// Adds what a single message touches of the stage, except its node, and of the code of its turn, which is `lone` or the general one.
+    #[inline(never)]
+    fn footprint(&self, lone: *const (), to: &mut Footprint) {
+        to.add_value(self);
+        self.common.footprint(to);
+        self.emit.footprint(to);
+        to.add(self.origins.as_ptr(), size_of::<(u64, u32)>());
+        if self.emit.ports.sends_directly() && !self.common.singled {
+            to.add(lone, LONE_CODE);
+        } else {
+            to.add(Self::turn as *const (), TURN_CODE);
+        }
+    }
+
     #[inline(never)]
     fn standing(&mut self, cx: &mut Cx) -> Standing {
         let now = cx.mark();
@@ -447,6 +461,7 @@ impl<O: Outputs> SourceParts<O> {
 static USUAL: fn(StageParts, Descriptors, &mut dyn SourceCalls<Tensor>, &mut Cx) -> Turn =
     |parts, descriptors, node, cx| {
         let mut usual = SourceParts::<Tensor>::new(parts, descriptors, cx);
+        usual.footprint(std::ptr::null(), &mut Footprint::default());
         usual.turn(node, cx);
         usual.end_lone(node, Next::Done, 0, cx);
         usual.record_origins(0, 0, cx);
@@ -480,17 +495,8 @@ impl<N: Source> Stage for SourceStage<N> {
     }
 
     fn footprint(&self, to: &mut Footprint) {
-        let SourceStage { slot, rest } = self;
-        to.add_value(slot);
-        to.add_value(rest);
-        rest.common.footprint(to);
-        rest.emit.footprint(to);
-        to.add(rest.origins.as_ptr(), size_of::<(u64, u32)>());
-        if rest.emit.ports.sends_directly() && !rest.common.singled {
-            to.add(SourceParts::<N::Out>::turn_lone::<N> as *const (), LONE_CODE);
-        } else {
-            to.add(SourceParts::<N::Out>::turn as *const (), TURN_CODE);
-        }
+        to.add_value(&self.slot);
+        self.rest.footprint(SourceParts::<N::Out>::turn_lone::<N> as *const (), to);
         to.add(<Slot<N> as SourceCalls<N::Out>>::give as *const (), GIVE_CODE);
     }
 

@@ -345,6 +345,15 @@ impl<I: Intake, O: Outputs> TransformParts<I, O> {
         self.common.standing_of(&mut self.feed.intake, pressed, cx)
     }
 
+    /// Adds what a single message touches of the stage, except its node, and of the code of its turn.
+    #[inline(never)]
+    fn footprint(&self, turn: *const (), timed: *const (), to: &mut Footprint) {
+        self.feed.footprint(timed, to);
+        self.common.footprint(to);
+        self.ends.emit.footprint(to);
+        to.add(turn, TURN_CODE);
+    }
+
     #[inline(never)]
     fn end(mut self, node: &mut dyn NodeSlot, cx: &mut Cx) -> Ended {
         let ended = end_node(node, &mut self.common, cx);
@@ -365,6 +374,7 @@ impl<I: Intake, O: Outputs> TransformParts<I, O> {
 static USUAL: fn(StageParts, &mut dyn TransformCalls<Message<Tensor>, Tensor>, &mut Cx) -> Ended = |parts, node, cx| {
     let mut usual = TransformParts::<Single<Tensor>, Tensor>::new(parts, cx);
     usual.has_room(cx);
+    usual.footprint(std::ptr::null(), std::ptr::null(), &mut Footprint::default());
     usual.turn(node, cx);
     usual.standing(cx);
     usual.set(node, "", 0.0, cx);
@@ -406,12 +416,9 @@ impl<N: Transform> Stage for TransformStage<N> {
     }
 
     fn footprint(&self, to: &mut Footprint) {
-        let TransformStage { slot, rest: TransformParts { feed, common, ends } } = self;
-        to.add_value(slot);
-        feed.footprint::<PortEnds<N::Out>, Slot<N>>(to);
-        common.footprint(to);
-        ends.emit.footprint(to);
-        to.add(<Self as Stage>::turn as *const (), TURN_CODE);
+        to.add_value(&self.slot);
+        let timed = Feed::<<N::In as SealedInputs>::Intake>::timed::<PortEnds<N::Out>, Slot<N>>();
+        self.rest.footprint(<Self as Stage>::turn as *const (), timed, to);
     }
 
     fn standing(&mut self, cx: &mut Cx) -> Standing {
