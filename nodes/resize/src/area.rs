@@ -32,7 +32,7 @@ impl Area {
         shares(0).saturating_add(shares(1)).saturating_add(rows)
     }
 
-    #[cfg(test)]
+    /// Returns how many bytes the buffers hold.
     pub(crate) fn kept(&self) -> usize {
         size_of_val(&self.columns[..])
             + size_of_val(&self.rows[..])

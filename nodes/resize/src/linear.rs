@@ -74,7 +74,7 @@ impl Linear {
         width.saturating_mul(rows.saturating_add(size_of::<Pair>()))
     }
 
-    #[cfg(test)]
+    /// Returns how many bytes the buffers hold.
     pub(crate) fn kept(&self) -> usize {
         size_of_val(&self.columns[..]) + self.rows.iter().map(|row| size_of_val(&row[..])).sum::<usize>()
     }

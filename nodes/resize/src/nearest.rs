@@ -12,7 +12,7 @@ impl Nearest {
         width.saturating_mul(size_of::<usize>())
     }
 
-    #[cfg(test)]
+    /// Returns how many bytes the buffers hold.
     pub(crate) fn kept(&self) -> usize {
         size_of_val(&self.columns[..])
     }
