@@ -166,7 +166,8 @@ fn convolutions_are_those_of_the_library() {
     }
 }
 
-/// Prints how long a call takes as a graph, and as single launches: the median of rounds in turn, ns.
+/// Prints how long a call takes as a graph, and as single launches: the median of rounds in turn, ns. `LIMEN_ROUNDS` says how many, and how
+/// many calls each has.
 #[test]
 #[ignore = "a measurement, for benches/gpu"]
 fn a_graph_against_single_launches() {
@@ -175,12 +176,13 @@ fn a_graph_against_single_launches() {
         let case = TestCase::of(path, std::fs::read(graphs(path)).unwrap(), 1);
         let program = lower(&case.model).unwrap();
         let mut both = [true, false].map(|captures| bind(&api, &program, captures));
-        let calls = 100;
+        let rounds = std::env::var("LIMEN_ROUNDS").map_or(100, |rounds| rounds.parse().unwrap());
+        let (calls, warm_up) = (rounds, rounds / 5);
         let mut times = [Vec::new(), Vec::new()];
-        for round in 0..120 {
+        for round in 0..warm_up + rounds {
             for (bound, times) in std::iter::zip(&mut both, &mut times) {
                 let time = bound.timed(calls);
-                if round >= 20 {
+                if round >= warm_up {
                     times.push(time.as_nanos() as u64 / calls as u64);
                 }
             }
