@@ -546,7 +546,7 @@ impl<I: Intake> SinkParts<I> {
     }
 }
 
-/// Compiles the parts of the usual sink in this crate, to be shared; never called.
+/// Compiles the parts of the usual sink in this crate, for the reason given in `transform`; never called.
 #[used]
 static USUAL: fn(StageParts, &mut dyn SinkCalls<Message<Tensor>>, &mut Cx) -> Ended = |parts, node, cx| {
     let mut usual = SinkParts::<Single<Tensor>>::new(parts, None, cx);

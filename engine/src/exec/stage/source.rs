@@ -456,7 +456,7 @@ impl<O: Outputs> SourceParts<O> {
     }
 }
 
-/// Compiles the parts of the usual source in this crate, to be shared; never called.
+/// Compiles the parts of the usual source in this crate, for the reason given in `transform`; never called.
 #[used]
 static USUAL: fn(StageParts, Descriptors, &mut dyn SourceCalls<Tensor>, &mut Cx) -> Turn =
     |parts, descriptors, node, cx| {
