@@ -414,7 +414,7 @@ impl<R: Runtime> OnnxPrepared<R> {
         if R::COMPILES && self.buckets.is_empty() {
             buckets = std::iter::successors(Some(1), |n| Some(n * 2)).take_while(|n| *n < max_batch).collect();
         }
-        if R::COMPILES || !self.buckets.is_empty() {
+        if R::COMPILES || R::PREFERS_ONE_SIZE || !self.buckets.is_empty() {
             buckets.push(max_batch);
         }
         buckets

@@ -58,8 +58,9 @@ pub struct Config {
     /// that slides by two messages: after a full batch the two oldest leave, and the others are part of the next one.
     #[serde(default)]
     pub batch: Batch,
-    /// Batch sizes, ascending, to the next of which a batch is padded: `[1, 4]`. By default the powers of two for a backend
-    /// that compiles a model for its batch, as `tract` does, and no padding for the others.
+    /// Batch sizes, ascending, to the next of which a batch is padded: `[1, 4]`; the largest batch is one of them, too. By default the powers
+    /// of two for a backend that compiles a model for its batch, as `tract` does, the largest alone for `ort` with `device: cuda` or
+    /// `tensorrt`, where a call of another size than the last is slow, and no padding for the others.
     #[serde(default)]
     pub buckets: Vec<usize>,
     /// `eager` prepares the model before the graph starts; `lazy` in the first call, which then takes longer.

@@ -148,6 +148,8 @@ impl<P: NvidiaProvider> Runtime for OrtNvidiaRuntime<P> {
     const COMPILES: bool = false;
     const IS_LIBRARY: bool = true;
     const WARMS_UP: bool = true;
+    // On an H100, batches of 1 to 8 took up to 121 ms, batches of 8 up to 3.
+    const PREFERS_ONE_SIZE: bool = true;
     const DEVICE: &'static str = P::DEVICE;
     type Shared = Home;
     type Runner = OrtRunner;

@@ -21,13 +21,15 @@ enum Failure {
     Panic,
 }
 
-/// rten, which notes its calls and makes some before the run. All tests of runtimes use it, too.
-pub(super) struct Warmed(RtenRuntime);
+/// rten, which notes its calls and makes some before the run; with `ONE_SIZE`, as if calls of another size were slow. All tests of runtimes
+/// use it, too.
+pub(super) struct Warmed<const ONE_SIZE: bool = false>(RtenRuntime);
 
-impl Runtime for Warmed {
+impl<const ONE_SIZE: bool> Runtime for Warmed<ONE_SIZE> {
     const NAME: &'static str = RtenRuntime::NAME;
     const COMPILES: bool = RtenRuntime::COMPILES;
     const WARMS_UP: bool = true;
+    const PREFERS_ONE_SIZE: bool = ONE_SIZE;
     type Shared = <RtenRuntime as Runtime>::Shared;
     type Runner = WarmedRunner;
 
@@ -76,9 +78,13 @@ impl Runner for WarmedRunner {
 }
 
 fn prepared(change: impl FnOnce(&mut OnnxModel)) -> OnnxPrepared<Warmed> {
+    prepared_for::<false>(change)
+}
+
+fn prepared_for<const ONE_SIZE: bool>(change: impl FnOnce(&mut OnnxModel)) -> OnnxPrepared<Warmed<ONE_SIZE>> {
     let mut model = OnnxModel { path: graphs("digits/digits.onnx"), ..OnnxModel::default() };
     change(&mut model);
-    let prepared = Onnx::<Warmed>::prepare(model).unwrap();
+    let prepared = Onnx::<Warmed<ONE_SIZE>>::prepare(model).unwrap();
     CALLS.take();
     prepared
 }
@@ -93,17 +99,32 @@ fn a_session_makes_a_call_of_each_size_before_the_run() {
         (6, vec![6], vec![6], 6),
         (40, vec![], vec![40, 1, 32, 16, 8, 4, 2], 1),
     ] {
-        let mut session = prepared(|model| model.buckets = buckets.clone()).session(max).unwrap();
-        assert_eq!(CALLS.take(), expected, "at most {max}, {buckets:?}");
-        // These are not the first call, whose time is reported.
-        assert_eq!(session.first_call(), None);
-        let (x, mut y, mut shape) = (vec![0.5f32; 64], vec![0.0f32; 10], vec![10]);
-        let input = BatchRef { dtype: DType::F32, shape: &[1, 8, 8], bytes: bytemuck::cast_slice(&x) };
-        let output = BatchMut { dtype: DType::F32, shape: &mut shape, bytes: bytemuck::cast_slice_mut(&mut y) };
-        session.infer_one(&[input], &mut [output], &mut OnnxLane::default()).unwrap();
-        assert_eq!(CALLS.take(), [alone]);
-        assert!(session.first_call().is_some() && y.iter().any(|y| *y != 0.0));
+        let session = prepared(|model| model.buckets = buckets.clone()).session(max).unwrap();
+        check_calls(session, &expected, alone);
     }
+}
+
+#[test]
+fn a_runtime_that_prefers_one_size_is_called_with_full_batches_unless_buckets_say_otherwise() {
+    for (max, buckets, expected, alone) in
+        [(1, vec![], vec![1], 1), (6, vec![], vec![6], 6), (6, vec![2], vec![6, 2], 2)]
+    {
+        let session = prepared_for::<true>(|model| model.buckets = buckets.clone()).session(max).unwrap();
+        check_calls(session, &expected, alone);
+    }
+}
+
+/// Checks the calls that a session has made, and the size of that for a message alone.
+fn check_calls<const ONE_SIZE: bool>(mut session: OnnxSession<Warmed<ONE_SIZE>>, expected: &[usize], alone: usize) {
+    assert_eq!(CALLS.take(), expected);
+    // These are not the first call, whose time is reported.
+    assert_eq!(session.first_call(), None);
+    let (x, mut y, mut shape) = (vec![0.5f32; 64], vec![0.0f32; 10], vec![10]);
+    let input = BatchRef { dtype: DType::F32, shape: &[1, 8, 8], bytes: bytemuck::cast_slice(&x) };
+    let output = BatchMut { dtype: DType::F32, shape: &mut shape, bytes: bytemuck::cast_slice_mut(&mut y) };
+    session.infer_one(&[input], &mut [output], &mut OnnxLane::default()).unwrap();
+    assert_eq!(CALLS.take(), [alone]);
+    assert!(session.first_call().is_some() && y.iter().any(|y| *y != 0.0));
 }
 
 #[test]
