@@ -9,6 +9,7 @@ mod deadline_filter;
 mod fault;
 mod feed;
 mod liveness;
+mod path_ends;
 mod restart;
 mod sink;
 mod source;

@@ -1,28 +1,26 @@
 //! The stage of a sink, where end-to-end latencies are measured.
 
-use super::feed::{Calls, Ends, Feed, LoneLedger, drop_item};
+use super::feed::{Calls, Feed, drop_item};
+use super::path_ends::PathEnds;
 use super::{
     Common, Ended, Life, NodeSlot, Slot, Stage, Standing, Trouble, Turn, build_again, drop_node, end_node, guarded,
-    note_skew, reset_node, set_node,
+    reset_node, set_node,
 };
-use crate::edge::BURST;
 use crate::edge::EdgeState;
 use crate::exec::planned::StageParts;
 use crate::exec::worker::Cx;
 use crate::host::clock::Time;
 use crate::host::descriptors::Descriptors;
 use crate::host::footprint::Footprint;
-use crate::ledger::{Hist, Term};
-use crate::message::origins::{Origin, Origins};
-use crate::message::payload::{Header, Message};
+use crate::ledger::Term;
+use crate::message::payload::Message;
 use crate::message::tensor::Tensor;
 use crate::node::burst::Burst;
 use crate::node::error::NodeError;
 use crate::node::intake::SealedInputs;
-use crate::node::intake::{Intake, Lead, Single};
+use crate::node::intake::{Intake, Single};
 use crate::node::{EngineOnly, Progress, Reset, Sink};
 use std::any::Any;
-use std::hint::cold_path;
 
 /// About the bytes of machine code of a stage's turn.
 const TURN_CODE: usize = 704;
@@ -81,36 +79,6 @@ impl ExtraCall {
     }
 }
 
-/// An origin of one or more recorded messages of the turn.
-#[derive(Clone, Copy)]
-struct OriginNote {
-    source: u16,
-    /// Its source's message was already used in an earlier call.
-    reused: bool,
-    /// It is the first origin of its message: the message's ledger closes once.
-    closes: bool,
-    begun: u64,
-    /// Number of messages.
-    n: u32,
-}
-
-/// The paths that end at a sink: their histograms, and the messages of the turn that are yet to be recorded.
-struct PathEnds {
-    /// By source: the end-to-end histogram, and the age histogram of reused messages.
-    paths: Vec<Option<Hist>>,
-    ages: Vec<Option<Hist>>,
-    closure: Hist,
-    skew: Option<Hist>,
-    origins: Vec<OriginNote>,
-    /// If origins are tracked: those of the next message, and the number of each noted message.
-    now: Origins,
-    traced: bool,
-    spans: Vec<u16>,
-    lead: Lead,
-    /// Ledger and weight of each portion of this turn, and the end of its entries in `origins`.
-    ledgers: Vec<(u64, u32, usize)>,
-}
-
 impl<N: Sink> Calls<<N::In as SealedInputs>::Taken, PathEnds> for Slot<N> {
     fn give(
         &mut self,
@@ -154,180 +122,6 @@ impl<N: Sink> SinkCalls<<N::In as SealedInputs>::Taken> for Slot<N> {
         if let Some(node) = &mut self.node {
             node.feeder_failed(EngineOnly);
         }
-    }
-}
-
-impl<I: Intake> Ends<I> for PathEnds {
-    #[inline]
-    fn note(&mut self, item: &I::Taken, weight: u32, cx: &mut Cx) {
-        if I::JOINS {
-            note_skew::<I>(self.skew, item, weight, cx);
-        }
-        if self.traced {
-            cold_path();
-            return self.note_all();
-        }
-        self.note_one(I::header(item, self.lead));
-    }
-    fn trace(&mut self, item: &I::Taken, fresh: u16) {
-        let now = &mut self.now;
-        now.clear();
-        I::each_origin(item, fresh, &mut |origin| now.add(origin));
-    }
-    fn forget(&mut self, n: usize) {
-        self.discard_last(n);
-    }
-    fn rollback(&mut self) {}
-    fn double(&mut self) {}
-    fn admit(&mut self) -> Result<(), NodeError> {
-        Ok(())
-    }
-    #[inline]
-    fn portion(&mut self, accounted: u64, weight: u32) {
-        self.end_portion(accounted, weight);
-    }
-    fn publish(&mut self, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
-        self.record(cx, sent, compute);
-        Ok(())
-    }
-    #[inline]
-    fn publish_lone(&mut self, ledger: LoneLedger, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
-        debug_assert!(!I::JOINS && !self.traced, "such messages are never lone");
-        let LoneLedger { source, begun, accounted, weight } = ledger;
-        if weight > 0 {
-            let note = OriginNote { source, reused: false, closes: true, begun, n: 1 };
-            self.record_note(&note, accounted + compute, weight, cx, sent);
-        }
-        Ok(())
-    }
-    #[inline]
-    fn publish_all(
-        &mut self,
-        accounted: u64,
-        weight: u32,
-        cx: &mut Cx,
-        sent: u64,
-        compute: u64,
-    ) -> Result<(), NodeError> {
-        if weight > 0 {
-            self.end_portion(accounted, weight);
-            self.record(cx, sent, compute);
-        }
-        Ok(())
-    }
-}
-
-impl PathEnds {
-    /// `sources` holds the numbers of the sources whose messages arrive here, and whether they may be used more than
-    /// once.
-    fn new(common: &Common, sources: &[(u16, bool)], cx: &mut Cx) -> Self {
-        let n = sources.iter().map(|(source, _)| usize::from(*source) + 1).max().unwrap_or(0);
-        let (mut paths, mut ages) = (vec![None; n], vec![None; n]);
-        for (source, is_reused) in sources {
-            let source = usize::from(*source);
-            paths[source] = Some(cx.path_histogram(source, common.node, Term::EndToEnd));
-            if *is_reused {
-                ages[source] = Some(cx.path_histogram(source, common.node, Term::Age));
-            }
-        }
-        let (most, each) = if common.traced { (common.most, sources.len().max(1)) } else { (BURST, 1) };
-        PathEnds {
-            paths,
-            ages,
-            closure: cx.histogram(common.node, Term::Closure, 2),
-            skew: common.skew,
-            origins: Vec::with_capacity(most * each),
-            now: Origins::default(),
-            traced: common.traced,
-            spans: Vec::with_capacity(if common.traced { most } else { 0 }),
-            lead: common.lead,
-            ledgers: Vec::with_capacity(most + 1),
-        }
-    }
-
-    /// Notes the origin of the next message.
-    #[inline]
-    fn note_one(&mut self, header: &Header) {
-        let (source, begun) = (header.source, header.origin.0);
-        match self.origins.last_mut() {
-            Some(last) if (last.source, last.begun) == (source, begun) => last.n += 1,
-            _ => self.origins.push(OriginNote { source, reused: false, closes: true, begun, n: 1 }),
-        }
-    }
-
-    /// Notes all origins of the next message.
-    fn note_all(&mut self) {
-        let before = self.origins.len();
-        for Origin { source, reused, begun } in self.now.iter() {
-            let closes = self.origins.len() == before;
-            self.origins.push(OriginNote { source, reused, closes, begun, n: 1 });
-        }
-        self.spans.push((self.origins.len() - before) as u16);
-    }
-
-    #[inline]
-    fn end_portion(&mut self, accounted: u64, weight: u32) {
-        if weight > 0 {
-            self.ledgers.push((accounted, weight, self.origins.len()));
-        }
-    }
-
-    /// Discards the notes of the last `n` messages.
-    fn discard_last(&mut self, n: usize) {
-        if self.traced {
-            for _ in 0..n {
-                let entries = usize::from(self.spans.pop().unwrap_or(0));
-                self.origins.truncate(self.origins.len().saturating_sub(entries));
-            }
-            return;
-        }
-        let mut left = n as u32;
-        while let (1.., Some(last)) = (left, self.origins.last_mut()) {
-            let gone = left.min(last.n);
-            (last.n, left) = (last.n - gone, left - gone);
-            if last.n == 0 {
-                self.origins.pop();
-            }
-        }
-    }
-
-    /// Records the noted messages of all portions.
-    #[inline(never)]
-    fn record(&mut self, cx: &mut Cx, sent: u64, compute: u64) {
-        let mut from = 0;
-        for (accounted, weight, to) in &self.ledgers {
-            for note in &self.origins[from..*to] {
-                self.record_note(note, accounted + compute, *weight, cx, sent);
-            }
-            from = *to;
-        }
-        self.discard();
-    }
-
-    /// Records noted messages whose ledger's terms add up to `accounted`.
-    #[inline]
-    fn record_note(&self, note: &OriginNote, accounted: u64, weight: u32, cx: &mut Cx, sent: u64) {
-        let OriginNote { source, reused, closes, begun, n } = *note;
-        let hists = if reused { &self.ages } else { &self.paths };
-        if let Some(Some(hist)) = hists.get(usize::from(source)) {
-            cx.record(*hist, sent.saturating_sub(begun), n, weight);
-        }
-        if closes {
-            cx.record_mostly_zero(sent, self.closure, sent.abs_diff(accounted), n, weight);
-        }
-    }
-
-    /// Adds what the recording of a single message touches.
-    fn footprint(&self, to: &mut Footprint) {
-        to.add_value(self);
-        to.add(self.paths.as_ptr(), size_of_val(&*self.paths));
-    }
-
-    /// Discards all notes.
-    fn discard(&mut self) {
-        self.origins.clear();
-        self.spans.clear();
-        self.ledgers.clear();
     }
 }
 
