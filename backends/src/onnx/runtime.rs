@@ -29,7 +29,8 @@ pub trait Runtime: Send + Sync + Sized + 'static {
     /// makes such calls on zeros before its first message, unless the model is loaded lazily or not to be tried. A session is made before the
     /// run, and again after the device was lost.
     const WARMS_UP: bool = false;
-    /// Whether a call of another size than the one before is slow: batches are then padded to the largest.
+    /// Whether a call of another size than the one before is slow: batches are then padded to the largest, unless there are `buckets`. A message
+    /// alone costs as much as a batch then, and a device without memory for the largest makes no smaller one.
     const PREFERS_ONE_SIZE: bool = false;
     /// The device of a session that is not prepared yet.
     const DEVICE: &'static str = "cpu";

@@ -179,6 +179,11 @@ fn compilation_lines<R: Runtime>(prepared: &OnnxPrepared<R>, job: &PlanRequest<'
 
 /// Measures the time per item alone and in a batch, ns.
 fn measure_batching<R: Runtime>(prepared: &OnnxPrepared<R>, max: usize) -> Option<[u64; 2]> {
-    let session = prepared.cold_session(max).ok()?;
-    caught(|| measure(prepared.signature(), Box::new(session), max, MEASURED_FOR)).ok()?.ok()
+    let time = |max: usize| {
+        let session = prepared.cold_session(max).ok()?;
+        caught(|| measure(prepared.signature(), Box::new(session), max, MEASURED_FOR)).ok()?.ok()
+    };
+    let [alone, together] = time(max)?;
+    // Where batches are padded to the largest, an item alone is that of a node without batches.
+    Some([if R::PREFERS_ONE_SIZE { time(1)?[0] } else { alone }, together])
 }
