@@ -2,8 +2,8 @@
 //! `cargo bench -p limen-benches --bench formats [-- long | ROW]`. One core, as fast as possible; rows take turns, and the median of all rounds counts.
 //! The nodes' own cost is what they add to a chain of the same source and sink.
 
-use limen::message::{DType, PortSpec};
-use limen::node::{Building, Connected, Emit, Next, Node, NodeError, PlanErrors, Planning, Ports, Source};
+use limen::message::{DType, PortSpec, TensorMut};
+use limen::node::{Building, Connected, Emit, Next, Node, NodeError, PlanErrors, Planning, Ports, Room, Source};
 use limen::{Drain, Options, Plan, Registry, Spec, Tensor};
 use limen_benches::{BenchConfig, host, median, register};
 use std::fmt::Write as _;
@@ -31,12 +31,24 @@ impl Source for Numbers {
     fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {
         let header = out.header(out.now());
         let mut tensor = out.loan(&header)?;
-        for (at, number) in tensor.bytes_mut().chunks_exact_mut(4).enumerate() {
-            let value = (header.seq % 1000) as f32 * 0.37 - at as f32 * 12.5;
-            number.copy_from_slice(&value.to_le_bytes());
-        }
+        write(&mut tensor, header.seq);
         out.send(tensor);
         Ok(Next::More)
+    }
+
+    fn next_burst(&mut self, room: &mut Room<'_, Tensor>) -> Result<Next, NodeError> {
+        let filled = room.fill(u64::MAX, room.now(), |tensor, seq| {
+            write(tensor, seq);
+            Ok(())
+        })?;
+        if filled > 0 { Ok(Next::More) } else { room.each(|out| self.next(out)) }
+    }
+}
+
+fn write(tensor: &mut TensorMut, seq: u64) {
+    for (at, number) in tensor.bytes_mut().chunks_exact_mut(4).enumerate() {
+        let value = (seq % 1000) as f32 * 0.37 - at as f32 * 12.5;
+        number.copy_from_slice(&value.to_le_bytes());
     }
 }
 

@@ -6,9 +6,9 @@
 #![forbid(unsafe_code)]
 
 use hdrhistogram::Histogram;
-use limen::message::{DType, Plain, PortSpec};
+use limen::message::{DType, Plain, PortSpec, TensorMut};
 use limen::node::{
-    Building, Burst, Connected, Emit, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Sink, Source,
+    Building, Burst, Connected, Emit, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Room, Sink, Source,
     Transform,
 };
 use limen::policy::Telemetry;
@@ -64,7 +64,7 @@ impl Pace {
 }
 
 macro_rules! source {
-    ($name:ident, $payload:ty, $ports:expr, |$out:ident, $header:ident| $send:block) => {
+    ($name:ident, $payload:ty, $ports:expr, |$out:ident, $header:ident| $send:block $(, $burst:item)?) => {
         /// Sends messages as fast as possible, or at a fixed rate.
         #[derive(Debug)]
         pub struct $name {
@@ -83,7 +83,7 @@ macro_rules! source {
         }
         impl Source for $name {
             type Out = $payload;
-            #[inline]
+            #[inline(always)]
             fn next(&mut self, out: &mut Emit<$payload>) -> Result<Next, NodeError> {
                 if self.pace.period > 0 {
                     return self.next_in_time(out);
@@ -91,6 +91,7 @@ macro_rules! source {
                 $name::send(out, out.now())?;
                 Ok(Next::More)
             }
+            $(#[inline] $burst)?
         }
         impl $name {
             #[inline(always)]
@@ -120,16 +121,35 @@ source!(ValueSource, Block, |_| Ports::new().output_plain("out"), |out, header| 
     Ok(())
 });
 
-source!(HandleSource, Tensor, |config| Ports::new().output("out", config.spec()), |out, header| {
-    let mut tensor = out.loan(&header)?;
+/// Writes the stamp and the number of a message.
+#[inline(always)]
+fn write(tensor: &mut TensorMut, origin: Time, seq: u64) -> Result<(), NodeError> {
     let Some(words) = tensor.bytes_mut().first_chunk_mut::<16>() else {
         return Err(NodeError::other("16 bytes at least"));
     };
-    words[..8].copy_from_slice(&header.origin.0.to_le_bytes());
-    words[8..].copy_from_slice(&header.seq.to_le_bytes());
-    out.send(tensor);
+    words[..8].copy_from_slice(&origin.0.to_le_bytes());
+    words[8..].copy_from_slice(&seq.to_le_bytes());
     Ok(())
-});
+}
+
+source!(
+    HandleSource,
+    Tensor,
+    |config| Ports::new().output("out", config.spec()),
+    |out, header| {
+        let mut tensor = out.loan(&header)?;
+        write(&mut tensor, header.origin, header.seq)?;
+        out.send(tensor);
+        Ok(())
+    },
+    fn next_burst(&mut self, room: &mut Room<'_, Tensor>) -> Result<Next, NodeError> {
+        let write = |tensor: &mut TensorMut, seq| write(tensor, tensor.header().origin, seq);
+        if self.pace.period == 0 && room.fill(u64::MAX, room.now(), write)? > 0 {
+            return Ok(Next::More);
+        }
+        room.each(|out| self.next(out))
+    }
+);
 
 macro_rules! pass {
     ($name:ident, $payload:ty, $ports:expr) => {

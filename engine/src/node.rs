@@ -17,6 +17,7 @@ pub(crate) mod planning;
 pub(crate) mod port;
 pub(crate) mod ports;
 pub(crate) mod remedy;
+pub(crate) mod room;
 pub(crate) mod statistics;
 
 pub use crate::base::error::{FieldError, PlanErrors};
@@ -32,13 +33,14 @@ pub use one_to_one::{InPlace, OneToOne};
 pub use planning::{Building, Connected, Planning};
 pub use port::{Outputs, Port, PortList};
 pub use ports::{Claim, Cost, InPort, OutPort, Ports, Setting};
+pub use room::Room;
 pub use statistics::{EdgeStats, NodeStats, PathStats, RunStats, Statistics, Window};
 
 /// The items most nodes need: `use limen::node::prelude::*;`.
 pub mod prelude {
     pub use super::{
         Building, Burst, Connected, Emit, InPlace, Many, Metrics, Next, Node, NodeError, OneToOne, PlanErrors,
-        Planning, Ports, Reset, Sink, Source, Transform,
+        Planning, Ports, Reset, Room, Sink, Source, Transform,
     };
     pub use crate::message::{DType, Dim, Header, Message, PortSpec, Tensor, TensorMut};
 }
@@ -118,6 +120,46 @@ pub trait Source: Node {
     /// # Errors
     /// The call counts as failed and nothing of it is published; `on_error` decides what follows.
     fn next(&mut self, out: &mut Emit<Self::Out>) -> Result<Next, NodeError>;
+
+    /// Makes the calls that there is room for, or some of them: [`Source::next`] each, if not overridden. An implementation may do once what
+    /// every call would repeat ([`Room::each`]), or send tensors at once ([`Room::fill`]). `next` may be called instead, so both must do the
+    /// same.
+    ///
+    /// # Errors
+    /// The call that failed counts as failed, as for `next`; those before it are made. An error of its own is one more call.
+    ///
+    /// ```
+    /// use limen::node::prelude::*;
+    /// # struct Numbers;
+    /// # impl Node for Numbers {
+    /// #     type Config = ();
+    /// #     fn ports(_: &(), _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+    /// #         Ok(Ports::new().output("out", PortSpec::fixed(DType::U64, [])).endless())
+    /// #     }
+    /// #     fn build(_: (), _: &mut Building<'_>) -> Result<Self, NodeError> { Ok(Numbers) }
+    /// # }
+    /// impl Source for Numbers {
+    ///     type Out = Tensor;
+    ///     fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {
+    ///         let header = out.header(out.now());
+    ///         let mut number = out.loan(&header)?;
+    ///         number.as_mut_slice::<u64>()?[0] = header.seq;
+    ///         out.send(number);
+    ///         Ok(Next::More)
+    ///     }
+    ///     fn next_burst(&mut self, room: &mut Room<'_, Tensor>) -> Result<Next, NodeError> {
+    ///         let filled = room.fill(u64::MAX, room.now(), |number, seq| {
+    ///             number.as_mut_slice::<u64>()?[0] = seq;
+    ///             Ok(())
+    ///         })?;
+    ///         if filled > 0 { Ok(Next::More) } else { room.each(|out| self.next(out)) }
+    ///     }
+    /// }
+    /// ```
+    #[inline(always)]
+    fn next_burst(&mut self, room: &mut Room<'_, Self::Out>) -> Result<Next, NodeError> {
+        room.each(|out| self.next(out))
+    }
 
     /// Whether a stop has to wait for messages already promised.
     #[doc(hidden)]

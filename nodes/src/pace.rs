@@ -54,6 +54,17 @@ impl Pace {
         Ok(due)
     }
 
+    /// Returns how many messages may be sent at once, without their own due times; none of a source with a rate.
+    pub(crate) fn at_once(&self) -> u64 {
+        if self.period_ns.is_some() { 0 } else { self.max_count.saturating_sub(self.begun) }
+    }
+
+    /// Begins a message of those that may be sent [at once](Pace::at_once).
+    #[inline]
+    pub(crate) fn begin_at_once(&mut self) {
+        self.begun += 1;
+    }
+
     /// Returns what to tell the engine after a message was sent.
     #[inline]
     pub(crate) fn then(&self, now: Time) -> Next {

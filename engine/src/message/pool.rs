@@ -362,18 +362,26 @@ impl Inner {
         unsafe { &(*self.row(slot).as_ptr()).refs }
     }
 
+    /// Where a slot's elements lie.
+    ///
+    /// # Safety
+    /// The slot is one of `slots`, or the one behind the last.
+    #[inline]
+    unsafe fn slot_data(&self, slot: usize) -> NonNull<u8> {
+        // SAFETY: the caller's promise: all slots lie within the allocation.
+        unsafe { self.data.add(slot * self.slot_bytes) }
+    }
+
     /// Creates the only handle to a free slot.
     ///
     /// # Safety
-    /// The caller is the owner and has checked that the slot is free; `row` is its first.
+    /// The caller is the owner and has checked that the slot is free; `row` is its first, and `data` where its elements lie.
     #[inline]
-    unsafe fn lend(&self, slot: usize, row: NonNull<Row>) -> TensorMut {
-        // SAFETY: a slot that can be free is one of `slots`, so its bytes lie within the allocation. Relaxed: only the owner turns
-        // 0 into 1, and the handle travels to others through an edge, which orders it.
-        unsafe {
-            (*row.as_ptr()).refs.store(1, Ordering::Relaxed);
-            TensorMut(Tensor { row, data: self.data.add(slot * self.slot_bytes) })
-        }
+    unsafe fn lend(row: NonNull<Row>, data: NonNull<u8>) -> TensorMut {
+        // SAFETY: the caller's promise. Relaxed: only the owner turns 0 into 1, and the handle travels to others through an edge,
+        // which orders it.
+        unsafe { (*row.as_ptr()).refs.store(1, Ordering::Relaxed) };
+        TensorMut(Tensor { row, data })
     }
 
     fn is_unused(&self) -> bool {
@@ -677,8 +685,8 @@ impl Pool {
         }
         let at = |offset: usize| (self.next as usize + offset) % inner.slots;
         let slot = (0..inner.slots).map(at).find(|slot| is_free(inner.refs(*slot)))?;
-        // SAFETY: this is the owner, and the slot was free just now.
-        let tensor = unsafe { inner.lend(slot, inner.row(slot)) };
+        // SAFETY: this is the owner, and the slot, one of `slots`, was free just now.
+        let tensor = unsafe { Inner::lend(inner.row(slot), inner.slot_data(slot)) };
         // SAFETY: this is the only reference to the slot.
         unsafe { inner.set_origins(tensor.0.row, origins) };
         self.next = slot as u32 + 1;
@@ -698,11 +706,24 @@ impl Pool {
             slot = self.search()?;
             row = inner.row(slot);
         }
-        // SAFETY: this is the owner, and the slot was free just now.
-        let tensor = unsafe { inner.lend(slot, row) };
+        // SAFETY: this is the owner, and the slot was free just now: it is one of `slots`.
+        let tensor = unsafe { Inner::lend(row, inner.slot_data(slot)) };
         let next = slot + 1;
         self.cursor = if next == inner.slots { 0 } else { next as u32 };
         Some(tensor)
+    }
+
+    /// Takes up to `most` free slots, as long as they follow each other in memory; none from a pool that keeps origins.
+    pub(crate) fn take_run(&mut self, most: usize) -> FreeRun<'_> {
+        // SAFETY: the guard, which stays borrowed, keeps `Inner` alive.
+        let inner = unsafe { self.inner.0.as_ref() };
+        let slot = self.cursor as usize;
+        let left = most.min(inner.slots - slot);
+        // SAFETY: the cursor is one of `slots`, or the one behind the last.
+        let data = unsafe { inner.slot_data(slot) };
+        // A pool without a slot at the cursor has none to give, and so no row that is read.
+        let row = if left > 0 { inner.row(slot) } else { inner.table.cast() };
+        FreeRun { cursor: &mut self.cursor, inner, row, data, taken: 0, left }
     }
 
     #[cold]
@@ -795,6 +816,56 @@ impl Iterator for Rows {
 impl Drop for Rows {
     fn drop(&mut self) {
         self.for_each(drop);
+    }
+}
+
+/// Free slots that follow each other, as they are taken one by one.
+pub(crate) struct FreeRun<'a> {
+    cursor: &'a mut u32,
+    inner: &'a Inner,
+    /// The first row of the next slot, and where its elements lie.
+    row: NonNull<Row>,
+    data: NonNull<u8>,
+    taken: usize,
+    /// Slots from there to the end of the pool, or as many as are wanted.
+    left: usize,
+}
+
+impl Drop for FreeRun<'_> {
+    fn drop(&mut self) {
+        let next = *self.cursor as usize + self.taken;
+        if self.taken > 0 {
+            *self.cursor = if next == self.inner.slots { 0 } else { next as u32 };
+        }
+    }
+}
+
+impl FreeRun<'_> {
+    /// Whether the run has ended.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        // SAFETY: `left` slots lie from this row on, whose counts are atomics.
+        self.left == 0 || !is_free(unsafe { &(*self.row.as_ptr()).refs })
+    }
+}
+
+impl Iterator for FreeRun<'_> {
+    type Item = TensorMut;
+
+    #[inline]
+    fn next(&mut self) -> Option<TensorMut> {
+        if self.is_empty() {
+            return None;
+        }
+        // SAFETY: the owner is borrowed, the slot was free just now, and both pointers are those of one slot.
+        let tensor = unsafe { Inner::lend(self.row, self.data) };
+        (self.taken, self.left) = (self.taken + 1, self.left - 1);
+        // SAFETY: the slot that follows is one of the pool's, or lies behind its last.
+        unsafe {
+            self.row = self.row.add(self.inner.rows as usize);
+            self.data = self.data.add(self.inner.slot_bytes);
+        }
+        Some(tensor)
     }
 }
 
@@ -978,6 +1049,35 @@ mod tests {
         assert_eq!(pool.free(), 1);
     }
 
+    #[test]
+    fn a_run_is_of_free_slots_that_follow_each_other() {
+        for rows in [1, 3] {
+            let mut pool = Pool::new("p", &PortSpec::fixed(DType::U64, [2]), 5, rows).unwrap();
+            let mut held = Vec::new();
+            let take = |pool: &mut Pool, most: usize, wanted: usize, held: &mut Vec<TensorMut>| {
+                let before = held.len();
+                held.extend(pool.take_run(most).take(wanted));
+                for tensor in &mut held[before..] {
+                    assert_eq!(Pool::batch_bytes(tensor, rows).len(), rows * 16);
+                    Pool::batch_bytes(tensor, rows).fill(1);
+                }
+                held.len() - before
+            };
+            assert_eq!(take(&mut pool, 2, 9, &mut held), 2, "as many as are wanted");
+            assert_eq!(take(&mut pool, 9, 1, &mut held), 1, "what is not taken of a run stays free");
+            assert_eq!(take(&mut pool, 9, 9, &mut held), 2, "up to the end of the pool");
+            assert_eq!(take(&mut pool, 9, 9, &mut held), 0, "all are held");
+            drop(held.drain(..2));
+            assert_eq!(take(&mut pool, 9, 9, &mut held), 2, "from its beginning on, up to one that is held");
+            assert_eq!(pool.free(), 0);
+            held.clear();
+            // The next slot is wherever the run ended.
+            assert_eq!((take(&mut pool, 9, 9, &mut held), take(&mut pool, 9, 9, &mut held)), (3, 2));
+        }
+        let mut traced = Pool::with_origins("p", &PortSpec::fixed(DType::U64, []), 2, 1, &[3]).unwrap();
+        assert_eq!(traced.take_run(9).count(), 0, "origins are set one by one");
+    }
+
     /// For Miri and the thread sanitizer: slots are written, shared, dropped elsewhere and taken again.
     #[test]
     fn a_slot_shared_across_threads_is_read_before_it_is_rewritten() {
@@ -1107,6 +1207,29 @@ mod loom_tests {
             assert_reads(&written_when_free(&mut pool, 2).freeze(), 2);
             readers.into_iter().for_each(|reader| reader.join().unwrap());
             assert_eq!(pool.free(), 1);
+        });
+    }
+
+    /// As that, with slots taken as a run.
+    #[test]
+    fn loom_a_slot_of_a_run_is_rewritten_only_after_its_last_reader() {
+        loom::model(|| {
+            let mut pool = Pool::new("p", &PortSpec::fixed(DType::U8, [1]), 2, 1).unwrap();
+            let write = |pool: &mut Pool, n: u8| -> Vec<Tensor> {
+                let write = |mut tensor: TensorMut| {
+                    tensor.bytes_mut().fill(n);
+                    *tensor.header_mut() = Header::new(n.into(), Time(n.into()));
+                    tensor.freeze()
+                };
+                pool.take_run(2).map(write).collect()
+            };
+            let first = write(&mut pool, 1);
+            assert_eq!(first.len(), 2);
+            let reader = thread::spawn(move || first.iter().for_each(|tensor| assert_eq!(tensor.bytes(), [1])));
+            // Slots that are still read end the run.
+            write(&mut pool, 2).iter().for_each(|tensor| assert_eq!(tensor.bytes(), [2]));
+            reader.join().unwrap();
+            assert_eq!(pool.free(), 2);
         });
     }
 

@@ -5,7 +5,9 @@ use crate::host::clock::{Clock, Time};
 use crate::host::footprint::Footprint;
 use crate::message::origins::Trace;
 use crate::message::payload::Header;
-use crate::node::port::{Outputs, PortParts, PortSet};
+use crate::message::tensor::{Tensor, TensorMut};
+use crate::node::error::NodeError;
+use crate::node::port::{Outputs, Port, PortParts, PortSet};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -147,6 +149,32 @@ impl<O: Outputs> Emit<O> {
         header.origin = origin;
         header.trace |= self.seq;
         header
+    }
+
+    /// Ends a call of a source, and returns whether it has sent anything: only then it uses a sequence number.
+    #[inline(always)]
+    pub(crate) fn end_call(&mut self) -> Result<bool, NodeError> {
+        let has_emitted = self.ports.has_emitted();
+        self.ports.commit()?;
+        self.seq += u64::from(has_emitted);
+        Ok(has_emitted)
+    }
+
+    /// Makes up to `most` calls of a source that send a tensor of a port each. Returns how many were made.
+    ///
+    /// # Errors
+    /// That of `fill`, whose call is not made.
+    #[inline]
+    pub(crate) fn fill(
+        &mut self,
+        port: impl FnOnce(&mut O::Ports) -> &mut Port<Tensor>,
+        most: u64,
+        origin: Time,
+        fill: impl FnMut(&mut TensorMut, u64) -> Result<(), NodeError>,
+    ) -> Result<u64, NodeError> {
+        let Emit { ports, seq, begun, offset, estimate, clock, .. } = self;
+        let map = || if *offset == ClockOffset::None { origin } else { estimate.map(*offset, origin, clock) };
+        port(ports).fill(begun, map, seq, most, fill)
     }
 
     /// Begins a new segment: later messages of this source do not continue the earlier ones. A source that reads a file

@@ -405,6 +405,40 @@ impl Port<Tensor> {
         Ok(tensor)
     }
 
+    /// Makes up to `most` calls of a source, from number `seq` on, for which the edges have room: each sends a tensor that `fill` has written,
+    /// with the header `begun`, the origin that `origin` returns, and its number. It ends where the pool's next slot is not free or does not
+    /// follow the last. Returns how many calls were made.
+    ///
+    /// # Errors
+    /// That of `fill`, whose call is not made.
+    #[inline]
+    pub(crate) fn fill(
+        &mut self,
+        begun: &Header,
+        origin: impl FnOnce() -> Time,
+        seq: &mut u64,
+        most: u64,
+        mut fill: impl FnMut(&mut TensorMut, u64) -> Result<(), NodeError>,
+    ) -> Result<u64, NodeError> {
+        let Port { staged, pool: Some(pool), emits: 1.., .. } = self else { return Ok(0) };
+        let (first, room) = (*seq, staged.items.capacity() - staged.items.len());
+        let slots = pool.take_run(room.min(most as usize));
+        if slots.is_empty() {
+            return Ok(0);
+        }
+        let origin = origin();
+        for mut tensor in slots {
+            let header = tensor.header_mut();
+            *header = *begun;
+            (header.seq, header.origin, header.trace) = (*seq, origin, begun.trace | *seq);
+            fill(&mut tensor, *seq)?;
+            staged.items.push(tensor.into());
+            staged.unchecked = staged.items.len() + 1;
+            *seq += 1;
+        }
+        Ok(*seq - first)
+    }
+
     fn no_slot(&self) -> NodeError {
         match &self.pool {
             Some(pool) => pool.is_empty_error().into(),

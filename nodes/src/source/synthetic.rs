@@ -5,8 +5,10 @@ use crate::pattern::scene::{self, MAX_OBJECTS};
 use crate::pattern::{self, Ramp};
 use crate::tensor::boxes;
 use limen::Tensor;
-use limen::message::{DType, Header, MAX_RANK, PortSpec};
-use limen::node::{Building, Connected, Cost, Emit, Many, Next, Node, NodeError, PlanErrors, Planning, Ports, Source};
+use limen::message::{DType, Header, MAX_RANK, PortSpec, TensorMut};
+use limen::node::{
+    Building, Connected, Cost, Emit, Many, Next, Node, NodeError, PlanErrors, Planning, Ports, Room, Source,
+};
 use limen::unit::Rate;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -240,26 +242,49 @@ impl Draw {
 impl Source for Synthetic {
     type Out = Many<Tensor>;
 
-    #[inline]
+    // It is called from two places, for messages alone and in bursts.
+    #[inline(always)]
     fn next(&mut self, out: &mut Emit<Many<Tensor>>) -> Result<Next, NodeError> {
         let origin = match self.pace.begin(out.now(), || out.clock()) {
             Ok(origin) => origin,
             Err(early) => return Ok(early),
         };
         let header = out.header(origin);
-        // The pattern that benchmarks send millions of times per second is inlined here.
         if let Draw::Counter = self.draw {
             let mut tensor = out[0].loan(&header)?;
-            match tensor.as_mut_slice::<u64>() {
-                Ok(elements) => elements[0] = header.seq,
-                Err(_) => pattern::count(header.seq, &mut tensor)?,
-            }
+            count(&mut tensor, header.seq)?;
             out[0].send(tensor);
         } else {
             self.draw.send(&header, out)?;
         }
         Ok(self.pace.then(out.now()))
     }
+
+    #[inline]
+    fn next_burst(&mut self, room: &mut Room<'_, Many<Tensor>>) -> Result<Next, NodeError> {
+        let (now, most) = (room.now(), self.pace.at_once());
+        if most > 0 && matches!(self.draw, Draw::Counter) {
+            let made = room.fill_port(0, most, now, |tensor, seq| {
+                self.pace.begin_at_once();
+                count(tensor, seq)
+            })?;
+            if made > 0 {
+                return Ok(self.pace.then(now));
+            }
+        }
+        room.each(|out| self.next(out))
+    }
+}
+
+/// Writes the number of a message.
+// Inlined: benchmarks send millions of these per second.
+#[inline(always)]
+fn count(tensor: &mut TensorMut, seq: u64) -> Result<(), NodeError> {
+    match tensor.as_mut_slice::<u64>() {
+        Ok(elements) => elements[0] = seq,
+        Err(_) => pattern::count(seq, tensor)?,
+    }
+    Ok(())
 }
 
 #[cfg(test)]

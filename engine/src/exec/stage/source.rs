@@ -16,6 +16,7 @@ use crate::message::tensor::Tensor;
 use crate::node::emit::Emit;
 use crate::node::error::NodeError;
 use crate::node::port::{Outputs, PortSet};
+use crate::node::room::Room;
 use crate::node::{EngineOnly, Next, Source};
 use std::any::Any;
 use std::hint::cold_path;
@@ -33,8 +34,10 @@ pub(crate) struct SourceStage<N: Source> {
 
 /// The calls of a source.
 trait SourceCalls<O: Outputs>: NodeSlot {
-    /// Calls the source until its next sequence number is `until`, or it returns something other than `More`.
+    /// Has the source make calls as long as its next sequence number is below `until`. It may make fewer.
     fn give(&mut self, emit: &mut Emit<O>, until: u64) -> Result<Next, NodeError>;
+    /// Calls it once.
+    fn give_one(&mut self, emit: &mut Emit<O>) -> Result<Next, NodeError>;
     fn owes(&self) -> bool;
     fn turned(&mut self);
     fn ended(&mut self);
@@ -46,18 +49,20 @@ impl<N: Source> SourceCalls<N::Out> for Slot<N> {
             cold_path();
             return Ok(Next::Done);
         };
-        let mut next = Next::More;
-        while next == Next::More && emit.seq < until {
-            next = node.next(emit)?;
-            // A call that sent nothing uses no sequence number. If it returns `More` all the same, the source is polling
-            // for something: other stages get a turn first.
-            let has_emitted = emit.ports.has_emitted();
-            emit.ports.commit()?;
-            if !has_emitted {
-                break;
-            }
-            emit.seq += 1;
-        }
+        let mut room = Room::new(emit, until);
+        let next = node.next_burst(&mut room)?;
+        room.finish()?;
+        Ok(next)
+    }
+    // A function of its own: a message alone needs nothing of what bursts do.
+    #[inline(never)]
+    fn give_one(&mut self, emit: &mut Emit<N::Out>) -> Result<Next, NodeError> {
+        let Some(node) = &mut self.node else {
+            cold_path();
+            return Ok(Next::Done);
+        };
+        let next = node.next(emit)?;
+        emit.end_call()?;
         Ok(next)
     }
     fn owes(&self) -> bool {
@@ -127,8 +132,8 @@ impl<O: Outputs> SourceParts<O> {
         Turn::Worked
     }
 
-    /// Calls the source until its next sequence number is `until`, or it returns something other than `More`. Returns what
-    /// it wants next, how many calls failed, and the failure that ends it.
+    /// Has the source make calls as long as its next sequence number is below `until`. Returns what it wants next, how many calls failed, and
+    /// the failure that ends it.
     #[inline]
     fn call(&mut self, node: &mut dyn SourceCalls<O>, until: u64, cx: &mut Cx) -> (Next, u64, Result<(), Trouble>) {
         let mut failed = 0;
@@ -142,7 +147,7 @@ impl<O: Outputs> SourceParts<O> {
                     cold_path();
                     fault.apply()?;
                 }
-                wants = node.give(emit, until)?;
+                wants = if emit.seq + 1 < until { node.give(emit, until)? } else { node.give_one(emit)? };
                 if common.singled { finish_call(emit, common) } else { Ok(()) }
             });
             let trouble = match call {
@@ -244,7 +249,7 @@ impl<O: Outputs> SourceParts<O> {
         self.emit.now = Time(started);
         let number = self.emit.seq;
         self.common.calling = true;
-        let result = node.give(&mut self.emit, number + 1);
+        let result = node.give_one(&mut self.emit);
         self.common.calling = false;
         let next = match result {
             Ok(next) => next,
@@ -497,7 +502,7 @@ impl<N: Source> Stage for SourceStage<N> {
     fn footprint(&self, to: &mut Footprint) {
         to.add_value(&self.slot);
         self.rest.footprint(SourceParts::<N::Out>::turn_lone::<N> as *const (), to);
-        to.add(<Slot<N> as SourceCalls<N::Out>>::give as *const (), GIVE_CODE);
+        to.add(<Slot<N> as SourceCalls<N::Out>>::give_one as *const (), GIVE_CODE);
     }
 
     fn standing(&mut self, cx: &mut Cx) -> Standing {

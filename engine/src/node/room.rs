@@ -1,0 +1,138 @@
+//! The calls that a source may make at once.
+
+use crate::host::clock::Time;
+use crate::message::tensor::{Tensor, TensorMut};
+use crate::node::emit::Emit;
+use crate::node::error::NodeError;
+use crate::node::port::{Outputs, Port};
+use crate::node::{Many, Next};
+use std::fmt;
+
+/// Room for the messages of a number of calls of a source. Each call that sends something has a sequence number of its own and is done or
+/// failed by itself, whether it is made here or by [`Source::next`](crate::node::Source::next).
+pub struct Room<'a, O: Outputs> {
+    out: &'a mut Emit<O>,
+    /// The number of the first call that there is no room for.
+    until: u64,
+    has_failed: bool,
+}
+
+impl<'a, O: Outputs> Room<'a, O> {
+    #[inline]
+    pub(crate) fn new(out: &'a mut Emit<O>, until: u64) -> Self {
+        Room { out, until, has_failed: false }
+    }
+
+    /// Returns for how many calls there is room.
+    #[inline]
+    pub fn calls(&self) -> u64 {
+        self.until - self.out.seq
+    }
+
+    /// Returns when this turn began, as [`Emit::now`].
+    #[inline]
+    pub fn now(&self) -> Time {
+        self.out.now
+    }
+
+    /// Makes calls until there is room for no more, or one returns something other than [`Next::More`] or sends nothing. Returns what the last
+    /// one did; [`Next::More`] if there was no room.
+    ///
+    /// # Errors
+    /// That of the first call that fails, or the engine's if a call sends more than the node declared: the call counts as failed, those before
+    /// it are made, and no more can be made.
+    #[inline(always)]
+    pub fn each(&mut self, mut call: impl FnMut(&mut Emit<O>) -> Result<Next, NodeError>) -> Result<Next, NodeError> {
+        self.finish()?;
+        let mut next = Next::More;
+        while next == Next::More && self.out.seq < self.until {
+            let sent = call(self.out).and_then(|then| {
+                next = then;
+                self.out.end_call()
+            });
+            match sent {
+                Ok(true) => {}
+                // A source that sends nothing and returns `More` is polling for something: other stages get a turn first.
+                Ok(false) => break,
+                Err(error) => {
+                    self.has_failed = true;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(next)
+    }
+
+    /// # Errors
+    /// If a call has failed.
+    #[inline]
+    pub(crate) fn finish(&self) -> Result<(), NodeError> {
+        if self.has_failed { Err(went_on()) } else { Ok(()) }
+    }
+
+    #[inline]
+    fn fill_at(
+        &mut self,
+        port: impl FnOnce(&mut O::Ports) -> &mut Port<Tensor>,
+        most: u64,
+        origin: Time,
+        fill: impl FnMut(&mut TensorMut, u64) -> Result<(), NodeError>,
+    ) -> Result<u64, NodeError> {
+        self.finish()?;
+        let most = most.min(self.calls());
+        let filled = self.out.fill(port, most, origin, fill);
+        self.has_failed = filled.is_err();
+        filled
+    }
+}
+
+impl Room<'_, Tensor> {
+    /// Makes calls that send one tensor each: at most `most`, and as many as there are free slots that follow each other in the pool. Returns
+    /// how many, which may be none: then make them with [`Room::each`]. `fill` is given each tensor and the sequence number of its call. All
+    /// tensors have the same `origin`, by the clock of the source's device, as for [`Emit::header`].
+    ///
+    /// # Errors
+    /// That of the first call of `fill` that fails: the call counts as failed and its tensor is not sent, those before it are made, and no more
+    /// can be made.
+    #[inline]
+    pub fn fill(
+        &mut self,
+        most: u64,
+        origin: Time,
+        fill: impl FnMut(&mut TensorMut, u64) -> Result<(), NodeError>,
+    ) -> Result<u64, NodeError> {
+        self.fill_at(|port| port, most, origin, fill)
+    }
+}
+
+impl Room<'_, Many<Tensor>> {
+    /// As [`Room::fill`] of a source with one output, with tensors of a port, by its place.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// If there is no such port.
+    #[inline]
+    pub fn fill_port(
+        &mut self,
+        port: usize,
+        most: u64,
+        origin: Time,
+        fill: impl FnMut(&mut TensorMut, u64) -> Result<(), NodeError>,
+    ) -> Result<u64, NodeError> {
+        self.fill_at(|ports| &mut ports[port], most, origin, fill)
+    }
+}
+
+/// The error of a source that makes calls after one has failed, or returns as if none had.
+#[cold]
+fn went_on() -> NodeError {
+    NodeError::other("`next_burst` went on after a call had failed: it has to return the error")
+}
+
+impl<O: Outputs> fmt::Debug for Room<'_, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Room").field("calls", &self.calls()).finish_non_exhaustive()
+    }
+}
