@@ -7,6 +7,7 @@ mod check;
 mod connection;
 mod effort;
 mod lineage;
+mod node;
 mod on_device;
 mod path;
 pub(crate) mod place;

@@ -1,0 +1,301 @@
+//! What planning asks of one node: its kind and config, its ports, its join, and the keys that it cannot have.
+
+use super::planner::Planner;
+use super::{NodePlan, OutputPlan};
+use crate::base::error::{At, PlanErrors, Problem};
+use crate::base::policy::{ClockOffset, JoinPolicy, JoinSpec, OnError, Pick};
+use crate::base::unit::Span;
+use crate::exec::planned::PlannedNode;
+use crate::file::spec::NodeSpec;
+use crate::message::tensor::{DType, Memory, PortSpec};
+use crate::node::intake::JoinRule;
+use crate::node::planning::{Connected, Planning};
+use crate::node::ports::{Claim, Cost};
+use crate::plan::registry::Role;
+
+/// The index of the input of this name.
+fn input_of(plan: &NodePlan, name: &Option<String>) -> Option<usize> {
+    plan.inputs.iter().position(|(port, _)| Some(port) == name.as_ref())
+}
+
+impl Planner<'_> {
+    /// Reads a node's config and asks its kind for the ports. `unknown` says of which inputs nothing is known because of a problem that
+    /// is reported.
+    pub(super) fn node(
+        &mut self,
+        node: &NodeSpec,
+        given: &Connected,
+        unknown: &[bool],
+    ) -> Option<Box<dyn PlannedNode>> {
+        let Some(kind) = self.registry.find(node) else {
+            self.problems.push(self.registry.unknown(&node.kind.value, &node.kind.place));
+            return None;
+        };
+        if let Some((place, message, help)) = self.registry.other_device(node) {
+            self.problem("E0130", &place, message, help);
+            return None;
+        }
+        let with_constants;
+        let node = match &node.constants[..] {
+            [] => node,
+            _ if kind.role == Role::Infer => {
+                if let Some(there) = node.mistaken_constants() {
+                    let what = there.value.describe();
+                    let message = format!("`constants` holds the values of constant inputs by port; this is {what}");
+                    self.problem("E0163", &there.place, message, "leave it out, and write all values among `inputs`");
+                    return None;
+                }
+                let mut repeated = false;
+                for port in node.repeated_constants() {
+                    repeated = true;
+                    let message =
+                        format!("`{}/{}` has a second value, in `config: {{ constants: … }}`", node.name, port.name);
+                    self.problem("E0163", &port.place, message, "write it once, here");
+                }
+                if repeated {
+                    return None;
+                }
+                with_constants = node.with_constants();
+                &with_constants
+            }
+            constants => {
+                for (port, value) in constants {
+                    let message = format!("`{}/{}` has a constant value, which only models take", node.name, port.name);
+                    let help = format!("connect a node, or see `limen-run explain {}` for its config", node.kind.value);
+                    self.problem("E0163", &value.place, message, help);
+                }
+                return None;
+            }
+        };
+        let mut cx = Planning {
+            node: &node.name,
+            folders: &self.spec.folders,
+            trials: &self.options.trials,
+            extensions: self.registry.extensions(),
+            isolation: self.spec.run.isolation,
+        };
+        let planned = kind.plan(&node.config, given, &mut cx, &mut self.problems);
+        for name in self.spec.folders.memory.take_opened() {
+            let is_model = kind.role == Role::Infer;
+            self.opened.entry(name).and_modify(|only| *only &= is_model).or_insert(is_model);
+        }
+        match planned? {
+            Ok(planned) => Some(planned),
+            Err(errors) => {
+                self.field_errors(node, errors, unknown);
+                None
+            }
+        }
+    }
+
+    fn field_errors(&mut self, node: &NodeSpec, errors: PlanErrors, unknown: &[bool]) {
+        for error in errors.0 {
+            let place = match &error.at {
+                At::Node => node.place.clone(),
+                At::Field(path) => node.config.locate(path),
+                At::Input(port) | At::Misfit(port, _) => {
+                    let named = node.inputs.iter().position(|i| i.port.as_deref().unwrap_or("in") == port);
+                    let at = named.unwrap_or(0);
+                    // It only follows from what is not known.
+                    if unknown.get(at) == Some(&true) {
+                        continue;
+                    }
+                    let input = node.inputs.get(at);
+                    let place = input.map_or(&node.place, |i| &i.place).clone();
+                    if let (At::Misfit(_, [have, want]), Some(input)) = (&error.at, input) {
+                        let output = input.output.as_ref().map(|output| format!("/{output}")).unwrap_or_default();
+                        let message = format!(
+                            "`{}{output}` gives {have}, `{}/{port}` takes {want}: {}",
+                            input.node, node.name, error.message
+                        );
+                        self.problem("E0128", &place, message, error.help.unwrap_or_default());
+                        continue;
+                    }
+                    place
+                }
+                At::Connections(inputs) => {
+                    self.check_connections(node, inputs);
+                    continue;
+                }
+            };
+            let mut problem = Problem::new("E0130", place, format!("`{}`: {}", node.name, error.message));
+            // Fallback for kinds that give no help.
+            problem.help = error.help.or_else(|| match &error.at {
+                At::Field(path) => Some(format!("change `{path}` in the config of `{}`", node.name)),
+                At::Input(port) | At::Misfit(port, _) => {
+                    Some(format!("connect something else to `{}/{port}`", node.name))
+                }
+                At::Node | At::Connections(_) => {
+                    Some(format!("change `{}`; `limen-run kinds` describes its kind", node.name))
+                }
+            });
+            self.problems.push(problem);
+        }
+    }
+
+    pub(super) fn describe(&mut self, plan: &mut NodePlan, planned: &dyn PlannedNode) {
+        let ports = planned.ports();
+        plan.cost = ports.cost;
+        plan.blocking = ports.blocking;
+        plan.helpers = ports.helpers;
+        plan.notes = ports.notes.clone();
+        plan.notices = ports.notices.clone();
+        plan.endless = ports.endless;
+        plan.total = ports.total;
+        plan.settings = ports.settings.clone();
+        plan.inputs = ports.inputs.iter().map(|i| (i.name.clone(), i.spec.clone())).collect();
+        plan.outputs = ports
+            .outputs
+            .iter()
+            .map(|o| OutputPlan {
+                name: o.name.clone(),
+                spec: o.spec.clone(),
+                slots: 0,
+                bytes: 0,
+                device_bytes: 0,
+                emits: o.emits.max(1),
+                rows: o.rows.max(1),
+                stays: true,
+                edges: Vec::new(),
+                origins: Vec::new(),
+            })
+            .collect();
+        plan.role = match (ports.inputs.is_empty(), ports.outputs.is_empty()) {
+            (true, _) => Role::Source,
+            (false, true) => Role::Sink,
+            _ if ports.cost == Cost::Infer => Role::Infer,
+            _ => Role::Transform,
+        };
+    }
+
+    /// Sets the join rule of a node with several inputs.
+    pub(super) fn join(&mut self, node: &NodeSpec, plan: &mut NodePlan, merges: bool, unknown: &[bool]) {
+        let Some(join) = &node.policy.join else { return };
+        self.check_join(node, join, plan, merges, unknown);
+        plan.stage.rule = JoinRule {
+            policy: join.policy,
+            patience: join.patience,
+            within: join.within.map_or(0, Span::as_nanos),
+            hold: join.hold.map_or(0, Span::as_nanos),
+            trigger: input_of(plan, &join.trigger),
+            pick: join.pick.unwrap_or_default(),
+            anchor: input_of(plan, &join.anchor),
+            ..JoinRule::default()
+        };
+    }
+
+    fn check_join(&mut self, node: &NodeSpec, join: &JoinSpec, plan: &NodePlan, merges: bool, unknown: &[bool]) {
+        let JoinSpec { policy, patience: _, within, hold, trigger, pick, anchor } = join;
+        let place = node.places.get("join").unwrap_or(&node.place);
+        let mut wrong = |message: &str, help: &str| {
+            self.problem("E0139", place, format!("`{}`: {message}", node.name), help);
+        };
+        let by_time = *policy == JoinPolicy::ByTime;
+        if plan.inputs.len() < 2 {
+            wrong("`join` with one input", "remove `join`, or name several `inputs`");
+        } else if *policy != JoinPolicy::Zip && policy.merges() != merges {
+            let (message, help) = if merges {
+                ("takes one message at a time", "its policies are `in_turn`, `oldest_first` and `priority`")
+            } else {
+                ("takes messages of all its inputs together", "its policies are `zip`, `by_time` and `sample`")
+            };
+            wrong(&format!("{message}, not `{}`", policy.name()), help);
+        }
+        if by_time != within.is_some() || (hold.is_some() && !by_time) {
+            let message = match by_time {
+                true => "`policy: by_time` needs `within`",
+                false => "`within` and `hold` belong to `policy: by_time`",
+            };
+            wrong(message, "write `join: { policy: by_time, within: 5ms }`");
+        }
+        if let Some(port) = trigger
+            && (input_of(plan, trigger).is_none() || *policy != JoinPolicy::Sample)
+        {
+            let message = format!("`trigger: {port}` needs `policy: sample` and the name of an input");
+            wrong(&message, "write `policy: sample`, and name an input");
+        }
+        if (pick.is_some() || anchor.is_some()) && !by_time {
+            wrong(
+                "`pick` and `anchor` belong to `policy: by_time`",
+                "write `join: { policy: by_time, within: 5ms, .. }`",
+            );
+        } else if let (Some(name), None) = (anchor, input_of(plan, anchor)) {
+            let names: Vec<String> = plan.inputs.iter().map(|(port, _)| format!("`{port}`")).collect();
+            wrong(&format!("`anchor: {name}` names none of its inputs"), &format!("name one of {}", names.join(", ")));
+        }
+        if *pick != Some(Pick::Interpolate) {
+            return;
+        }
+        if anchor.is_none() {
+            wrong("`pick: interpolate` needs an `anchor`", "write `anchor:` with the input that sets the moments");
+            return;
+        }
+        let is_number = |spec: &PortSpec| {
+            let is_float = matches!(spec.dtype, DType::F32 | DType::F64);
+            is_float && spec.fixed_shape().is_some() && spec.memory == Memory::Host
+        };
+        let is_known = |port: &String| {
+            let mut inputs = std::iter::zip(&node.inputs, unknown);
+            !inputs.any(|(input, unknown)| *unknown && input.port.as_ref() == Some(port))
+        };
+        let others = plan.inputs.iter().filter(|(port, _)| Some(port) != anchor.as_ref());
+        let mut others = others.filter(|(port, _)| is_known(port));
+        if let Some((name, spec)) = others.find(|(_, spec)| !spec.as_ref().is_some_and(is_number)) {
+            let what = spec.as_ref().map_or_else(|| "its type".into(), ToString::to_string);
+            let (why, help) = match spec {
+                Some(spec) if spec.memory != Memory::Host => ("is on a device", "write `pick: nearest`"),
+                _ => ("is not `f32` or `f64` of a fixed shape", "put a `cast` before it, or write `pick: nearest`"),
+            };
+            wrong(&format!("`{name}` cannot be interpolated: {what} {why}"), help);
+        }
+    }
+
+    /// Injects the faults of the graph file.
+    pub(super) fn inject_faults(&mut self, node: &NodeSpec, plan: &mut NodePlan) {
+        let Some(fault) = &node.policy.fault else { return };
+        let wrong = match plan.role {
+            Role::Source if fault.drop > 0.0 => {
+                Some(("a source takes no messages that `drop` could lose", "drop them at the node that takes them"))
+            }
+            Role::Sink | Role::Infer if fault.duplicate > 0.0 => {
+                Some(("only messages of a source or a transform can be duplicated", "duplicate at the node before"))
+            }
+            _ => None,
+        };
+        if let Some((message, help)) = wrong {
+            let place = node.places.get("fault").unwrap_or(&node.place);
+            self.problem("E0138", place, format!("`{}`: {message}", node.name), help);
+        }
+        if fault.duplicate > 0.0 {
+            plan.outputs.iter_mut().for_each(|output| output.emits *= 2);
+        }
+        plan.notes.push("has injected faults".into());
+    }
+
+    /// Refuses restarts of nodes that would lose data by them.
+    pub(super) fn check_restart(&mut self, node: &NodeSpec, planned: &dyn PlannedNode) {
+        let ports = planned.ports();
+        if node.policy.on_error == OnError::Restart && planned.outside() > 0 {
+            let message = format!("`{}` connects the graph with the program, and cannot be restarted", node.name);
+            self.problem("E0160", &node.place, message, "write `on_error: skip`, `detach` or `stop`");
+        }
+        if node.policy.on_error == OnError::Restart && ports.claims.iter().any(|claim| matches!(claim, Claim::File(_)))
+        {
+            let message = format!("`{}` writes a file, which each restart would overwrite", node.name);
+            self.problem("E0147", &node.place, message, "write `on_error: skip` or `detach`");
+        }
+    }
+
+    /// Refuses keys of sources at other nodes.
+    pub(super) fn check_source_keys(&mut self, node: &NodeSpec, plan: &NodePlan) {
+        if plan.role == Role::Source {
+            return;
+        }
+        let keys = [("qos", node.policy.qos.is_some()), ("clock", node.policy.clock != ClockOffset::None)];
+        for (key, _) in keys.into_iter().filter(|(_, is_written)| *is_written) {
+            let place = node.places.get(key).unwrap_or(&node.place);
+            let message = format!("`{}` is not a source: its messages inherit `{key}`", node.name);
+            self.problem("E0144", place, message, format!("write `{key}` at the source"));
+        }
+    }
+}
