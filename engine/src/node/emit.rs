@@ -65,6 +65,12 @@ impl ClockEstimate {
         ClockEstimate { since: Cell::new(0), least: Cell::new(i64::MAX), before: Cell::new(i64::MAX) }
     }
 
+    /// An origin by the run's clock.
+    #[inline]
+    fn origin(&self, offset: ClockOffset, origin: Time, clock: &Clock) -> Time {
+        if offset == ClockOffset::None { origin } else { self.map(offset, origin, clock) }
+    }
+
     #[cold]
     fn map(&self, offset: ClockOffset, time: Time, clock: &Clock) -> Time {
         // A sentinel passes through unchanged.
@@ -133,12 +139,7 @@ impl<O: Outputs> Emit<O> {
     /// Returns the header for the output of this call of a source: its sequence number, and `origin` by the clock of
     /// the source's device, converted as the graph's `clock` says.
     pub fn header(&self, origin: Time) -> Header {
-        let offset = self.offset;
-        self.header_here(if offset == ClockOffset::None {
-            origin
-        } else {
-            self.estimate.map(offset, origin, &self.clock)
-        })
+        self.header_here(self.estimate.origin(self.offset, origin, &self.clock))
     }
 
     /// As [`Emit::header`], with an origin by the run's own clock.
@@ -173,8 +174,7 @@ impl<O: Outputs> Emit<O> {
         fill: impl FnMut(&mut TensorMut, u64) -> Result<(), NodeError>,
     ) -> Result<u64, NodeError> {
         let Emit { ports, seq, begun, offset, estimate, clock, .. } = self;
-        let map = || if *offset == ClockOffset::None { origin } else { estimate.map(*offset, origin, clock) };
-        port(ports).fill(begun, map, seq, most, fill)
+        port(ports).fill(begun, || estimate.origin(*offset, origin, clock), seq, most, fill)
     }
 
     /// Begins a new segment: later messages of this source do not continue the earlier ones. A source that reads a file

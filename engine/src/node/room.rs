@@ -63,6 +63,8 @@ impl<'a, O: Outputs> Room<'a, O> {
         Ok(next)
     }
 
+    /// Checks that more calls can be made, or that the node may return as if none had failed.
+    ///
     /// # Errors
     /// If a call has failed.
     #[inline]
