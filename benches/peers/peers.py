@@ -107,6 +107,9 @@ def engines(k, payload, rate, folder):
         yield "limen, two cores, asleep", "handle", lambda: limen(k, payload, rate, "handle", **asleep)
         awake = dict(cores=2, wait="spin", folder=folder)
         yield "limen, two cores, awake", "handle", lambda: limen(k, payload, rate, "handle", **awake)
+        # What a wake costs by itself: the source's thread and the sink's, pinned, with no node between them.
+        bare = dict(queues, k=0, policy="park", map="blk")
+        yield "a ring and a futex, no node", how, lambda: harness("queues", engine="rtrb", **bare)
     yield "rtrb, a thread a node", how, lambda: harness("queues", engine="rtrb", policy="park", **queues)
     if not rate and small:
         yield "rtrb, a thread a node, chunks of 64", how, lambda: harness("queues", engine="rtrb", policy="park", batch=64, **queues)
