@@ -2,6 +2,7 @@
 //! and `encode` writes, with a checksum behind them or without.
 
 pub(crate) mod crc;
+pub(crate) mod excerpt;
 pub(crate) mod field;
 pub(crate) mod packet;
 pub(crate) mod record;

@@ -6,6 +6,7 @@
 
 pub(crate) mod cdr;
 pub(crate) mod decoded;
+pub(crate) mod index;
 pub mod inputs;
 pub(crate) mod mcap_file;
 pub(crate) mod meaning;

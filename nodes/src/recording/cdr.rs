@@ -60,8 +60,13 @@ impl<'a> CdrReader<'a> {
 
     /// Reads a sequence of plain numbers of `size` bytes as they lie there.
     pub(crate) fn sequence(&mut self, size: usize) -> Result<&'a [u8], String> {
-        let length = self.length(size)?;
-        if length == 0 { Ok(&[]) } else { self.take(size, length * size) }
+        self.records(size, 1)
+    }
+
+    /// Reads a sequence of records of `count` plain numbers of `size` bytes each, as they lie there.
+    pub(crate) fn records(&mut self, size: usize, count: usize) -> Result<&'a [u8], String> {
+        let length = self.length(size * count)?;
+        if length == 0 { Ok(&[]) } else { self.take(size, length * size * count) }
     }
 
     /// Reads text without its final zero.

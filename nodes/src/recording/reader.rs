@@ -18,7 +18,7 @@ const MAX_DEFINITIONS: usize = 64 << 20;
 const HEAD: usize = 9;
 
 /// A schema of a recording.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Schema {
     /// The name, such as `foxglove.RawImage`.
     pub name: String,
@@ -29,7 +29,7 @@ pub struct Schema {
 }
 
 /// A channel of a recording.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Channel {
     /// The topic.
     pub topic: String,
@@ -504,7 +504,7 @@ fn read_up_to(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
 }
 
 /// Decompresses the records of a chunk and checks them.
-fn unpack(record: &[u8], into: &mut Vec<u8>) -> Result<(), String> {
+pub(super) fn unpack(record: &[u8], into: &mut Vec<u8>) -> Result<(), String> {
     let Record::Chunk { header, data } = mcap::parse_record(op::CHUNK, record).map_err(|e| e.to_string())? else {
         return Err("it is not a chunk".into());
     };

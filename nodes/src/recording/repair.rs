@@ -1,13 +1,13 @@
-//! Repair of recordings whose end is missing: every intact message goes into a new file, which is then read back.
+//! Repair of recordings whose end is missing, or whose index is wrong: every intact message goes into a new file, which is then read back.
 
+use super::index::index_fault;
 use super::reader::Unreadable;
 use super::survey::{FileReader, begin};
 use limen::files::{InputFile, Target};
 use mcap::records::{MessageHeader, Metadata};
-use mcap::sans_io::summary_reader::{SummaryReadEvent, SummaryReader, SummaryReaderOptions};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
-use std::io::{self, BufWriter, ErrorKind, Read, Seek, Write};
+use std::io::{self, BufReader, BufWriter, ErrorKind, Seek, Write};
 
 /// Bytes of a chunk of the new file.
 const CHUNK: u64 = 1 << 20;
@@ -55,10 +55,20 @@ fn read_all(
     Ok(Sum { messages, crc: crc.finalize() })
 }
 
-fn found(reader: &FileReader, sum: Sum) -> Repair {
+/// What a file holds that was read, with what is wrong with its index: a reader that seeks would not find every message.
+fn found(reader: &FileReader, sum: Sum, again: InputFile) -> io::Result<Repair> {
     let topics: HashSet<&str> = reader.channels().map(|(_, channel)| channel.topic.as_str()).collect();
-    let (attachments, unreadable) = (reader.attachments(), reader.unreadable().clone());
-    Repair { messages: sum.messages, topics: topics.len(), attachments, unreadable }
+    let (attachments, mut unreadable) = (reader.attachments(), reader.unreadable().clone());
+    if unreadable.places == 0 && !unreadable.is_cut {
+        unreadable.first = fault_of(again, reader, sum)?;
+        unreadable.places = u64::from(unreadable.first.is_some());
+    }
+    Ok(Repair { messages: sum.messages, topics: topics.len(), attachments, unreadable })
+}
+
+fn fault_of(file: InputFile, read: &FileReader, sum: Sum) -> io::Result<Option<(u64, String)>> {
+    let size = file.size();
+    index_fault(BufReader::new(file), size, read, sum.messages)
 }
 
 /// Returns what a recording holds, without writing anything.
@@ -66,9 +76,10 @@ fn found(reader: &FileReader, sum: Sum) -> Repair {
 /// # Errors
 /// Input and output; `InvalidData` if it is not an MCAP file.
 pub fn inspect(file: InputFile) -> io::Result<Repair> {
+    let again = InputFile::again(file.real())?;
     let mut reader = begin(file)?;
     let sum = read_all(&mut reader, |_, _, _| Ok(()))?;
-    Ok(found(&reader, sum))
+    found(&reader, sum, again)
 }
 
 /// Writes the intact messages of a recording into a new file, which must not exist, and reads that back.
@@ -80,15 +91,16 @@ pub fn repair(file: InputFile, to: Target) -> io::Result<Repair> {
     if to.path().symlink_metadata().is_ok() {
         return Err(io::Error::new(ErrorKind::AlreadyExists, format!("`{}` exists", to.path().display())));
     }
+    let old = InputFile::again(file.real())?;
     let mut reader = begin(file)?;
     let (written, part) = to.begin()?;
     let copied = copy(&mut reader, written);
     let again = || InputFile::open(part.path());
-    let verified = copied.and_then(|sum| verify(again()?, again()?, sum).map(|()| sum));
+    let verified = copied.and_then(|sum| verify(again()?, again()?, sum).and_then(|()| found(&reader, sum, old)));
     match verified {
-        Ok(sum) => {
+        Ok(found) => {
             part.finish()?;
-            Ok(found(&reader, sum))
+            Ok(found)
         }
         Err(error) => {
             part.discard();
@@ -164,22 +176,8 @@ fn verify(file: InputFile, again: InputFile, expected: Sum) -> io::Result<()> {
     if let Some((at, why)) = &reader.unreadable().first {
         return Err(wrong(format!("{why}, from byte {at} on")));
     }
-    let messages = summary_messages(again).map_err(|error| wrong(error.to_string()))?;
-    if messages == Some(expected.messages) { Ok(()) } else { Err(wrong("its index counts other messages".into())) }
-}
-
-/// Returns the number of messages by the index of a file that this program wrote.
-fn summary_messages(mut file: InputFile) -> Result<Option<u64>, mcap::McapError> {
-    let options = SummaryReaderOptions::default().with_file_size(file.size());
-    let mut reader = SummaryReader::new_with_options(options);
-    while let Some(event) = reader.next_event() {
-        match event? {
-            SummaryReadEvent::ReadRequest(length) => {
-                let read = file.read(reader.insert(length))?;
-                reader.notify_read(read);
-            }
-            SummaryReadEvent::SeekRequest(to) => reader.notify_seeked(file.seek(to)?),
-        }
+    match fault_of(again, &reader, expected)? {
+        Some((at, why)) => Err(wrong(format!("{why}, at byte {at}"))),
+        None => Ok(()),
     }
-    Ok(reader.finish().and_then(|summary| Some(summary.stats?.message_count)))
 }

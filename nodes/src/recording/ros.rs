@@ -50,22 +50,12 @@ pub(crate) fn is_known(schema: &str) -> bool {
             | "sensor_msgs/msg/PointCloud2"
             | "sensor_msgs/msg/LaserScan"
             | "sensor_msgs/msg/NavSatFix"
-            | "geometry_msgs/msg/Vector3"
-            | "geometry_msgs/msg/Vector3Stamped"
-            | "geometry_msgs/msg/Point"
-            | "geometry_msgs/msg/PointStamped"
-            | "geometry_msgs/msg/Quaternion"
-            | "geometry_msgs/msg/QuaternionStamped"
-            | "geometry_msgs/msg/Pose"
-            | "geometry_msgs/msg/PoseStamped"
-            | "geometry_msgs/msg/Transform"
-            | "geometry_msgs/msg/Twist"
-            | "geometry_msgs/msg/TwistStamped"
             | "nav_msgs/msg/Odometry"
             | "std_msgs/msg/String"
-    ) || schema
-        .strip_prefix("std_msgs/msg/")
-        .is_some_and(|name| element_type(name.strip_suffix("MultiArray").unwrap_or(name)).is_some())
+    ) || schema.strip_prefix(GEOMETRY).is_some_and(|name| Geometry::of(name).is_some())
+        || schema
+            .strip_prefix("std_msgs/msg/")
+            .is_some_and(|name| element_type(name.strip_suffix("MultiArray").unwrap_or(name)).is_some())
 }
 
 /// Whether messages of a type are text.
@@ -126,20 +116,68 @@ pub(crate) fn decode<'a>(schema: &str, message: &'a [u8], dtype: Option<DType>) 
             let text = cdr.text()?;
             Ok(Decoded::new(None, DType::U8, &[text.len()], Elements::Plain(text)).varying())
         }
-        _ => match schema.strip_prefix("std_msgs/msg/") {
-            Some(name) => standard(name, &mut cdr, dtype),
-            None => {
-                let stamp = if schema.ends_with("Stamped") { cdr.header()? } else { None };
-                let name = schema.trim_end_matches("Stamped");
-                Ok(match name.rsplit('/').next().unwrap_or_default() {
-                    "Quaternion" => numbers(stamp, &cdr.doubles::<4>()?),
-                    "Pose" | "Transform" => numbers(stamp, &cdr.doubles::<7>()?),
-                    "Twist" => numbers(stamp, &cdr.doubles::<6>()?),
-                    _ => numbers(stamp, &cdr.doubles::<3>()?),
-                })
-            }
+        _ => match (schema.strip_prefix("std_msgs/msg/"), schema.strip_prefix(GEOMETRY).and_then(Geometry::of)) {
+            (Some(name), _) => standard(name, &mut cdr, dtype),
+            (None, Some(of)) => geometry(of, &mut cdr, dtype),
+            (None, None) => Err("its type is not known".into()),
         },
     }
+}
+
+const GEOMETRY: &str = "geometry_msgs/msg/";
+
+/// A type of `geometry_msgs`: what comes before its numbers, and the numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Geometry {
+    has_header: bool,
+    /// The name of the frame that a transform leads to.
+    has_child: bool,
+    /// How many it has; covariances, which follow, are left out.
+    numbers: usize,
+    /// A sequence of so many numbers each, of floats of 32 or 64 bits.
+    of: Option<DType>,
+}
+
+impl Geometry {
+    /// The most numbers that a type has.
+    const MOST: usize = 10;
+
+    fn of(name: &str) -> Option<Self> {
+        let (name, has_header) = name.strip_suffix("Stamped").map_or((name, name == "PoseArray"), |name| (name, true));
+        let (base, has_covariance) = name.strip_suffix("WithCovariance").map_or((name, false), |name| (name, true));
+        let (numbers, of) = match base {
+            "Pose" => (7, None),
+            "Twist" | "Accel" => (6, None),
+            _ if has_covariance => return None,
+            "Vector3" | "Point" | "Pose2D" => (3, None),
+            "Quaternion" => (4, None),
+            "Wrench" => (6, None),
+            "Transform" => (7, None),
+            "Inertia" => (10, None),
+            "Polygon" => (3, Some(DType::F32)),
+            "PoseArray" => (7, Some(DType::F64)),
+            _ => return None,
+        };
+        Some(Geometry { has_header, has_child: base == "Transform" && has_header, numbers, of })
+    }
+}
+
+fn geometry<'a>(of: Geometry, cdr: &mut CdrReader<'a>, recorded: Option<DType>) -> Result<Decoded<'a>, String> {
+    let stamp = if of.has_header { cdr.header()? } else { None };
+    if of.has_child {
+        cdr.text()?;
+    }
+    if let Some(dtype) = of.of {
+        little(cdr)?;
+        let data = cdr.records(dtype.size(), of.numbers)?;
+        let shape = [data.len() / (dtype.size() * of.numbers), of.numbers];
+        return Ok(Decoded::new(stamp, dtype, &shape, Elements::Plain(data)).varying());
+    }
+    let mut values = [0.0; Geometry::MOST];
+    for value in &mut values[..of.numbers] {
+        *value = cdr.f64()?;
+    }
+    Ok(Decoded::numbers(stamp, recorded, &values[..of.numbers]))
 }
 
 /// A sequence of numbers.

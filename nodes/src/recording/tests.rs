@@ -1,13 +1,16 @@
+use super::cdr::CdrWriter;
+use super::index::index_fault;
 use super::meaning::{Channel, Meaning, Schemas};
 use super::reader::RecordingReader;
 use super::topic::{ALL, Topic};
 use super::writer::{RecordingWriter, Rotation};
 use limen::message::{Content, DType, Dim, PortSpec};
-use limen::unit::Bytes;
+use limen::unit::{Bytes, Span};
 use limen::{Folders, Tensor, TensorMut};
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{BufReader, Cursor, Write};
 use std::path::Path;
+use std::time::Duration;
 
 const STAMP: u64 = 1_700_000_000_123_456_789;
 
@@ -102,6 +105,54 @@ fn every_tensor_is_read_as_it_was_recorded() {
                 }
             }
         }
+    }
+}
+
+/// Every type of `geometry_msgs` is read as its numbers, whatever surrounds them, and refused where it is cut.
+#[test]
+fn geometry_is_read_as_its_numbers() {
+    let child = |name: &str| name == "TransformStamped";
+    for (name, is_stamped, numbers, count) in [
+        ("Vector3", false, 3, None),
+        ("PointStamped", true, 3, None),
+        ("QuaternionStamped", true, 4, None),
+        ("PoseWithCovariance", false, 7, None),
+        ("Transform", false, 7, None),
+        ("TransformStamped", true, 7, None),
+        ("TwistWithCovarianceStamped", true, 6, None),
+        ("AccelStamped", true, 6, None),
+        ("Wrench", false, 6, None),
+        ("Inertia", false, 10, None),
+        ("PoseArray", true, 7, Some(3)),
+        ("PoseArray", true, 7, Some(0)),
+    ] {
+        let mut message = Vec::new();
+        let mut cdr = CdrWriter::new(&mut message);
+        if is_stamped {
+            cdr.header(STAMP, "map");
+        }
+        if child(name) {
+            cdr.text("base");
+        }
+        let values: Vec<f64> = (0..numbers * count.unwrap_or(1)).map(|n| n as f64 + 0.5).collect();
+        if let Some(count) = count {
+            cdr.u32(count as u32);
+        }
+        cdr.doubles(&values);
+        let topic = Topic::new("/t", &format!("geometry_msgs/msg/{name}"), "cdr", &BTreeMap::new());
+        assert!(!topic.is_unknown(), "{name}");
+        let decoded = topic.decode(&message).unwrap_or_else(|why| panic!("{name}: {why}"));
+        assert_eq!(decoded.stamp, is_stamped.then_some(STAMP), "{name}");
+        let mut tensor = TensorMut::alone(&topic.spec(&decoded, 9)).unwrap();
+        decoded.write(&mut tensor).unwrap();
+        let tensor = tensor.freeze();
+        let shape = count.map_or(vec![numbers], |count| vec![count, numbers]);
+        assert_eq!((&tensor.shape()[..], tensor.as_slice::<f64>().unwrap()), (&shape[..], &values[..]), "{name}");
+        assert!((0..message.len()).all(|cut| topic.decode(&message[..cut]).is_err()), "{name}");
+    }
+    for name in ["Vector3WithCovariance", "Polygons", "Stamped", ""] {
+        let topic = Topic::new("/t", &format!("geometry_msgs/msg/{name}"), "cdr", &BTreeMap::new());
+        assert!(topic.is_unknown(), "{name}");
     }
 }
 
@@ -275,6 +326,67 @@ fn others_find_every_message_by_the_index() {
     }
 }
 
+/// \[H5\] Whatever bit of a file is damaged whose index has no checksum: that is found, or does not matter to a reader that seeks.
+#[test]
+fn an_index_that_leads_astray_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = writer(folder.path(), Rotation::default());
+    for seq in 0..9 {
+        writer.write(0, &bytes(40, seq as u8), seq, STAMP, STAMP + seq, seq).unwrap();
+        if seq % 3 == 2 {
+            writer.flush_due(u64::MAX).unwrap();
+        }
+    }
+    writer.finish(0).unwrap();
+    let mut file = std::fs::read(folder.path().join("r.mcap")).unwrap();
+    let crc = file.len() - mcap::MAGIC.len() - 4;
+    file[crc..crc + 4].fill(0);
+    let seek = |file: &[u8]| -> Result<Vec<_>, mcap::McapError> {
+        let summary = mcap::Summary::read(file)?.expect("an index");
+        let mut found = Vec::new();
+        for chunk in summary.chunk_indexes.iter().filter(|chunk| !chunk.message_index_offsets.is_empty()) {
+            for entry in summary.read_message_indexes(file, chunk)?.values().flatten() {
+                let message = summary.seek_message(file, chunk, entry)?;
+                found.push((message.sequence, message.log_time, message.channel.topic.clone(), message.data.to_vec()));
+            }
+        }
+        found.sort();
+        Ok(found)
+    };
+    let fault = |file: &[u8]| {
+        let mut reader = RecordingReader::new(file, file.len() as u64).unwrap();
+        let mut messages = 0;
+        while reader.next_message().unwrap().is_some() {
+            messages += 1;
+        }
+        match reader.unreadable() {
+            unreadable if unreadable.places > 0 || unreadable.is_cut => Some((0, "unreadable".to_string())),
+            _ => index_fault(BufReader::new(Cursor::new(file)), file.len() as u64, &reader, messages).unwrap(),
+        }
+    };
+    let whole = seek(&file).unwrap();
+    assert_eq!((whole.len(), fault(&file)), (9, None));
+    let mut led_astray = 0;
+    for at in mcap::MAGIC.len()..file.len() {
+        for bit in [0, 2, 7] {
+            let mut damaged = file.clone();
+            damaged[at] ^= 1 << bit;
+            let found = fault(&damaged);
+            led_astray += usize::from(found.as_ref().is_some_and(|(_, why)| why != "unreadable"));
+            if found.is_none() {
+                assert!(seek(&damaged).is_ok_and(|found| found == whole), "byte {at}, bit {bit} of {}", file.len());
+            }
+        }
+    }
+    // A record that no index has may hold anything, also an attachment that is cut.
+    let mut odd = file.clone();
+    let footer = file.len() - mcap::MAGIC.len() - 29;
+    odd.splice(footer..footer, [&[0x09, 32, 0, 0, 0, 0, 0, 0, 0][..], &[0; 32]].concat());
+    assert_eq!(fault(&odd), None);
+    // Reading from the beginning does not find these.
+    assert!(led_astray > 300, "{led_astray}");
+}
+
 /// A file with one chunk, compressed as told.
 fn compressed(compression: &str, records: &[u8], data: &[u8], size: u64) -> Vec<u8> {
     let mut chunk = Vec::new();
@@ -376,6 +488,20 @@ fn files_follow_each_other_and_none_is_overwritten() {
         found.extend(sequences);
     }
     assert_eq!(found, (0..30).collect::<Vec<u32>>());
+}
+
+#[test]
+fn a_file_ends_after_its_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let rotation = Rotation { size: None, time: Some(Span(Duration::from_secs(1))) };
+    let mut writer = writer(folder.path(), rotation);
+    for (seq, tenths) in [0, 9, 10, 19, 20, 45].into_iter().enumerate() {
+        writer.write(0, &bytes(10, 1), seq as u64, STAMP, STAMP, tenths * 100_000_000).unwrap();
+    }
+    writer.finish(0).unwrap();
+    let read = |name: &str| sequences(&std::fs::read(folder.path().join(name)).unwrap()).0;
+    let files = ["r.mcap", "r-0002.mcap", "r-0003.mcap", "r-0004.mcap"].map(read);
+    assert_eq!(files, [vec![0, 1], vec![2, 3], vec![4], vec![5]]);
 }
 
 /// \[P6\] What was taken half a second ago is in the file, though it was neither finished nor closed.

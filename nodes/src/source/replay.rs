@@ -1,5 +1,6 @@
 //! Messages of recordings in MCAP files.
 
+use crate::format::excerpt::excerpt;
 use crate::pace::RecordedPace;
 use crate::recording::reader::Unreadable;
 use crate::recording::survey::{FileReader, OTHER_CLOCK, TopicPorts, begin, open, survey, topic_of};
@@ -22,8 +23,8 @@ use std::time::Duration;
 /// Recordings of `record` give the tensors that were recorded. Of other recordings, such as bags of ROS 2, these are read as tensors:
 /// `sensor_msgs` Image (`u8[h,w,3]` and so on), CompressedImage (bytes), Imu (`f64[10]`: orientation, angular velocity, acceleration;
 /// `f64[6]` without orientation), PointCloud2 (`f32[≤n,fields]`), LaserScan (the ranges, `f32[≤n]`), NavSatFix (`f64[3]`);
-/// `geometry_msgs` Vector3, Point, Quaternion, Pose (`f64[7]`), Twist (`f64[6]`), Transform, mostly also stamped; `nav_msgs` Odometry
-/// (`f64[13]`); `std_msgs` numbers, arrays and String; Foxglove's RawImage, CompressedImage, PointCloud, PoseInFrame and LocationFix.
+/// `geometry_msgs` Vector3, Point, Quaternion, Pose and Transform (`f64[7]`), Twist, Accel and Wrench (`f64[6]`), Inertia (`f64[10]`), also
+/// stamped and without their covariance, PoseArray (`f64[≤n,7]`) and Polygon (`f32[≤n,3]`); `nav_msgs` Odometry (`f64[13]`); `std_msgs` numbers, arrays and String; Foxglove's RawImage, CompressedImage, PointCloud, PoseInFrame and LocationFix.
 /// Messages of other schemas are bytes. Chunks may be compressed by zstd or lz4.
 ///
 /// Shapes come from the first message of a topic, the longest from the first 256 MiB of the file. Messages that do not fit are counted
@@ -176,8 +177,10 @@ impl Replay {
                 }
                 Err(why) => {
                     self.lost.malformed += 1;
+                    let message = self.reader.message();
                     self.lost.first.get_or_insert_with(|| {
-                        format!("a message of {} ({}) is malformed: {why}", topic.name, topic.schema)
+                        let shown = excerpt(message, message.len(), false);
+                        format!("a message of {} ({}) is malformed: {why}{shown}", topic.name, topic.schema)
                     });
                     continue;
                 }

@@ -1,5 +1,6 @@
 //! Numbers from messages of bytes.
 
+use crate::format::excerpt::excerpt;
 use crate::format::field::{Port, ports};
 use crate::format::packet::Packet;
 use crate::format::record::{Fault, Record};
@@ -14,10 +15,6 @@ use limen::node::{
 use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::fmt::Write as _;
-
-/// How many bytes of the first malformed message are shown.
-const SHOWN: usize = 64;
 
 /// Reads numbers from messages `u8[≤n]`: each field is an output with its name, `type[]`, or `type[repeat]`. Fields with the same `to` form
 /// one output of that name, `type[k]`, in their order.
@@ -234,7 +231,7 @@ impl Decode {
             Ok((_, false)) => self.other += 1,
             Err(fault) => {
                 if self.malformed == 0 {
-                    let shown = shown(message, self.reader.is_text());
+                    let shown = excerpt(message, message.len(), self.reader.is_text());
                     self.first = format!("{}{shown}", fault.text(&self.fields));
                 }
                 self.malformed += 1;
@@ -248,34 +245,6 @@ impl Decode {
         let Decode { malformed, first, .. } = self;
         (*malformed > 0).then(|| format!("{malformed} malformed; the first: {first}"))
     }
-}
-
-/// The beginning of a message, as it came.
-fn shown(message: &[u8], is_text: bool) -> String {
-    let mut begin = &message[..message.len().min(SHOWN)];
-    // The end may be within a character.
-    if let Err(error) = str::from_utf8(begin)
-        && is_text
-        && error.error_len().is_none()
-    {
-        begin = &begin[..error.valid_up_to()];
-    }
-    let mut text = String::new();
-    match str::from_utf8(begin) {
-        _ if begin.is_empty() => return text,
-        Ok(begin) if is_text => text += &format!(": {begin:?}"),
-        _ => {
-            text += ":";
-            for byte in begin {
-                // Writing to a string cannot fail.
-                let _ = write!(text, " {byte:02x}");
-            }
-        }
-    }
-    if message.len() > begin.len() {
-        text += " ...";
-    }
-    text
 }
 
 impl Node for Decode {

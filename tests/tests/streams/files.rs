@@ -1,6 +1,7 @@
 //! Files: bytes, arrays and sound.
 
 use super::{Graph, figures};
+use limen::policy::WhenFull;
 
 /// Pseudo-random bytes.
 fn noise(n: usize) -> Vec<u8> {
@@ -67,6 +68,21 @@ fn a_stalling_disk_slows_the_source_and_loses_nothing() {
     assert_eq!(numbers, (0..40).collect::<Vec<_>>());
     // Messages for 40 ms took as long as the disk, so never more than an edge full was waiting.
     assert!(report.wall.as_secs() >= 190, "{:?}", report.wall);
+}
+
+/// \[S5\] A recording's edge holds 64 MiB, then the source waits.
+#[test]
+fn a_stalling_disk_slows_what_is_recorded_and_loses_nothing() {
+    let graph = Graph::new();
+    let report = graph.turn(
+        "  a: { kind: synthetic, config: { pattern: noise, shape: [4000000], rate: 10Hz, count: 40 } }\n  \
+         b: { kind: record, config: { path: out.mcap }, fault: { delay: 1s }, inputs: { v: a } }\n",
+    );
+    let edge = &report.edges[0];
+    assert_eq!((report.exit_code(), edge.sent, edge.received), (0, 40, 40));
+    assert_eq!((edge.capacity, edge.when_full), (16, WhenFull::Block));
+    figures(&report, &[("b.recorded", 40.0), ("b.unwritten", 0.0)]);
+    assert!(report.wall.as_secs() >= 38, "{:?}", report.wall);
 }
 
 #[test]

@@ -20,6 +20,7 @@ fn recovered(file: &Path) -> PathBuf {
 /// Says what cannot be read of a file.
 fn unreadable(found: &Repair) -> String {
     match &found.unreadable.first {
+        Some((at, why)) if found.unreadable.bytes == 0 => format!("byte {at}: {}", one_line(why)),
         Some((at, why)) => {
             format!("{} bytes from byte {at} on cannot be read: {}", found.unreadable.bytes, one_line(why))
         }
