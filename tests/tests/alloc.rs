@@ -160,6 +160,19 @@ fn nothing_is_allocated_while_messages_move() {
     ] {
         check(name, &format!("{two}{nodes}{paths}"), last);
     }
+    let fields = "[{ name: x, type: u32 }, { name: y, type: u32 }]";
+    check(
+        "numbers from bytes, through a formula, into bytes",
+        &format!(
+            "version: 1\nnodes:\n  a: {{ kind: synthetic, config: {{ pattern: noise, shape: [2], dtype: u32 }} }}\n  \
+             p: {{ kind: encode, inputs: {{ v: a }}, config: {{ format: struct, fields: [{{ name: v, type: u32, repeat: 2 }}] }} }}\n  \
+             d: {{ kind: decode, from: p, config: {{ format: struct, fields: {fields} }} }}\n  \
+             m: {{ kind: map, inputs: {{ x: d/x, y: d/y }}, config: {{ outputs: {{ x: 'min(x, y)', y: {{ formula: 'x - y', dtype: f64 }} }} }} }}\n  \
+             e: {{ kind: encode, inputs: {{ x: m/x, y: m/y }}, config: {{ format: json, fields: [{{ name: x, type: f32 }}, {{ name: y, type: f64 }}] }} }}\n  \
+             z: {{ kind: 'null', from: e }}\n"
+        ),
+        5,
+    );
     for (name, batch) in [("a model, called with one", ""), ("a model, called with eight", "batch: { max: 8 }, ")] {
         let graph = format!(
             "version: 1\nnodes:\n  a: {{ kind: numbers }}\n  \

@@ -1,5 +1,6 @@
 //! Frames from a CAN bus.
 
+use crate::format::excerpt::excerpt;
 use crate::stream::bus_errors::BusErrors;
 use crate::stream::can_frame::{self, CLASSIC, EXTENDED, FD, LONGEST, STANDARD, check_interface};
 use crate::stream::datagram::{Datagram, Overrun, control, drain, receive, stamp_and_count};
@@ -67,6 +68,8 @@ pub struct Can {
     control: Vec<u8>,
     received: u64,
     malformed: u64,
+    /// The first of them.
+    first_malformed: Option<String>,
     overrun: Overrun,
     /// Frames that were in the socket when the interface went away.
     undelivered: u64,
@@ -142,6 +145,7 @@ impl Node for Can {
             control: control(),
             received: 0,
             malformed: 0,
+            first_malformed: None,
             overrun: Overrun::default(),
             undelivered: 0,
             errors: BusErrors::default(),
@@ -156,6 +160,9 @@ impl Node for Can {
         to.set("received", self.received as f64);
         to.lost("overrun", overrun.total);
         to.lost("malformed", self.malformed);
+        if let Some(first) = &self.first_malformed {
+            to.note(format!("{} malformed; the first: {first}", self.malformed));
+        }
         to.lost("stopped", stopped);
         to.lost("undelivered", self.undelivered);
         self.errors.report(&self.config.interface, to);
@@ -187,6 +194,8 @@ impl Source for Can {
                 }
                 let Some(message) = can_frame::message(frame) else {
                     self.malformed += 1;
+                    let first = || format!("no frame{}", excerpt(frame, bytes, false));
+                    self.first_malformed.get_or_insert_with(first);
                     return Ok(Next::More);
                 };
                 self.received += 1;

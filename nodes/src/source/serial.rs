@@ -99,6 +99,9 @@ impl Node for Serial {
         to.set("received", self.received as f64);
         to.lost("too_large", self.too_large);
         to.lost("malformed", self.malformed);
+        if let Some(first) = self.deframer.first_malformed() {
+            to.note(format!("{} malformed; the first: {first}", self.malformed));
+        }
         to.lost("partial", self.partial);
         self.port.report(to);
         to.lost("stopped", self.deframer.whole_messages());

@@ -96,7 +96,13 @@ impl Tcp {
                 Some(Err(unusable)) => {
                     match unusable {
                         Unusable::TooLarge(_) => self.links.counts.too_large += 1,
-                        Unusable::Malformed => self.links.counts.malformed += 1,
+                        Unusable::Malformed => {
+                            self.links.counts.malformed += 1;
+                            let first = &mut self.links.counts.first_malformed;
+                            if first.is_none() {
+                                *first = peer.deframer.first_malformed().map(str::to_string);
+                            }
+                        }
                     }
                     left += 1;
                 }
@@ -137,6 +143,9 @@ impl Node for Tcp {
         to.set("received", self.received as f64);
         to.lost("too_large", self.links.counts.too_large);
         to.lost("malformed", self.links.counts.malformed);
+        if let Some(first) = &self.links.counts.first_malformed {
+            to.note(format!("{} malformed; the first: {first}", self.links.counts.malformed));
+        }
         self.links.metrics(to);
         let stopped: u64 = self.links.peers.iter().map(|peer| peer.deframer.whole_messages()).sum();
         to.lost("stopped", stopped);

@@ -3,6 +3,7 @@
 //! A [`Deframer`] owns one buffer of fixed size and takes messages out of it. A message that is longer than allowed is
 //! skipped without being buffered, however long it is.
 
+use crate::format::excerpt::{SHOWN, excerpt};
 use limen::message::Content;
 use limen::node::{NodeError, NodeErrorKind};
 use schemars::JsonSchema;
@@ -218,12 +219,14 @@ pub(crate) struct Deframer {
     skipped: usize,
     /// Bytes still to skip of a message whose announced length is too long.
     to_skip: usize,
+    /// The first message that was not framed as it should be.
+    first_malformed: Option<String>,
 }
 
 impl Deframer {
     pub(crate) fn new(framing: Framing, max: usize) -> Self {
         let buffer = vec![0; framing.buffer(max)].into_boxed_slice();
-        Deframer { framing, max, buffer, start: 0, end: 0, searched: 0, skipped: 0, to_skip: 0 }
+        Deframer { framing, max, buffer, start: 0, end: 0, searched: 0, skipped: 0, to_skip: 0, first_malformed: None }
     }
 
     /// The size of the buffer in bytes.
@@ -262,6 +265,11 @@ impl Deframer {
     /// The bytes of a message taken last.
     pub(crate) fn bytes(&self, message: Range<usize>) -> &[u8] {
         self.buffer.get(message).unwrap_or_default()
+    }
+
+    /// Returns the first message that was not framed as it should be, as it came.
+    pub(crate) fn first_malformed(&self) -> Option<&str> {
+        self.first_malformed.as_deref()
     }
 
     /// Takes the last message of a stream that has ended: a last line without a line ending.
@@ -350,10 +358,18 @@ impl Deframer {
             if found.is_empty() {
                 continue;
             }
+            // What is wrong with it shows when a part of it is undone.
+            let mut came = [0; SHOWN];
+            let kept = found.len().min(SHOWN);
+            came[..kept].copy_from_slice(&self.buffer[found.start..found.start + kept]);
             return Some(match undo(&mut self.buffer[found.clone()]) {
                 Some(length) if length > self.max => Err(Unusable::TooLarge(length)),
                 Some(length) => Ok(found.start..found.start + length),
-                None => Err(Unusable::Malformed),
+                None => {
+                    let why = || format!("its framing is wrong{}", excerpt(&came[..kept], found.len(), false));
+                    self.first_malformed.get_or_insert_with(why);
+                    Err(Unusable::Malformed)
+                }
             });
         }
     }
@@ -470,6 +486,20 @@ mod tests {
             }
         }
         assert_eq!(frames(Framing::Raw, 4, b"123456789", 100), ["1234", "5678", "9"]);
+    }
+
+    #[test]
+    fn the_first_malformed_message_is_shown_as_it_came() {
+        for (framing, bytes, expected) in [
+            (Framing::Cobs, &b"\x02x\0\x09one\0\x08no\0"[..], "its framing is wrong: 09 6f 6e 65"),
+            (Framing::Slip, b"a\xdb\xc0", "its framing is wrong: 61 db"),
+        ] {
+            let mut deframer = Deframer::new(framing, 20);
+            deframer.space()[..bytes.len()].copy_from_slice(bytes);
+            deframer.filled(bytes.len());
+            while deframer.take().is_some() {}
+            assert_eq!(deframer.first_malformed(), Some(expected), "{framing:?}");
+        }
     }
 
     #[test]

@@ -264,6 +264,32 @@ mod tests {
         }
     }
 
+    /// The bytes by RFC 8949: whole numbers in their shortest form, floats in that of their type.
+    #[test]
+    fn cbor_has_the_numbers_of_its_fields() {
+        let fields =
+            r#"{"name": "n", "type": "u64"}, {"name": "x", "type": "f32"}, {"name": "q", "type": "i16", "repeat": 3}"#;
+        let config: Config =
+            serde_json::from_str(&format!("{{\"format\": \"cbor\", \"fields\": [{fields}]}}")).unwrap();
+        let mut errors = PlanErrors::default();
+        let ports = ports(&config.fields, &mut errors);
+        let Writer::Template(template) = Writer::new(&config, &ports, &mut errors) else { panic!() };
+        let numbers: [Vec<u8>; 3] = [
+            u64::MAX.to_ne_bytes().into(),
+            0.5f32.to_ne_bytes().into(),
+            [-1i16, 0, 700].iter().flat_map(|number| number.to_ne_bytes()).collect(),
+        ];
+        let mut message = vec![0; template.most()];
+        let len = template.write(|port| &numbers[port], &mut message);
+        let expected = [
+            &[0xa3, 0x61, b'n', 0x1b][..],
+            &[0xff; 8],
+            &[0x61, b'x', 0xfa, 0x3f, 0, 0, 0],
+            &[0x61, b'q', 0x83, 0x20, 0x00, 0x19, 0x02, 0xbc],
+        ];
+        assert_eq!(message[..len], expected.concat());
+    }
+
     #[test]
     fn objects_and_rows_have_the_numbers_of_their_fields() {
         let objects = r#"{"name": "n", "type": "u64", "path": "head[0]"}, {"name": "x", "type": "f32", "path": "pose.x"},

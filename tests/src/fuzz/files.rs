@@ -94,6 +94,11 @@ pub fn readers() -> Vec<ReaderCase> {
         source("kind: file, config: { path: f.bin, max_bytes: 64B, framing: raw }", "r", "f.bin", sized(true)),
         source("kind: file, config: { path: f.bin, max_bytes: 64B, framing: length }", "r", "f.bin", sized(false)),
         source("kind: file, config: { path: f.bin, max_bytes: 64B, framing: length_le }", "r", "f.bin", sized(true)),
+        source("kind: file, config: { path: f.bin, max_bytes: 64B, framing: cobs }", "r", "f.bin", stuffed()),
+        source("kind: file, config: { path: f.bin, max_bytes: 64B, framing: slip }", "r", "f.bin", escaped()),
+        source("kind: candump, config: { path: f.log, pace: max }", "r", "f.log", candump()),
+        source("kind: y4m, config: { path: f.y4m, pace: max }", "r/image", "f.y4m", y4m(6, 4, 5)),
+        source("kind: replay, config: { path: f.mcap, pace: max }", "r/x", "f.mcap", mcap(9)),
         source("kind: image_files, config: { path: f.png }", "r/image", "f.png", image(&png_parts(7, 4, 1))),
         source(
             "kind: image_files, config: { path: f.jpg }",
@@ -113,6 +118,57 @@ pub fn readers() -> Vec<ReaderCase> {
         trial(npz(&items), <[u8]>::to_vec),
         trial(items, npz),
     ]
+}
+
+/// Frames in COBS: two bytes, of which every other one is zero.
+fn stuffed() -> Vec<u8> {
+    (0..40).flat_map(|n| if n % 2 == 0 { [3, n | 1, 7, 0] } else { [2, n, 1, 0] }).collect()
+}
+
+/// Frames in SLIP, with both escapes.
+fn escaped() -> Vec<u8> {
+    (0..40).flat_map(|n| [n, 0xdb, 0xdc + n % 2, 0xc0]).collect()
+}
+
+/// A log of a CAN bus: identifiers of both lengths, CAN FD, a remote frame.
+fn candump() -> Vec<u8> {
+    let frames = ["123#0102", "18FEF100#", "213##1000102030405060708090A0B", "7FF#R"];
+    let line = |n: usize| format!("(1700000000.{:06}) can0 {}\n", n * 10_000, frames[n % frames.len()]);
+    (0..40).map(line).collect::<String>().into_bytes()
+}
+
+/// A video of grey levels with two planes of colour.
+fn y4m(width: usize, height: usize, frames: u8) -> Vec<u8> {
+    let frame = |n: u8| [&b"FRAME\n"[..], &vec![n * 40; width * height * 3 / 2]].concat();
+    let head = format!("YUV4MPEG2 W{width} H{height} F30:1 Ip A1:1 C420jpeg\n");
+    head.into_bytes().into_iter().chain((0..frames).flat_map(frame)).collect()
+}
+
+/// A recording of numbers in ROS 2's notation, in one chunk, without an index.
+fn mcap(messages: u32) -> Vec<u8> {
+    let record = |opcode: u8, content: &[u8]| [&[opcode][..], &(content.len() as u64).to_le_bytes(), content].concat();
+    let text = |text: &str| [&(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat();
+    let schema =
+        [&1u16.to_le_bytes()[..], &text("std_msgs/msg/Float64"), &text("ros2msg"), &text("float64 data")].concat();
+    let channel = [&[1, 0, 1, 0][..], &text("/x"), &text("cdr"), &text("")].concat();
+    let message = |n: u32| {
+        let time = (u64::from(n) * 1_000_000).to_le_bytes();
+        let number = f64::from(n).to_le_bytes();
+        record(5, &[&[1, 0][..], &n.to_le_bytes(), &time, &time, &[0, 1, 0, 0], &number].concat())
+    };
+    let records = [record(3, &schema), record(4, &channel), (0..messages).flat_map(message).collect()].concat();
+    let size = (records.len() as u64).to_le_bytes();
+    let chunk = [&[0; 16][..], &size, &crc(&records).to_le_bytes(), &text(""), &size, &records].concat();
+    let magic = b"\x89MCAP0\r\n";
+    [
+        &magic[..],
+        &record(1, &[text("ros2"), text("")].concat()),
+        &record(6, &chunk),
+        &record(15, &[0; 4]),
+        &record(2, &[0; 20]),
+        magic,
+    ]
+    .concat()
 }
 
 /// A file of weights.

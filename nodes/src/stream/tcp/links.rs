@@ -54,6 +54,8 @@ pub(crate) struct Counts {
     pub(crate) idle: u64,
     pub(crate) too_large: u64,
     pub(crate) malformed: u64,
+    /// The first that was not framed as it should be.
+    pub(crate) first_malformed: Option<String>,
     pub(crate) partial: u64,
 }
 
