@@ -19,6 +19,14 @@ def metrics(name):
     return report["metrics"]
 
 
+def clock(name, node):
+    """The report says how a device's stamps lie beside the run's clock."""
+    found = metrics(name)
+    delay, jitter = found[f"{node}.clock_delay_ms"], found[f"{node}.clock_jitter_ms"]
+    print(f"{name}: stamps are read {delay:.3f} ms later at least, jitter {jitter:.3f} ms")
+    assert 0 <= delay < 1000 and 0 <= jitter < 1000 and found.get(f"{node}.unstamped", 0) == 0, found
+
+
 def check_cameras():
     raw = np.fromfile(out / "raw.rgb", np.uint8)[-320 * 240 * 3 :].reshape(240, 320, 3).astype(int)
     assert raw.std() > 30, "the driver's picture is flat"
@@ -34,8 +42,16 @@ def check_cameras():
         assert inner <= 4 and difference.mean() < 4, name
         if name in ("rgb", "bgr"):
             assert difference.max() == 0, name
-    for name in ("webcam", "large", "dropped", "fatal", "unplugged"):
+    for name in ("webcam", "large", "dropped", "stuck", "resized", "fatal", "unplugged", "newest"):
         print(f"cameras: {name}:", {key: value for key, value in metrics(name).items() if key.startswith("cam.")})
+    clock("webcam", "cam")
+    notes = json.loads((out / "resized.json").read_text())["notes"]
+    assert any("could not be opened again: it delivers 640 " in str(note) for note in notes), notes
+    # Frames that the emulated machine had no time for are missing, so the steps are whole periods.
+    steps = np.diff(stamps("origins")) * 30
+    off = np.abs(steps - np.round(steps))
+    print(f"cameras: {len(steps) + 1} origins are {steps.min():.2f} to {steps.max():.2f} periods apart, {np.percentile(off, 90):.2f} at most beside whole ones in nine of ten")
+    assert (steps > 0.5).all() and np.percentile(off, 90) < 0.2, steps
     rounds = int((out / "rounds").read_text())
     report = metrics("again")
     _, memory, _, after = map(int, (out / "again.txt").read_text().split())
@@ -80,6 +96,10 @@ def check_bus():
     words = lambda path: [line.split()[1:] for line in path.read_text().splitlines()]
     assert words(out / "frames.limen.log") == words(out / "frames.log"), "the log is not candump's"
     assert [frame for _, frame in words(out / "fd.limen.log")][0].split("##")[1][1:] == bytes(range(12)).hex().upper()
+    clock("frames", "bus")
+    late = metrics("late")
+    print(f"bus: late: {late['bus.received']:.0f} of 2001 frames received, {late['bus.overrun']:.0f} lost by the kernel")
+    assert late["bus.received"] + late["bus.overrun"] == 2001, late
     number = lambda i, *data: struct.pack("<IBBBB", i, len(data), 0, 0, 0) + bytes(data)
     assert frames("chosen")[:2] == [number(0x123, 1, 2), number(0x18FEF100 | 1 << 31, 4, 5, 6)], frames("chosen")
     fd = frames("fd")
@@ -157,6 +177,13 @@ def stamps(name):
         return np.array([message.publish_time for _, _, message in make_reader(file).iter_messages()]) / 1e9
 
 
+def phrases(path):
+    """When someone speaks, in hundredths of a second: begin and length."""
+    voice = np.loadtxt(path, delimiter=",", skiprows=1)[:, 1].astype(int)
+    begins, ends = np.flatnonzero(np.diff(voice) > 0), np.flatnonzero(np.diff(voice) < 0)
+    return [(int(begin), int(ends[ends > begin][0] - begin)) for begin in begins if (ends > begin).any()]
+
+
 def check_sound():
     for name in ("heard", "arecord", "from_aplay", "shared"):
         share, frames = equal(name)
@@ -170,7 +197,14 @@ def check_sound():
         off = np.abs(times - np.polyval(np.polyfit(np.arange(len(times)), times, 1), np.arange(len(times)))).max()
         print(f"sound: {name}: {len(times)} blocks of {1e3 * period:.3f} ms by their origins, at most {1e3 * off:.1f} ms beside a line")
         assert abs(period / BLOCK - 1) < 0.01, (name, period)
-    late, times = metrics("late"), stamps("late")
+    clock("heard", "mic")
+    # The phrases of the first eight seconds, but for one that may be cut off.
+    expected, found = phrases(out / "voice" / "expected.csv"), phrases(out / "mic" / "out" / "voice.csv")
+    expected = [(begin, length) for begin, length in expected if begin + length < 750]
+    found = [(begin + expected[0][0] - found[0][0], length) for begin, length in found[: len(expected)]]
+    print(f"sound: a microphone's {len(found)} phrases begin at {[begin for begin, _ in found]}, those of the file at {[begin for begin, _ in expected]}")
+    assert len(found) == len(expected) and all(abs(a - b) <= 5 for one, other in zip(found, expected) for a, b in zip(one, other)), (found, expected)
+    late, times = metrics("late_mic"), stamps("late_mic")
     # What is missing between two messages is what was counted.
     missing = round(np.maximum(np.diff(times) - BLOCK, 0)[np.diff(times) > 0.5].sum() / BLOCK)
     print(f"sound: late: {late['mic.overruns']:.0f} overruns, {late['mic.overrun']:.0f} blocks counted, {missing} missing by the origins")
@@ -186,7 +220,8 @@ def check_gstreamer():
         used.setdefault((pixels, engine), {}).setdefault(int(count), []).append(float(user) + float(system))
     each = {key: 1e6 * (np.median(found[70]) - np.median(found[10])) / 60 for key, found in used.items()}
     for (pixels, engine), micros in each.items():
-        print(f"beside: {pixels} to RGB, 1280x720, {engine}: {micros:.0f} µs of CPU a frame (emulated), {micros / each[pixels, 'gstreamer']:.2f} of GStreamer's")
+        what = "to RGB and numbers by limen" if engine == "tensor" else f"to RGB by {engine}"
+        print(f"beside: {pixels} {what}, 1280x720: {micros:.0f} µs of CPU a frame (emulated), {micros / each[pixels, 'gstreamer']:.2f} of GStreamer's to RGB")
     log = (out / "beside-gstreamer.log").read_text()
     seconds = lambda text: sum(float(part) * unit for part, unit in zip(text.split(":"), (3600, 60, 1)))
     ages = [seconds(found) for found in re.findall(r"delay (\d+:\d\d:\d\d\.\d+)", log)]
@@ -195,6 +230,9 @@ def check_gstreamer():
     print(f"beside: GStreamer: {1e3 * np.median(ages):.1f} ms from the stamp to v4l2src, {1e3 * np.median(times):.1f} ms more to the sink; {copies} copies of {len(ages)} frames before the conversion")
     report = json.loads((out / "beside-YUY2.json").read_text())
     print(f"beside: limen: {report['paths'][0]['p50'] / 1e6:.1f} ms from the stamp to the sink")
+    report = json.loads((out / "tensor-YUY2.json").read_text())
+    terms = {(found["node"], found["term"]): found["p50"] for found in report["histograms"] if found["to"] is None}
+    print(f"beside: limen: {report['paths'][0]['p50'] / 1e6:.1f} ms to the model's input; calls of the camera {terms['cam', 'compute'] / 1e6:.1f} ms, of to_tensor {terms['pixels', 'compute'] / 1e6:.1f}")
 
 
 for part in sys.argv[2:]:

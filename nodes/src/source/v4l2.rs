@@ -172,9 +172,9 @@ const MAX_LISTED: usize = 12;
 fn list(modes: &[Mode]) -> String {
     let known = modes.iter().filter_map(|mode| PixelFormat::of(mode.pixels).map(|format| (format, mode)));
     let mut listed: Vec<String> = known
-        .map(|(format, Mode { size: (width, height), least, .. })| {
+        .map(|(format, Mode { size: (width, height), least, rates, .. })| {
             let least = least.map_or(String::new(), |(width, height)| format!("{width}x{height} to "));
-            format!("{} {least}{width}x{height}", format!("{format:?}").to_lowercase())
+            format!("{} {least}{width}x{height}{}", format!("{format:?}").to_lowercase(), list_rates(rates))
         })
         .collect();
     let others = listed.len().saturating_sub(MAX_LISTED);
@@ -183,6 +183,16 @@ fn list(modes: &[Mode]) -> String {
         listed.push(format!("{others} more"));
     }
     if listed.is_empty() { "none that this kind reads".into() } else { listed.join(", ") }
+}
+
+/// The slowest and the fastest rate of a mode, ` at 5 to 30 Hz`, of which the fastest comes first.
+fn list_rates(rates: &[f64]) -> String {
+    let hertz = |rate: &f64| format!("{}", (rate * 100.0).round() / 100.0);
+    match rates {
+        [] => String::new(),
+        [only] => format!(" at {} Hz", hertz(only)),
+        [fastest, .., slowest] => format!(" at {} to {} Hz", hertz(slowest), hertz(fastest)),
+    }
 }
 
 /// A camera of this machine.
@@ -507,6 +517,18 @@ mod tests {
         ] {
             assert!(!is_whole(&frame), "{what}");
         }
+    }
+
+    #[test]
+    fn modes_are_listed_with_their_rates() {
+        let mode = |size, least, rates: &[f64]| Mode { pixels: FourCc::YUYV, size, least, rates: rates.to_vec() };
+        let modes = [
+            mode((640, 480), None, &[60.0, 30.0, 7.5]),
+            mode((320, 240), None, &[30000.0 / 1001.0]),
+            mode((1920, 1080), Some((16, 16)), &[]),
+        ];
+        assert_eq!(list(&modes), "yuyv 640x480 at 7.5 to 60 Hz, yuyv 320x240 at 29.97 Hz, yuyv 16x16 to 1920x1080");
+        assert_eq!(list(&[]), "none that this kind reads");
     }
 
     #[test]
