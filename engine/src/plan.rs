@@ -113,6 +113,8 @@ pub struct NodePlan {
     pub notices: Vec<String>,
     /// Whether it is a source without an end of its own.
     pub endless: bool,
+    /// Whether it says how often it sends.
+    pub paced: bool,
     /// How many messages a source begins before it ends, if known.
     pub total: Option<u64>,
     /// The settings that can be changed while it runs.

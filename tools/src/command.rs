@@ -14,5 +14,6 @@ pub(crate) mod program;
 mod recover;
 mod run;
 pub(crate) mod schema;
+mod simulated;
 pub(crate) mod starter;
 mod watch;

@@ -1,8 +1,11 @@
 //! Recordings of graphs: what is recorded replays the same, a full disk loses what is counted, and mistakes are named.
 
 use crate::program::{Folder, Ran};
+use limen_nodes::recording::reader::RecordingReader;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 /// A graph of two sources whose edges are written as JSON Lines.
 const GRAPH: &str = "
@@ -95,6 +98,81 @@ fn a_full_disk_loses_what_is_counted() {
     }
 }
 
+/// The times at which the messages of a recording began, each less the first, ms.
+fn origins(path: &Path) -> Vec<u64> {
+    let file = fs::read(path).unwrap();
+    let mut reader = RecordingReader::new(&file[..], file.len() as u64).unwrap();
+    let mut times = Vec::new();
+    while let Some(message) = reader.next_message().unwrap() {
+        times.push(message.header.publish_time);
+    }
+    times.iter().map(|time| (time - times[0]) / 1_000_000).collect()
+}
+
+/// On a simulated clock the recorded times are those of the replay, whatever the machine does meanwhile.
+#[test]
+fn a_recording_replays_on_a_simulated_clock() {
+    let folder = Folder::with(
+        "simulated",
+        "version: 1\nnodes:\n  a: { kind: synthetic, config: { pattern: counter, rate: 10Hz, count: 50 } }\n  \
+         r: { kind: record, inputs: { v: a }, config: { path: r.mcap } }\n",
+    );
+    let begun = Instant::now();
+    let json = folder.run("graph.yaml --simulated --json").expect(0, "", "").json();
+    let wall = |json: &serde_json::Value| (json["wall_s"].as_f64().unwrap() * 1e3).round();
+    assert_eq!(wall(&json), 4900.0);
+    assert!(json["notes"][0].as_str().unwrap().starts_with("on a simulated clock"), "{json}");
+    let recorded: Vec<u64> = (0..50).map(|n| n * 100).collect();
+    assert_eq!(origins(&folder.0.join("r.mcap")), recorded);
+    // One more message behind another pass, one period after the last.
+    for (pace, repeat, length, expected) in [
+        ("original", 1, 4900.0, recorded.clone()),
+        ("2.0", 1, 2450.0, recorded.iter().map(|ms| ms / 2).collect()),
+        ("original", 2, 9800.0, recorded.iter().copied().chain(recorded.iter().map(|ms| ms + 4900)).collect()),
+    ] {
+        let graph = format!(
+            "version: 1\nnodes:\n  bag: {{ kind: replay, config: {{ path: r.mcap, pace: {pace}, repeat: {repeat} }} }}\n  \
+             slow: {{ kind: timer, config: {{ rate: 4Hz, count: 10 }} }}\n  \
+             pair: {{ kind: csv, inputs: {{ v: bag/v, t: slow }}, join: {{ policy: sample, trigger: t }}, config: {{ path: pairs.csv }} }}\n  \
+             r: {{ kind: record, inputs: {{ v: bag/v }}, config: {{ path: again.mcap }} }}\n"
+        );
+        fs::write(folder.0.join("replay.yaml"), graph).unwrap();
+        let (mut pairs, mut paths) = (Vec::new(), Vec::new());
+        for _ in 0..2 {
+            let json = folder.run("replay.yaml --simulated --json").expect(0, "", "").json();
+            assert_eq!(wall(&json), length, "{pace}");
+            let again = folder.0.join("again.mcap");
+            assert_eq!(origins(&again), expected, "{pace} x {repeat}");
+            fs::remove_file(again).unwrap();
+            pairs.push(fs::read_to_string(folder.0.join("pairs.csv")).unwrap());
+            paths.push(json["paths"].clone());
+        }
+        assert!(pairs[0] == pairs[1] && paths[0] == paths[1], "{pairs:?} {paths:?}");
+    }
+    assert!(begun.elapsed().as_secs() < 30, "simulated time was waited for");
+}
+
+#[test]
+fn what_keeps_the_machines_time_is_not_simulated() {
+    let folder = Folder::with(
+        "not-simulated",
+        "version: 1\nnodes:\n  a: { kind: stdin, config: { framing: lines, max_bytes: 64B } }\n  b: { kind: 'null', from: a }\n",
+    );
+    folder.run("graph.yaml --simulated").expect(2, "", "`a` (stdin) keeps the machine's time");
+    let unpaced = "version: 1\nnodes:\n  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: record, from: a, config: { path: b.mcap } }\n";
+    fs::write(folder.0.join("unpaced.yaml"), unpaced).unwrap();
+    folder.run("unpaced.yaml --simulated --duration 1s").expect(2, "", "`a` sends without end and without a rate");
+    assert!(!folder.0.join("b.mcap").exists());
+    folder.run("unpaced.yaml --simulated --frames 9").expect(0, "b: in 9 sent = 9 received", "");
+    folder.run("graph.yaml --simulated --metrics 0").expect(2, "", "cannot be used with");
+    // An endless source has the duration by the simulated clock.
+    fs::write(folder.0.join("endless.yaml"), "version: 1\nnodes:\n  a: { kind: synthetic, config: { pattern: counter, rate: 10Hz } }\n  b: { kind: 'null', from: a }\n").unwrap();
+    let json = folder.run("endless.yaml --simulated --duration 1h --json").expect(0, "", "").json();
+    let done = json["nodes"][1]["done"].as_u64().unwrap();
+    assert!((36_000..=36_001).contains(&done), "{done}");
+    assert_eq!(json["outcome"], "stopped");
+}
+
 #[test]
 fn mistakes_about_recordings_are_named() {
     let folder = Folder::with("mistaken-recording", GRAPH);
@@ -134,14 +212,36 @@ fn mistakes_about_recordings_are_named() {
     fs::write(folder.0.join("x.mcap"), "precious").unwrap();
     fs::write(folder.0.join("graph.yaml"), format!("version: 1\n{}", record("exists: fail"))).unwrap();
     folder.run("graph.yaml").expect(2, "", "`x.mcap` already exists");
-    for (words, expected) in [
-        ("recover none.mcap", "No such file"),
-        ("recover text.mcap", "it does not begin as an MCAP file"),
-        ("recover run.mcap --out /", "run.mcap is complete"),
+    // A file that is not readable, or of which nothing is left, never ends with 0.
+    let whole = fs::read(folder.0.join("run.mcap")).unwrap();
+    fs::write(folder.0.join("empty.mcap"), "").unwrap();
+    fs::write(folder.0.join("magic.mcap"), &whole[..8]).unwrap();
+    fs::write(folder.0.join("head.mcap"), &whole[..100]).unwrap();
+    for (words, code, expected) in [
+        ("recover none.mcap", 1, "No such file"),
+        ("recover text.mcap", 1, "it does not begin as an MCAP file"),
+        ("recover empty.mcap", 1, "it is empty"),
+        ("recover magic.mcap", 1, "no message can be recovered"),
+        ("recover head.mcap", 1, "no message can be recovered"),
+        ("recover run.mcap --out /", 0, "run.mcap is complete"),
     ] {
         let ran = folder.run(words);
         assert!(format!("{}{}", ran.out, ran.err).contains(expected), "{words}: {}{}", ran.out, ran.err);
+        assert_eq!(ran.code, Some(code), "{words}");
     }
+    // An index that leads to the wrong place, with its checksum left out: a reader that seeks would not find the messages.
+    let mut astray = whole;
+    let end = astray.len();
+    let summary = u64::from_le_bytes(astray[end - 28..end - 20].try_into().unwrap()) as usize;
+    astray[end - 12..end - 8].fill(0);
+    let mut at = summary;
+    while astray[at] != 8 {
+        at += 9 + u64::from_le_bytes(astray[at + 1..at + 9].try_into().unwrap()) as usize;
+    }
+    astray[at + 9 + 16] ^= 1;
+    fs::write(folder.0.join("astray.mcap"), &astray).unwrap();
+    folder.run("recover astray.mcap").expect(0, ": the index leads to a record that ends behind the file", "");
+    folder.run("recover astray-recovered.mcap").expect(0, "is complete: 24 messages of 2 topics", "");
     assert_eq!(fs::read_to_string(folder.0.join("x.mcap")).unwrap(), "precious");
 }
 

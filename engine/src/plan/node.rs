@@ -141,6 +141,7 @@ impl Planner<'_> {
         plan.notes = ports.notes.clone();
         plan.notices = ports.notices.clone();
         plan.endless = ports.endless;
+        plan.paced = ports.period.is_some();
         plan.total = ports.total;
         plan.settings = ports.settings.clone();
         plan.inputs = ports.inputs.iter().map(|i| (i.name.clone(), i.spec.clone())).collect();

@@ -330,6 +330,7 @@ impl Planner<'_> {
                 notes: Vec::new(),
                 notices: Vec::new(),
                 endless: false,
+                paced: false,
                 total: None,
                 settings: Vec::new(),
                 inputs: Vec::new(),

@@ -23,6 +23,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
+/// Turns between two calls of what a program does meanwhile.
+const MEANWHILE: u32 = 4096;
+/// A simulated clock waits so long for a call on a device before it looks again.
+const AWAIT_DEVICE: Duration = Duration::from_millis(100);
+/// A simulated clock goes so far while a ring settles, ns.
+const SETTLE_NS: u64 = 1_000;
+
 /// A graph turned by its caller; nothing happens except in a [`turn`](Driven::turn).
 ///
 /// It belongs to the thread that made it. Other threads may use its handles and its [`Stopper`].
@@ -263,33 +270,77 @@ impl Driven {
     ///
     /// A simulated clock is advanced when nodes wait for a time; when they wait only for the program, the run ends.
     pub fn run(mut self) -> Report {
-        self.turn_until(Time::NEVER);
+        self.turn_until(Time::NEVER, &mut || {}, || false);
         self.finish()
+    }
+
+    /// As [`Driven::run`], but stops the sources at `end`, or when nodes wait only for the program; messages in flight then have the
+    /// graph's `run.stop` to arrive, as after a stop from elsewhere. `meanwhile` is called now and then, and at the end.
+    ///
+    /// ```
+    /// # use limen::{Message, Plan, Registry, Spec};
+    /// # use limen::message::Plain;
+    /// use limen::{Clock, SimulatedClock, Time};
+    /// # #[derive(Clone, Debug)] struct Number(u64);
+    /// # impl Plain for Number {}
+    /// # let registry = Registry::new().inlet::<Number>("numbers").outlet::<Number>("results");
+    /// # let text = "version: 1\nnodes: { a: { kind: numbers }, b: { kind: results, from: a } }";
+    /// # let mut graph = Plan::new(Spec::from_text(text, "g.yaml").unwrap(), &registry).unwrap().wire().unwrap();
+    /// # let (numbers, results) = (graph.inlet::<Number>("a").unwrap(), graph.outlet::<Number>("b").unwrap());
+    /// let clock = Clock::Simulated(SimulatedClock::new(Time(1)));
+    /// let graph = graph.drive(clock).unwrap();
+    /// let events = graph.events();
+    /// let report = graph.run_until(Time(1_000_000_000), || events.clone().for_each(|event| println!("{event}")));
+    /// assert!(report.bugs.is_empty());
+    /// ```
+    pub fn run_until(mut self, end: Time, mut meanwhile: impl FnMut()) -> Report {
+        let shared = self.running.shared.clone();
+        self.turn_until(end, &mut meanwhile, || shared.is_stopping());
+        if !self.has_ended {
+            shared.stop();
+            let drain = u64::try_from(self.running.stop_within.as_nanos()).unwrap_or(u64::MAX);
+            self.turn_until(self.clock.now() + drain, &mut meanwhile, || false);
+        }
+        let report = self.finish();
+        meanwhile();
+        report
+    }
+
+    /// Returns whether a node waits for a file descriptor, such as that of a socket or a device.
+    pub fn has_descriptors(&self) -> bool {
+        self.poller.has_descriptors()
     }
 
     /// Stops the sources, and turns the graph until all messages in flight have arrived or the time limit has passed.
     pub fn stop(mut self, drain: Drain) -> Report {
         self.running.stopper().stop();
         let end = self.clock.now() + u64::try_from(drain.time().as_nanos()).unwrap_or(u64::MAX);
-        self.turn_until(end);
+        self.turn_until(end, &mut || {}, || false);
         self.finish()
     }
 
-    fn turn_until(&mut self, end: Time) {
+    /// Turns the graph until `end`, until every node has ended, or until `is_over`.
+    fn turn_until(&mut self, end: Time, meanwhile: &mut dyn FnMut(), is_over: impl Fn() -> bool) {
+        let mut turns = 0u32;
         loop {
+            turns = turns.wrapping_add(1);
+            if turns.is_multiple_of(MEANWHILE) {
+                meanwhile();
+            }
             match self.turn() {
                 Turned::Worked => {}
                 Turned::Ended => return,
-                Turned::Idle(until) => match &self.clock {
+                Turned::Idle(until) => match self.clock.clone() {
                     Clock::Monotonic => _ = self.wait(Duration::from_nanos(end.since(self.clock.now()))),
-                    // Nothing else advances it meanwhile; if no node waits for a time, the run is over.
-                    Clock::Simulated(clock) if until < Time::NEVER => {
-                        clock.advance_to(until.min(end).max(clock.now() + 1))
-                    }
+                    // What a device computes takes no time.
+                    Clock::Simulated(_) if self.await_device(DeviceWait::Block(AWAIT_DEVICE)).is_some() => {}
+                    // Nothing else advances it meanwhile; if no node waits for a time, the run is over. A ring that settles waits for none.
+                    Clock::Simulated(clock) if until < Time::NEVER => clock
+                        .advance_to(until.min(end).max(clock.now() + if until == Time::ZERO { SETTLE_NS } else { 1 })),
                     Clock::Simulated(_) => return,
                 },
             }
-            if self.clock.now() >= end {
+            if self.clock.now() >= end || is_over() {
                 return;
             }
         }

@@ -262,6 +262,13 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Length of the run")]
     pub warmup: Option<Span>,
 
+    /// Run in one thread on a clock that jumps to what is due next: as fast as possible, the same every time; waits are as in a real run,
+    /// computing takes no time. For files and simulated data
+    #[arg(long, env = "LIMEN_SIMULATED", value_parser = BoolishValueParser::new())]
+    #[arg(conflicts_with_all = ["metrics", "monitor", "otlp", "trace", "interval"])]
+    #[arg(hide_env = true, help_heading = "Execution")]
+    pub simulated: bool,
+
     /// CPUs by the kernel's numbers, such as 2,3 or 2-5; a graph's `core: 0` is the first of them
     #[arg(long, env = "LIMEN_CORES", value_name = "LIST")]
     #[arg(hide_env = true, help_heading = "Execution")]
@@ -535,6 +542,11 @@ impl RunArguments {
             allowed: self.allow_path.clone(),
             ..Layers::default()
         }
+    }
+
+    /// Returns whether a picture of the run is asked for.
+    pub(crate) fn has_picture(&self) -> bool {
+        self.dot_file.is_some() || self.svg.is_some() || self.mermaid.is_some()
     }
 
     /// Returns how much of the report is printed.

@@ -6,6 +6,7 @@ use super::arguments::RunArguments;
 use super::option_values::{ServerAddress, Shadow};
 use super::plan::{plan_json, show_plan, show_why};
 use super::problems::show_problems;
+use super::simulated;
 #[cfg(feature = "otlp")]
 use super::watch::LastExport;
 use super::watch::{Ended, Listeners, execute};
@@ -216,7 +217,9 @@ impl<'a> Run<'a> {
             exporter,
             monitor,
         };
-        match execute(plan, arguments, listeners) {
+        let ran =
+            if arguments.simulated { simulated::execute(plan, arguments) } else { execute(plan, arguments, listeners) };
+        match ran {
             #[cfg(feature = "otlp")]
             Ok(mut ended) => {
                 let export = ended.export.take();
@@ -235,7 +238,7 @@ impl<'a> Run<'a> {
 
     /// Opens the socket for monitors, if the command line or the graph asks for one. A graph goes on without the one it asks for itself.
     fn monitor(&self, plan: &Plan) -> io::Result<Option<Monitor>> {
-        if !self.arguments.monitor && !plan.monitor() {
+        if self.arguments.simulated || (!self.arguments.monitor && !plan.monitor()) {
             return Ok(None);
         }
         match Monitor::new(plan) {

@@ -80,8 +80,8 @@ impl Listeners {
     }
 }
 
-/// Runs a plan to its end, its `--duration`, a signal, or a monitor's request to stop. Tells the listeners of it.
-pub(super) fn execute(plan: Plan, arguments: &RunArguments, listeners: Listeners) -> Result<Ended, RunError> {
+/// Prints what the user must know of a plan before it runs.
+pub(super) fn print_notices(plan: &Plan, arguments: &RunArguments) {
     // Printed even with `--quiet`.
     for node in plan.nodes() {
         node.notices.iter().for_each(|notice| print_error(&format!("limen-run: `{}` {}", node.name, one_line(notice))));
@@ -94,14 +94,18 @@ pub(super) fn execute(plan: Plan, arguments: &RunArguments, listeners: Listeners
             "limen-run: `{name}` does not end by itself: stop the run with Ctrl-C, --duration or --frames"
         ));
     }
+}
+
+/// Runs a plan to its end, its `--duration`, a signal, or a monitor's request to stop. Tells the listeners of it.
+pub(super) fn execute(plan: Plan, arguments: &RunArguments, listeners: Listeners) -> Result<Ended, RunError> {
+    print_notices(&plan, arguments);
     let interrupt = Interrupt::install();
     let duration = arguments.duration.map(|duration| duration.0);
     let progress = ProgressLine::new(&plan, arguments.frames, duration, arguments.quiet);
     let name = plan.graph().to_string();
     let page = arguments.report.is_some().then(|| ReportPage::new(&plan));
     let trace = arguments.trace.as_ref().map(|path| TraceFile::create(path, &plan));
-    let is_drawn = arguments.dot_file.is_some() || arguments.svg.is_some() || arguments.mermaid.is_some();
-    let picture = is_drawn.then(|| Picture::new(&plan));
+    let picture = arguments.has_picture().then(|| Picture::new(&plan));
     let mut metrics = listeners.want_metrics().then(|| RunMetrics::new(&plan));
     let mut running = plan.wire()?.start()?;
     if let Some(metrics) = &mut metrics {

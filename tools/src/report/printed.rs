@@ -12,7 +12,7 @@ use crate::text::table::Table;
 use latency::{node_of, sources};
 use limen::Report;
 use limen::backend::BackendStatus;
-use limen::report::{HandleKind, NodeReport, Outcome, Reason};
+use limen::report::{EdgeReport, HandleKind, NodeReport, Outcome, Reason};
 use limen::unit::{show_bytes, show_ns};
 use std::fmt::Write;
 
@@ -216,7 +216,34 @@ fn laws(text: &mut String, report: &Report) {
         let _ = write!(text, " ({rest} not counted: a thread did not answer)");
     }
     text.push('\n');
+    recorded_laws(text, report);
     report.bugs.iter().for_each(|bug| paragraph(text, "bug: ", bug));
+}
+
+/// The law of each edge into a recording, in full: whoever reads the file later asks what is missing in it.
+fn recorded_laws(text: &mut String, report: &Report) {
+    for node in report.nodes.iter().filter(|node| node.kind == "record") {
+        let edges = report.edges.iter().filter(|edge| edge.counted && node_of(&edge.to) == node.name);
+        let laws: Vec<String> = edges.map(|edge| law(&node.name, edge)).collect();
+        if !laws.is_empty() {
+            paragraph(text, &format!("{}: ", one_line(&node.name)), &laws.join(", "));
+        }
+    }
+}
+
+/// What became of the messages of an edge: `image 20 sent = 18 received + 2 unmatched`.
+fn law(node: &str, edge: &EdgeReport) -> String {
+    let port = edge.to.strip_prefix(node).map_or(&*edge.to, |port| port.trim_start_matches('/'));
+    let lost: u64 = edge.lost.iter().map(|(_, n)| n).sum();
+    let sign = if edge.sent == edge.received + lost + edge.left { "=" } else { "≠" };
+    let mut law = format!("{} {} sent {sign} {} received", one_line(port), edge.sent, edge.received);
+    for (reason, n) in edge.lost.iter().filter(|(_, n)| *n > 0) {
+        let _ = write!(law, " + {n} {}", reason.name());
+    }
+    if edge.left > 0 {
+        let _ = write!(law, " + {} left", edge.left);
+    }
+    law
 }
 
 fn failures(text: &mut String, report: &Report, most: usize) {
@@ -268,6 +295,22 @@ score: accuracy 0.998, odd NaN
 laws: hold on 3 edges and 4 nodes
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn the_laws_of_recorded_edges_are_printed() {
+        let mut report = made_up::report();
+        report.nodes[3].kind = "record".into();
+        let lines: Vec<String> = show_report(&report, Detail::Usual).lines().map(str::to_string).collect();
+        let at = lines.iter().position(|line| line.starts_with("laws: hold")).unwrap();
+        assert_eq!(lines[at + 1], "labels: in 100 sent = 100 received");
+        let edge = report.edges.iter_mut().find(|edge| edge.to == "labels/in").unwrap();
+        (edge.received, edge.left) = (60, 30);
+        edge.lost.push((Reason::Superseded, 10));
+        let text = show_report(&report, Detail::Usual);
+        assert!(text.contains("labels: in 100 sent = 60 received + 10 superseded + 30 left\n"), "{text}");
+        report.edges.iter_mut().for_each(|edge| edge.received = 61);
+        assert!(show_report(&report, Detail::Usual).contains("labels: in 100 sent ≠ 61 received"));
     }
 
     #[test]
