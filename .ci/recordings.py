@@ -267,8 +267,11 @@ def others_recordings():
         if compression:
             path = recompressed(path, CompressionType.ZSTD)
         topics = "{ image: /camera/image, twist: /cmd_vel }"
-        ports = {port: f"bag/{port}" for port in values}
-        report = run("bag", f"nodes:\n  bag: {{ kind: replay, config: {{ path: {path.relative_to(FOLDER)}, pace: max, topics: {topics} }} }}\n" + written(ports, "bag"))
+        # A node has 16 outputs.
+        names = list(values)
+        for some in (names[:12], names[12:]):
+            ports = {port: f"bag/{port}" for port in some}
+            run("bag", f"nodes:\n  bag: {{ kind: replay, config: {{ path: {path.relative_to(FOLDER)}, pace: max, topics: {topics} }} }}\n" + written(ports, "bag"))
         for port, expected in values.items():
             got = [row["v"] for row in rows(f"bag-{port}.jsonl")]
             assert len(got) == 12, (port, len(got))
