@@ -379,8 +379,7 @@ impl Camera {
         }
         if let Some(interval) = interval {
             let mut parameters = kernel::StreamParameters { kind: CAPTURE, ..zeroed!(kernel::StreamParameters) };
-            let numerator = u32::try_from(interval.as_nanos() / 100).unwrap_or(u32::MAX);
-            parameters.time_per_frame = kernel::Fraction { numerator, denominator: 10_000_000 };
+            parameters.time_per_frame = fraction(interval);
             // SAFETY: as above.
             // A camera that has one rate need not know the call.
             let _ = retry(|| unsafe { kernel::set_parameters(fd, &mut parameters) });
@@ -477,10 +476,28 @@ impl Drop for Camera {
     }
 }
 
+/// The time of a frame as a fraction, to the thousandth of a hertz: a driver that is asked for a little less than the thirtieth of a second
+/// takes its next faster rate.
+fn fraction(interval: Duration) -> kernel::Fraction {
+    let millihertz = (1e12 / interval.as_nanos().max(1) as f64).round();
+    // The cast saturates.
+    kernel::Fraction { numerator: 1000, denominator: (millihertz as u32).max(1) }
+}
+
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "tests open their own files")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rate_is_asked_for_as_it_is_written() {
+        for (hertz, millihertz) in
+            [(30.0, 30_000), (60.0, 60_000), (29.97, 29_970), (7.5, 7_500), (0.1, 100), (1e9, u32::MAX)]
+        {
+            let kernel::Fraction { numerator, denominator } = fraction(Duration::from_nanos((1e9 / hertz) as u64));
+            assert_eq!((numerator, denominator), (1000, millihertz), "{hertz} Hz");
+        }
+    }
 
     #[test]
     fn codes_are_shown_by_their_letters() {
