@@ -262,8 +262,8 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Length of the run")]
     pub warmup: Option<Span>,
 
-    /// Run in one thread on a clock that jumps to what is due next: as fast as possible, the same every time; waits are as in a real run,
-    /// computing takes no time. For files and simulated data
+    /// Run in one thread on a clock that jumps to what is due next: as fast as possible; waits are as in a real run, computing takes no time.
+    /// For files and simulated data
     #[arg(long, env = "LIMEN_SIMULATED", value_parser = BoolishValueParser::new())]
     #[arg(conflicts_with_all = ["metrics", "monitor", "otlp", "trace", "interval"])]
     #[arg(hide_env = true, help_heading = "Execution")]
