@@ -101,6 +101,19 @@ fn record(folder: &Path, bytes: usize, synced: bool) -> (u64, f64) {
     (size, seconds)
 }
 
+/// Writes and removes a file of a round's length. A hypervisor takes pages back that are free for seconds, and the first write to each of
+/// them then costs ten times as much: no row is to be the one that gets them.
+fn touch_pages(folder: &Path) {
+    let path = folder.join("touched");
+    let block = vec![7; BLOCK];
+    let mut file = File::create(&path).expect("the folder can be written");
+    for _ in 0..(ROUND + ROUND / 2) / BLOCK as u64 {
+        file.write_all(&block).expect("there is room");
+    }
+    drop(file);
+    remove(&path);
+}
+
 /// Removes a file that the disk has: otherwise what is still to be written slows down the next one.
 fn remove(path: &Path) {
     File::open(path).and_then(|file| file.sync_all()).expect("the file can be synced");
@@ -147,9 +160,13 @@ fn main() {
     let mut rates = vec![[const { Vec::new() }; 4]; rows.len()];
     for _ in 0..ROUNDS {
         for ((bytes, synced), rates) in rows.iter().zip(&mut rates) {
+            touch_pages(&folder);
             let (size, seconds) = record(&folder, *bytes, *synced);
             let held = (bytes * HELD).min(HELD_BYTES);
-            let [bare, block] = [held, BLOCK].map(|memory| bare(&folder, size, memory, *synced));
+            let [bare, block] = [held, BLOCK].map(|memory| {
+                touch_pages(&folder);
+                bare(&folder, size, memory, *synced)
+            });
             let rate = |seconds: f64| size as f64 / seconds / 1e6;
             let messages = messages(*bytes) as f64 / seconds;
             let row = [rate(seconds), rate(bare), rate(block), messages];
