@@ -8,6 +8,7 @@ pub(crate) mod packet;
 pub(crate) mod record;
 pub(crate) mod row;
 pub(crate) mod sentence;
+pub(crate) mod sentence_writer;
 pub(crate) mod template;
 pub(crate) mod tree;
 

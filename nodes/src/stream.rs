@@ -75,7 +75,7 @@ pub(crate) fn spec(max: Bytes, framing: Framing, content: Option<Content>, error
 /// Returns the ports of a sink that writes the bytes of any tensor.
 pub(crate) fn takes_bytes(given: &Connected, framing: Framing, errors: &mut PlanErrors) -> Ports {
     let Some(spec) = given.single() else { return Ports::new().input_any("in") };
-    if framing == Framing::Lines && spec.dtype != DType::U8 {
+    if framing.is_lines() && spec.dtype != DType::U8 {
         let message = format!("{spec} is not text, which `framing: lines` needs");
         errors.input("in", message).help("write `framing: length`, or convert it to text before this node");
     }

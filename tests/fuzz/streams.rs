@@ -16,13 +16,15 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The framings by name.
-const FRAMINGS: &[&str] = &["lines", "raw", "fixed", "length", "length_le"];
+const FRAMINGS: &[&str] = &["lines", "lines_crlf", "raw", "fixed", "length", "length_le", "cobs", "slip"];
 
 /// The expected result for a stream, from an independent implementation of the framings.
 #[derive(Debug, Default)]
 struct Expected {
     messages: Vec<Vec<u8>>,
     too_large: u64,
+    /// Those that are not framed as they should be. One that is too long as well counts as either.
+    malformed: u64,
     /// Whether the last message is truncated.
     is_cut: bool,
 }
@@ -39,7 +41,7 @@ enum Then {
 fn expected(framing: &str, max: usize, bytes: &[u8], then: Then) -> Expected {
     let mut found = Expected::default();
     match framing {
-        "lines" => {
+        "lines" | "lines_crlf" => {
             let mut lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
             let rest = lines.pop().unwrap_or_default();
             for line in lines {
@@ -51,6 +53,19 @@ fn expected(framing: &str, max: usize, bytes: &[u8], then: Then) -> Expected {
                 }
             }
             found.is_cut = !rest.is_empty();
+        }
+        "cobs" | "slip" => {
+            let (end, undo): (u8, fn(&[u8]) -> Option<Vec<u8>>) =
+                if framing == "cobs" { (0, of_cobs) } else { (0xc0, of_slip) };
+            let mut parts: Vec<&[u8]> = bytes.split(|byte| *byte == end).collect();
+            found.is_cut = parts.pop().is_some_and(|rest| !rest.is_empty());
+            for part in parts.into_iter().filter(|part| !part.is_empty()) {
+                match undo(part) {
+                    None => found.malformed += 1,
+                    Some(message) if message.len() > max => found.too_large += 1,
+                    Some(message) => found.messages.push(message),
+                }
+            }
         }
         "raw" => found.messages.extend((!bytes.is_empty()).then(|| bytes.to_vec())),
         "fixed" => {
@@ -86,27 +101,85 @@ fn expected(framing: &str, max: usize, bytes: &[u8], then: Then) -> Expected {
     found
 }
 
+/// Undoes Consistent Overhead Byte Stuffing, as the paper describes it; `None` if a code leads beyond the end.
+fn of_cobs(part: &[u8]) -> Option<Vec<u8>> {
+    let (mut message, mut rest) = (Vec::new(), part);
+    while let Some((code, behind)) = rest.split_first() {
+        let (run, after) = behind.split_at_checked(usize::from(*code) - 1)?;
+        message.extend(run);
+        message.extend((*code < 255 && !after.is_empty()).then_some(0));
+        rest = after;
+    }
+    Some(message)
+}
+
+/// Stuffs a message: each code counts the bytes up to the next zero.
+fn in_cobs(message: &[u8]) -> Vec<u8> {
+    let (mut stuffed, mut code) = (vec![1u8], 0);
+    for byte in message {
+        if *byte != 0 {
+            stuffed.push(*byte);
+            stuffed[code] += 1;
+        }
+        if *byte == 0 || stuffed[code] == 255 {
+            code = stuffed.len();
+            stuffed.push(1);
+        }
+    }
+    stuffed.push(0);
+    stuffed
+}
+
+/// Undoes the escapes of SLIP, by RFC 1055; `None` if there is one of nothing.
+fn of_slip(part: &[u8]) -> Option<Vec<u8>> {
+    let (mut message, mut bytes) = (Vec::new(), part.iter());
+    while let Some(byte) = bytes.next() {
+        message.push(match (byte, (*byte == 0xdb).then(|| bytes.next())) {
+            (byte, None) => *byte,
+            (_, Some(Some(0xdc))) => 0xc0,
+            (_, Some(Some(0xdd))) => 0xdb,
+            (_, Some(_)) => return None,
+        });
+    }
+    Some(message)
+}
+
 /// A random stream, often damaged.
 fn written(rng: &mut fastrand::Rng, framing: &str, max: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..rng.usize(..if max > 1_000 { 8 } else { 40 }) {
-        let is_long = rng.u8(..if framing == "lines" { 6 } else { 30 }) == 0;
+        let is_long = rng.u8(..if framing.starts_with("lines") { 6 } else { 30 }) == 0;
         let size = if is_long {
             max + *pick(rng, &[1, 2, 3, max, 9_000])
         } else {
             let any = rng.usize(..=max);
             *pick(rng, &[0, 1, max - 1, max, any])
         };
-        let letters: &[u8] = pick::<&[u8]>(rng, &[b"text ", b"\xff\xfe\xc3\x28\0", b"\r\r\n\"", &[7]]);
+        let letters: &[u8] =
+            pick::<&[u8]>(rng, &[b"text ", b"\xff\xfe\xc3\x28\0", b"\xc0\xdb\xdc\xdd\0", b"\r\r\n\"", &[7]]);
         let body: Vec<u8> = (0..size).map(|_| *pick(rng, letters)).collect();
         match framing {
             "length" => bytes.extend((size as u32).to_be_bytes()),
             "length_le" => bytes.extend((size as u32).to_le_bytes()),
             _ => {}
         }
-        bytes.extend(body);
-        if framing == "lines" {
-            bytes.extend(*pick(rng, &[&b"\n"[..], b"\r\n"]));
+        match framing {
+            "cobs" => bytes.extend(in_cobs(&body)),
+            "slip" => {
+                for byte in body {
+                    match byte {
+                        0xc0 => bytes.extend([0xdb, 0xdc]),
+                        0xdb => bytes.extend([0xdb, 0xdd]),
+                        byte => bytes.push(byte),
+                    }
+                }
+                bytes.push(0xc0);
+            }
+            "lines" | "lines_crlf" => {
+                bytes.extend(body);
+                bytes.extend(*pick(rng, &[&b"\n"[..], b"\r\n"]));
+            }
+            _ => bytes.extend(body),
         }
     }
     if rng.bool() {
@@ -295,11 +368,11 @@ fn tcp(folder: &Path, rng: &mut fastrand::Rng) -> Result<(), String> {
     is_equal("connections", figure(&report, "connections"), all.len() as u64)?;
     is_equal("disconnects", figure(&report, "disconnects"), all.len() as u64)?;
     let whole: Vec<Expected> = all.iter().map(|bytes| expected(framing, max, bytes, Then::End)).collect();
-    let (large, cut) = (figure(&report, "too_large"), figure(&report, "partial"));
+    let (large, cut) = (figure(&report, "too_large") + figure(&report, "malformed"), figure(&report, "partial"));
     let sum = Expected {
         messages: whole.iter().flat_map(|one| one.messages.clone()).collect(),
-        too_large: whole.iter().map(|one| one.too_large).sum(),
-        is_cut: false,
+        too_large: whole.iter().map(|one| one.too_large + one.malformed).sum(),
+        ..Expected::default()
     };
     if ending == Ending::Reset {
         // An unknown number of bytes in flight is lost.
@@ -308,7 +381,7 @@ fn tcp(folder: &Path, rng: &mut fastrand::Rng) -> Result<(), String> {
         }
         return Ok(());
     }
-    is_equal("too large", large, sum.too_large)?;
+    is_equal("too large or malformed", large, sum.too_large)?;
     is_equal("partial", cut, whole.iter().filter(|one| one.is_cut).count() as u64)?;
     match &whole[..] {
         [one] => same(framing, max, &came, one),
@@ -373,7 +446,7 @@ fn stdin(folder: &Path, rng: &mut fastrand::Rng) -> Result<(), String> {
         report
     })?;
     let mut found = expected(framing, max, &bytes, Then::Skip);
-    if framing == "lines" && found.is_cut {
+    if framing.starts_with("lines") && found.is_cut {
         // The last line may lack a line end.
         let rest = bytes.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
         if rest.len() > max {
@@ -383,7 +456,7 @@ fn stdin(folder: &Path, rng: &mut fastrand::Rng) -> Result<(), String> {
         }
         found.is_cut = false;
     }
-    is_equal("failed calls", report.failed_calls, found.too_large + u64::from(found.is_cut))?;
+    is_equal("failed calls", report.failed_calls, found.too_large + found.malformed + u64::from(found.is_cut))?;
     same(framing, max, &came_out(folder), &found)
 }
 
@@ -413,7 +486,7 @@ fn serial(folder: &Path, rng: &mut fastrand::Rng) -> Result<(), String> {
     let running = wired.start().map_err(|error| error.to_string())?;
     let found = expected(framing, max, &bytes, Then::End);
     // After a length that is too large the node resynchronizes, at an unspecified byte.
-    let is_astray = framing != "lines" && found.too_large > 0;
+    let is_astray = framing.starts_with("length") && found.too_large > 0;
     let mut came: Vec<Vec<u8>> = Vec::new();
     let has_come = std::thread::scope(|scope| {
         let writer = scope.spawn(move || pieces.into_iter().try_for_each(|piece| far.write_all(piece)).map(|()| far));
@@ -461,8 +534,10 @@ fn serial(folder: &Path, rng: &mut fastrand::Rng) -> Result<(), String> {
     }
     // When a device hangs up, its last bytes may be lost: a truncated message, or the end of a line that is too long, which is then
     // partial.
-    let (partial, too_large) = (figure(&report, "partial"), figure(&report, "too_large"));
-    if too_large > found.too_large || partial + too_large > u64::from(found.is_cut) + found.too_large {
+    let (partial, too_large) =
+        (figure(&report, "partial"), figure(&report, "too_large") + figure(&report, "malformed"));
+    let wrong = found.too_large + found.malformed;
+    if too_large > wrong || partial + too_large > u64::from(found.is_cut) + wrong {
         return Err(format!("more is counted than was sent: {:?}", report.node("a").map(|node| &node.metrics)));
     }
     same(framing, max, &came, &found)

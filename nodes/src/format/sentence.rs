@@ -9,6 +9,7 @@ use nmea::sentences::{FixType, GgaData, GllData, HdtData, RmcData, VtgData, ZdaD
 use nmea::{Error, ParseResult};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use std::io::Write;
 
 /// A type of sentence of NMEA 0183.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -29,7 +30,8 @@ pub enum Sentence {
 }
 
 impl Sentence {
-    fn names(self) -> &'static [&'static str] {
+    /// The names of its values.
+    pub(crate) fn names(self) -> &'static [&'static str] {
         match self {
             Sentence::Gga => {
                 &["time", "latitude", "longitude", "quality", "satellites", "hdop", "altitude", "geoid_separation"]
@@ -98,7 +100,7 @@ impl Sentence {
     }
 
     /// The end of the address of such a sentence; what is before it is the talker, such as `GP`.
-    fn address(self) -> &'static str {
+    pub(crate) fn address(self) -> &'static str {
         match self {
             Sentence::Gga => "GGA",
             Sentence::Gll => "GLL",
@@ -118,6 +120,8 @@ impl Sentence {
         if address.starts_with('P') || !address.ends_with(self.address()) {
             return Ok(false);
         }
+        let mut longer = [0; 128];
+        let text = if self == Sentence::Gll { with_mode(text, &mut longer).unwrap_or(text) } else { text };
         let found = match (self, nmea::parse_str(text)) {
             (Sentence::Gga, Ok(ParseResult::GGA(data))) => gga(&data),
             (Sentence::Gll, Ok(ParseResult::GLL(data))) => gll(&data),
@@ -157,8 +161,20 @@ fn checked(text: &str) -> Result<&str, &'static str> {
     }
 }
 
+/// Returns a GLL that ends without a mode, as before version 2.3 of the standard, with the comma that the parser asks for.
+fn with_mode<'a>(text: &str, to: &'a mut [u8]) -> Option<&'a str> {
+    let (body, checksum) = text.rsplit_once('*').filter(|(body, _)| body.matches(',').count() == 6)?;
+    let sum = u8::from_str_radix(checksum, 16).ok()? ^ b',';
+    let room = to.len();
+    let mut rest = &mut *to;
+    write!(rest, "{body},*{sum:02X}").ok()?;
+    let end = room - rest.len();
+    str::from_utf8(&to[..end]).ok()
+}
+
 /// As many values as a sentence has at most.
-type Values = [Value; 8];
+pub(crate) const MOST_VALUES: usize = 8;
+type Values = [Value; MOST_VALUES];
 
 fn values<const N: usize>(of: [Option<Value>; N]) -> Values {
     std::array::from_fn(|at| of.get(at).copied().flatten().unwrap_or(Value::Missing))

@@ -17,6 +17,8 @@ pub enum Framing {
     /// Each line is a message, without its line ending (`\n` or `\r\n`).
     #[default]
     Lines,
+    /// As `lines`; a sink ends each line with `\r\n`, as NMEA 0183 and many instruments ask for.
+    LinesCrlf,
     /// No marks: a message is what one read gives, at most `max_bytes`. From a `file`, every message but the last has `max_bytes`.
     Raw,
     /// No marks: every message has exactly `max_bytes` bytes, as raw frames of video do. A sink takes messages of one size.
@@ -43,15 +45,20 @@ impl Framing {
         matches!(self, Framing::Length | Framing::LengthLe)
     }
 
+    /// Whether each message is a line of text.
+    pub(crate) fn is_lines(self) -> bool {
+        matches!(self, Framing::Lines | Framing::LinesCrlf)
+    }
+
     /// The default content of messages: lines are text, anything else is bytes.
     pub(crate) fn content(self) -> Content {
-        if self == Framing::Lines { Content::Text } else { Content::Bytes }
+        if self.is_lines() { Content::Text } else { Content::Bytes }
     }
 
     /// The byte that ends each message, if there is one.
     fn delimiter(self) -> Option<u8> {
         match self {
-            Framing::Lines => Some(b'\n'),
+            Framing::Lines | Framing::LinesCrlf => Some(b'\n'),
             Framing::Cobs => Some(0),
             Framing::Slip => Some(slip::END),
             Framing::Raw | Framing::Fixed | Framing::Length | Framing::LengthLe => None,
@@ -78,7 +85,7 @@ impl Framing {
 
     /// Appends a message with its length prefix or what ends it.
     pub(crate) fn write(self, message: &[u8], to: &mut Vec<u8>) -> Result<(), NodeError> {
-        if self == Framing::Lines && message.contains(&b'\n') {
+        if self.is_lines() && message.contains(&b'\n') {
             let why = "a message that contains a line ending would be read as two; write `framing: length`";
             return Err(NodeError::input("framing: lines", why));
         }
@@ -93,6 +100,10 @@ impl Framing {
                 cobs::stuff(message, to);
             }
             Framing::Slip => slip::escape(message, to),
+            Framing::LinesCrlf => {
+                to.extend_from_slice(message);
+                to.push(b'\r');
+            }
             _ => to.extend_from_slice(message),
         }
         to.extend(self.delimiter());
@@ -255,7 +266,7 @@ impl Deframer {
         match self.framing {
             Framing::Raw => self.chunk(),
             Framing::Fixed => self.whole_chunk(),
-            Framing::Lines => self.line(),
+            Framing::Lines | Framing::LinesCrlf => self.line(),
             Framing::Cobs => self.stuffed(cobs::unstuff),
             Framing::Slip => self.stuffed(slip::unescape),
             Framing::Length | Framing::LengthLe => self.sized(),
@@ -274,7 +285,7 @@ impl Deframer {
 
     /// Takes the last message of a stream that has ended: a last line without a line ending.
     pub(crate) fn last(&mut self) -> Option<Result<Range<usize>, Unusable>> {
-        if self.framing != Framing::Lines || !self.is_partial() {
+        if !self.framing.is_lines() || !self.is_partial() {
             return None;
         }
         let (range, skipped) = (self.start..self.end, std::mem::take(&mut self.skipped));
@@ -294,7 +305,7 @@ impl Deframer {
         match self.framing {
             Framing::Raw => bytes.len().div_ceil(self.max.max(1)) as u64,
             Framing::Fixed => (bytes.len() / self.max.max(1)) as u64,
-            Framing::Lines => bytes.iter().filter(|b| **b == b'\n').count() as u64,
+            Framing::Lines | Framing::LinesCrlf => bytes.iter().filter(|b| **b == b'\n').count() as u64,
             Framing::Cobs | Framing::Slip => {
                 let end = self.framing.delimiter().unwrap_or_default();
                 let mut parts = bytes.split(|byte| *byte == end);
@@ -514,7 +525,9 @@ mod tests {
 
     #[test]
     fn written_messages_read_back_unchanged() {
-        for framing in [Framing::Lines, Framing::Length, Framing::LengthLe, Framing::Cobs, Framing::Slip] {
+        for framing in
+            [Framing::Lines, Framing::LinesCrlf, Framing::Length, Framing::LengthLe, Framing::Cobs, Framing::Slip]
+        {
             let messages = ["one", "", "three"];
             let mut bytes = Vec::new();
             messages.iter().for_each(|m| framing.write(m.as_bytes(), &mut bytes).unwrap());

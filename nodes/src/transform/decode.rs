@@ -453,7 +453,7 @@ mod tests {
         let fix = b"$GPGGA,092750.000,5321.6802,N,00630.3372,W,1,8,1.03,61.7,M,55.2,M,,*76";
         type Cases<'a> = &'a [(&'a [u8], Result<&'a [f64], &'a str>)];
         let nan = f64::NAN;
-        let cases: [(&str, &str, &str, Cases<'_>); 4] = [
+        let cases: [(&str, &str, &str, Cases<'_>); 5] = [
             (
                 "json",
                 objects,
@@ -522,6 +522,18 @@ mod tests {
                     (b"$GPRMC,225446.33,A,4916.45,N,12311.12,W,000.5,054.7,191194,020.3,E,A*2B", Ok(&[])),
                     (b"$GPGGA,092750.000,5321.6802,N,00630.3372,W,1,8,1.03,61.7,M,55.2,M,,*77", Err("its checksum is not that of its characters")),
                     (b"\xff", Err("it is not text: ff")),
+                ],
+            ),
+            // Without a mode, as before version 2.3 of the standard.
+            (
+                "nmea",
+                r#"{"name": "latitude", "type": "f64"}, {"name": "valid", "type": "f64"}"#,
+                r#", "sentence": "gll""#,
+                &[
+                    (b"$GPGLL,4916.45,N,12311.12,W,225444,A*31", Ok(&[49.274166666666666, 1.0])),
+                    (b"$GPGLL,4916.45,N,12311.12,W,225444,A,A*5C", Ok(&[49.274166666666666, 1.0])),
+                    (b"$GPGLL,,,,,225444,V*07", Ok(&[nan, 0.0])),
+                    (b"$GPGLL,,,,,,*50", Err("its values are not those of a GLL")),
                 ],
             ),
         ];

@@ -3,9 +3,10 @@
 use crate::format::field::{Port, ports};
 use crate::format::packet::Packet;
 use crate::format::row;
+use crate::format::sentence_writer::{MOST, SentenceWriter};
 use crate::format::template::{Notation, Template};
 use crate::format::tree::Tree;
-pub use crate::format::{Algorithm, Checksum, Endian, Field};
+pub use crate::format::{Algorithm, Checksum, Endian, Field, Sentence};
 use crate::tensor::{header, joined, shape};
 use limen::Tensor;
 use limen::message::{Content, DType, Dim, Label, PortSpec};
@@ -26,6 +27,11 @@ use serde::Deserialize;
 ///
 /// `format: csv`: a row of text with the numbers in their `column`s, without a line ending, which `framing: lines` adds. NaN is an empty
 /// column.
+///
+/// `format: nmea`: a `sentence` of NMEA 0183 with the values that `decode` reads from it and their units, with its checksum, without a line
+/// ending, which `framing: lines_crlf` adds. A value without a field, or a NaN, is left empty; `quality` and `valid` are then 1 with a
+/// position, otherwise 0. Positions have five decimals of a minute (2 cm), times milliseconds. A course or heading may be any angle. A
+/// message with a number that the sentence cannot say, such as a latitude of 91, fails.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// What a message is.
@@ -33,7 +39,8 @@ pub struct Config {
     /// The fields. Each has a `name` and a `type` (`f32`, `u16`). Optional: `repeat`, the number of values in a row, which are an array in JSON
     /// and CBOR; `to`, the name of the input, by default that of the field; `unit`, which must be that of the numbers that arrive, if both
     /// are known. `struct`: `offset` in bytes from the start of the message, by default the end of the previous field; `endian`, by default that
-    /// of the config. `json`, `cbor`: `path`, by default the name. `csv`: `column`, from 0, by default the one after the previous field.
+    /// of the config. `json`, `cbor`, `nmea`: `path`, by default the name. `csv`: `column`, from 0, by default the one after the previous
+    /// field.
     pub fields: Vec<Field>,
     /// `struct`: byte order of fields without their own `endian`; `little` by default.
     pub endian: Option<Endian>,
@@ -41,9 +48,13 @@ pub struct Config {
     pub size: Option<usize>,
     /// `csv`: the character between columns, one ASCII character; `,` by default.
     pub delimiter: Option<char>,
+    /// `nmea`: the type of the sentences.
+    pub sentence: Option<Sentence>,
+    /// `nmea`: who speaks, as two letters; `GP` by default.
+    pub talker: Option<String>,
     /// The checksum at the end of each message: `crc8` (CRC-8/SMBUS), `crc16_ccitt` (IBM-3740, CCITT-FALSE), `crc16_modbus`, `crc16_x25`,
     /// `crc16_xmodem`, `crc32` (zlib's), `crc32c`. `crc16_ccitt` and `crc16_xmodem` are big-endian, the others little-endian; `{ of: crc32,
-    /// endian: big }` is another order. Offsets and `size` do not count it.
+    /// endian: big }` is another order. Offsets and `size` do not count it. A sentence of NMEA 0183 has its own.
     pub crc: Option<Checksum>,
 }
 
@@ -59,6 +70,8 @@ pub enum Format {
     Cbor,
     /// A row of text.
     Csv,
+    /// A sentence of NMEA 0183.
+    Nmea,
 }
 
 impl Format {
@@ -68,6 +81,16 @@ impl Format {
             Format::Json => "json",
             Format::Cbor => "cbor",
             Format::Csv => "csv",
+            Format::Nmea => "nmea",
+        }
+    }
+}
+
+impl Config {
+    fn ports(&self, errors: &mut PlanErrors) -> Vec<Port> {
+        match self.format {
+            Format::Nmea => ports(&Sentence::with_units(&self.fields, errors), errors),
+            _ => ports(&self.fields, errors),
         }
     }
 }
@@ -77,22 +100,36 @@ impl Format {
 enum Writer {
     Packet(Packet),
     Template(Template),
+    Sentence(SentenceWriter),
 }
 
 impl Writer {
     /// Returns the writer, and reports all errors of the config.
     fn new(config: &Config, ports: &[Port], errors: &mut PlanErrors) -> Writer {
-        let Config { format, fields, endian, size, delimiter, .. } = config;
+        let Config { format, fields, endian, size, delimiter, sentence, talker, crc } = config;
         let keys = [
             ("endian", endian.is_some(), Format::Struct),
             ("size", size.is_some(), Format::Struct),
             ("delimiter", delimiter.is_some(), Format::Csv),
+            ("sentence", sentence.is_some(), Format::Nmea),
+            ("talker", talker.is_some(), Format::Nmea),
         ];
         for (key, _, of) in keys.into_iter().filter(|(_, is_given, of)| *is_given && of != format) {
             let message = format!("`format: {}` has no `{key}`", format.name());
             errors.at(key, message).help(format!("remove it; it is a key of `format: {}`", of.name()));
         }
+        if crc.is_some() && *format == Format::Nmea {
+            errors.at("crc", "a sentence of NMEA 0183 has a checksum of its own").help("remove it");
+        }
         let notation = match format {
+            Format::Nmea => {
+                if sentence.is_none() {
+                    let message = "`format: nmea` writes sentences of one type";
+                    errors.at("sentence", message).help("write `sentence: gga`, or another: gll, hdt, rmc, vtg, zda");
+                }
+                let sentence = sentence.unwrap_or(Sentence::Gga);
+                return Writer::Sentence(SentenceWriter::new(sentence, talker.as_deref(), fields, ports, errors));
+            }
             Format::Struct => {
                 let packet = Packet::new(fields, ports, endian.unwrap_or_default(), *size, None, errors);
                 packet.forbid_overlaps(fields, errors);
@@ -114,6 +151,7 @@ impl Writer {
         match self {
             Writer::Packet(packet) => packet.len(),
             Writer::Template(template) => template.most(),
+            Writer::Sentence(_) => MOST,
         }
     }
 
@@ -121,9 +159,13 @@ impl Writer {
         let most = self.most().saturating_add(crc.map_or(0, Checksum::bytes));
         let spec = match self {
             Writer::Packet(_) => PortSpec::fixed(DType::U8, [most]),
-            Writer::Template(_) => PortSpec::new(DType::U8, [Dim::AtMost(most)]),
+            Writer::Template(_) | Writer::Sentence(_) => PortSpec::new(DType::U8, [Dim::AtMost(most)]),
         };
-        let is_text = crc.is_none() && matches!(self, Writer::Template(template) if template.is_text());
+        let is_text = match self {
+            Writer::Packet(_) => false,
+            Writer::Template(template) => crc.is_none() && template.is_text(),
+            Writer::Sentence(_) => true,
+        };
         spec.with_content(if is_text { Content::Text } else { Content::Bytes })
     }
 }
@@ -144,7 +186,7 @@ impl Node for Encode {
 
     fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
-        let ports = ports(&config.fields, &mut errors);
+        let ports = config.ports(&mut errors);
         let writer = Writer::new(config, &ports, &mut errors);
         let is_alone = given.inputs().count() == 1 && ports.len() == 1;
         for (name, _) in given.inputs().filter(|(name, _)| !is_alone && ports.iter().all(|port| port.name != *name)) {
@@ -180,7 +222,7 @@ impl Node for Encode {
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         // Errors of the config were reported while planning.
         let mut errors = PlanErrors::default();
-        let ports = ports(&config.fields, &mut errors);
+        let ports = config.ports(&mut errors);
         let writer = Writer::new(&config, &ports, &mut errors);
         let names = joined::names(cx);
         let is_alone = names.len() == 1 && ports.len() == 1;
@@ -214,6 +256,12 @@ impl Transform for Encode {
                 message.set_len(0, self.most + more)?;
                 let len = template.write(numbers, &mut message.bytes_mut()[..self.most]);
                 message.set_len(0, len + more)?;
+                len
+            }
+            Writer::Sentence(writer) => {
+                message.set_len(0, self.most)?;
+                let len = writer.write(numbers, message.bytes_mut())?;
+                message.set_len(0, len)?;
                 len
             }
         };
@@ -322,6 +370,40 @@ mod tests {
             let mut message = vec![0; template.most()];
             let len = template.write(|port| &numbers[port], &mut message);
             assert_eq!(str::from_utf8(&message[..len]).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn keys_of_a_sentence_are_checked() {
+        let speed = r#"{"name": "speed", "type": "f32"}"#;
+        for (fields, keys, expected) in [
+            (speed, r#", "sentence": "rmc", "talker": "IN""#, &[][..]),
+            (speed, "", &["`format: nmea` writes sentences of one type", "the sentence has no value `speed`"]),
+            (speed, r#", "sentence": "vtg", "talker": "PG""#, &["`PG` is no talker"]),
+            (
+                speed,
+                r#", "sentence": "vtg", "talker": "gp", "crc": "crc8""#,
+                &["has a checksum of its own", "`gp` is no talker"],
+            ),
+            (
+                r#"{"name": "a", "type": "f32", "path": "speed"}, {"name": "b", "type": "f32", "path": "speed"}"#,
+                r#", "sentence": "vtg", "size": 3"#,
+                &["`format: nmea` has no `size`", "`a` is the sentence's `speed` already"],
+            ),
+            (
+                r#"{"name": "speed", "type": "f32", "unit": "m/s"}"#,
+                r#", "sentence": "vtg""#,
+                &["the sentence has `speed` in `kn`, not in `m/s`"],
+            ),
+        ] {
+            let text = format!("{{\"format\": \"nmea\", \"fields\": [{fields}] {keys}}}");
+            let config: Config = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            let mut errors = PlanErrors::default();
+            let ports = config.ports(&mut errors);
+            Writer::new(&config, &ports, &mut errors);
+            let found: Vec<&str> = errors.messages().collect();
+            assert_eq!(found.len(), expected.len(), "{text}: {found:?}");
+            assert!(found.iter().zip(expected).all(|(found, text)| found.contains(text)), "{text}: {found:?}");
         }
     }
 

@@ -1,0 +1,410 @@
+//! Sentences of NMEA 0183 that are written.
+
+use super::field::{Field, Place, Port, places};
+use super::record::{Value, value_of};
+use super::sentence::{MOST_VALUES, Sentence};
+use chrono::{Datelike, NaiveDate};
+use limen::node::{NodeError, PlanErrors};
+use std::io::{Cursor, Write};
+
+/// The most bytes of a sentence, with numbers that are as long as they may be.
+pub(crate) const MOST: usize = 100;
+/// Milliseconds of a day.
+const DAY: f64 = 86_400_000.0;
+/// Kilometres of a nautical mile.
+const MILE: f64 = 1.852;
+
+/// Writes sentences of one type with the numbers of fields.
+#[derive(Debug)]
+pub(crate) struct SentenceWriter {
+    sentence: Sentence,
+    talker: String,
+    /// Where each value is, in the order of the sentence's names; `None` for one without a field.
+    places: [Option<Place>; MOST_VALUES],
+}
+
+impl SentenceWriter {
+    /// Reports all errors of the config.
+    pub(crate) fn new(
+        sentence: Sentence,
+        talker: Option<&str>,
+        fields: &[Field],
+        ports: &[Port],
+        errors: &mut PlanErrors,
+    ) -> SentenceWriter {
+        let talker = talker.unwrap_or("GP");
+        let is_talker =
+            talker.len() == 2 && talker.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit());
+        if !is_talker || talker.starts_with('P') {
+            let message = format!("`{talker}` is no talker");
+            errors
+                .at("talker", message)
+                .help("write two letters, such as `GP` (GPS), `GN`, `II` or `HE`, not with `P`");
+        }
+        let mut of_values = [None; MOST_VALUES];
+        let mut owners = [None; MOST_VALUES];
+        let values = sentence.values(fields, errors);
+        for (i, (value, place)) in values.into_iter().zip(places(fields, ports)).enumerate() {
+            if let Some(owner) = owners[value].replace(i) {
+                let owner: &Field = &fields[owner];
+                let message = format!("`{}` is the sentence's `{}` already", owner.name, fields[i].path());
+                errors.at(format!("fields[{i}]"), message).help("remove one of them");
+            }
+            of_values[value] = Some(place);
+        }
+        SentenceWriter { sentence, talker: talker.to_string(), places: of_values }
+    }
+
+    /// Writes a sentence with its checksum, without what ends the line, and returns its length. There must be room for [`MOST`] bytes.
+    ///
+    /// # Errors
+    /// A number that the sentence cannot say.
+    pub(crate) fn write<'a>(&self, elements: impl Fn(usize) -> &'a [u8], to: &mut [u8]) -> Result<usize, NodeError> {
+        let mut values = [None; MOST_VALUES];
+        for (value, place) in values.iter_mut().zip(&self.places) {
+            *value = place.and_then(|Place { port, offset, dtype, .. }| {
+                match value_of(dtype, &elements(port)[offset..offset + dtype.size()]) {
+                    Value::Whole(value) => Some(value as f64),
+                    Value::Fraction(value) => (!value.is_nan()).then_some(value),
+                    Value::Missing => None,
+                }
+            });
+        }
+        let values = Values { sentence: self.sentence, values };
+        let mut line = Line(Cursor::new(to));
+        line.text(format_args!("${}{}", self.talker, self.sentence.address()))?;
+        values.write(&mut line)?;
+        let end = line.0.position() as usize;
+        let sum = line.0.get_ref()[1..end].iter().fold(0, |sum, byte| sum ^ byte);
+        line.text(format_args!("*{sum:02X}"))?;
+        Ok(line.0.position() as usize)
+    }
+}
+
+/// The values of a sentence; `None` for one that is not known.
+struct Values {
+    sentence: Sentence,
+    values: [Option<f64>; MOST_VALUES],
+}
+
+impl Values {
+    fn write(&self, line: &mut Line<'_>) -> Result<(), NodeError> {
+        match self.sentence {
+            Sentence::Gga => {
+                line.time(self.time()?)?;
+                self.position(line)?;
+                let quality = self.whole("quality", 0, 8)?.unwrap_or(u64::from(self.has_position()));
+                line.text(format_args!(",{quality},"))?;
+                if let Some(satellites) = self.whole("satellites", 0, 99)? {
+                    line.text(format_args!("{satellites:02}"))?;
+                }
+                line.number(self.within("hdop", 0.0, 99.99)?, 2)?;
+                for name in ["altitude", "geoid_separation"] {
+                    let height = self.within(name, -99_999.0, 99_999.0)?;
+                    line.number(height, 3)?;
+                    line.text(format_args!(",M"))?;
+                }
+                // Age and station of a differential fix.
+                line.text(format_args!(",,"))
+            }
+            Sentence::Gll => {
+                self.position(line)?;
+                line.time(self.time()?)?;
+                self.valid(line)?;
+                self.mode(self.is_valid(), line)
+            }
+            Sentence::Hdt => {
+                line.number(self.angle("heading")?, 3)?;
+                line.text(format_args!(",T"))
+            }
+            Sentence::Rmc => {
+                line.time(self.time()?)?;
+                self.valid(line)?;
+                self.position(line)?;
+                line.number(self.speed()?, 3)?;
+                line.number(self.angle("course")?, 3)?;
+                line.text(format_args!(","))?;
+                if let Some(date) = self.date()? {
+                    line.text(format_args!("{:02}{:02}{:02}", date.day(), date.month(), date.year() % 100))?;
+                }
+                let variation = self.within("magnetic_variation", -180.0, 180.0)?;
+                line.number(variation.map(f64::abs), 3)?;
+                line.side(variation, "E", "W")?;
+                self.mode(self.is_valid(), line)
+            }
+            Sentence::Vtg => {
+                line.number(self.angle("course")?, 3)?;
+                // The magnetic course is not known.
+                line.text(format_args!(",T,,M"))?;
+                let speed = self.speed()?;
+                line.number(speed, 3)?;
+                line.text(format_args!(",N"))?;
+                line.number(speed.map(|speed| speed * MILE), 3)?;
+                line.text(format_args!(",K"))?;
+                self.mode(speed.is_some(), line)
+            }
+            Sentence::Zda => {
+                line.time(self.time()?)?;
+                match self.date()? {
+                    Some(date) => {
+                        line.text(format_args!(",{:02},{:02},{:04}", date.day(), date.month(), date.year()))?;
+                    }
+                    None => line.text(format_args!(",,,"))?,
+                }
+                match self.within("zone", -839.0, 839.0)? {
+                    // The minutes have the sign of the hours.
+                    Some(zone) => {
+                        let (sign, minutes) = (if zone < 0.0 { "-" } else { "" }, zone.abs().round() as u64);
+                        line.text(format_args!(",{sign}{:02},{:02}", minutes / 60, minutes % 60))
+                    }
+                    None => line.text(format_args!(",,")),
+                }
+            }
+        }
+    }
+
+    fn get(&self, name: &str) -> Option<f64> {
+        self.sentence.names().iter().position(|other| *other == name).and_then(|at| self.values[at])
+    }
+
+    fn within(&self, name: &str, least: f64, most: f64) -> Result<Option<f64>, NodeError> {
+        match self.get(name) {
+            Some(value) if !(least..=most).contains(&value) => {
+                Err(NodeError::input(name, format!("{value} is not from {least} to {most}")))
+            }
+            value => Ok(value),
+        }
+    }
+
+    fn whole(&self, name: &str, least: u64, most: u64) -> Result<Option<u64>, NodeError> {
+        match self.within(name, least as f64, most as f64)? {
+            Some(value) if value.fract() != 0.0 => Err(NodeError::input(name, format!("{value} is no whole number"))),
+            value => Ok(value.map(|value| value as u64)),
+        }
+    }
+
+    /// An angle from 0 to 360 degrees, of any.
+    fn angle(&self, name: &str) -> Result<Option<f64>, NodeError> {
+        Ok(self.within(name, -1e6, 1e6)?.map(|angle| angle.rem_euclid(360.0)))
+    }
+
+    fn speed(&self) -> Result<Option<f64>, NodeError> {
+        self.within("speed", 0.0, 9_999.0)
+    }
+
+    /// Milliseconds of the day.
+    fn time(&self) -> Result<Option<u64>, NodeError> {
+        match self.get("time") {
+            Some(time) if !(0.0..86_400.0).contains(&time) => {
+                Err(NodeError::input("time", format!("{time} is no second of a day: from 0 to less than 86400")))
+            }
+            // The end of a day is not the beginning of the same.
+            time => Ok(time.map(|time| (time * 1e3).round().min(DAY - 1.0) as u64)),
+        }
+    }
+
+    fn date(&self) -> Result<Option<NaiveDate>, NodeError> {
+        let Some(number) = self.whole("date", 0, 9999_12_31)? else { return Ok(None) };
+        let date =
+            NaiveDate::from_ymd_opt((number / 10_000) as i32, (number / 100 % 100) as u32, (number % 100) as u32);
+        date.map(Some).ok_or_else(|| NodeError::input("date", format!("there is no day {number}, expected YYYYMMDD")))
+    }
+
+    fn has_position(&self) -> bool {
+        self.get("latitude").is_some() && self.get("longitude").is_some()
+    }
+
+    fn position(&self, line: &mut Line<'_>) -> Result<(), NodeError> {
+        for (name, most, width, plus, minus) in [("latitude", 90.0, 2, "N", "S"), ("longitude", 180.0, 3, "E", "W")] {
+            let value = self.within(name, -most, most)?;
+            line.text(format_args!(","))?;
+            if let Some(value) = value {
+                // Degrees and minutes, in units of a hundred-thousandth of a minute, so that 60 of them never stay.
+                let units = (value.abs() * 6e6).round() as u64;
+                let (degrees, minutes) = (units / 6_000_000, units % 6_000_000);
+                let (whole, rest) = (minutes / 100_000, minutes % 100_000);
+                line.text(format_args!("{degrees:0width$}{whole:02}.{rest:05}"))?;
+            }
+            line.side(value, plus, minus)?;
+        }
+        Ok(())
+    }
+
+    /// Without a field, whether there is a position.
+    fn is_valid(&self) -> bool {
+        self.get("valid").map_or(self.has_position(), |valid| valid != 0.0)
+    }
+
+    fn valid(&self, line: &mut Line<'_>) -> Result<(), NodeError> {
+        line.text(format_args!(",{}", if self.is_valid() { "A" } else { "V" }))
+    }
+
+    /// How the receiver works, which version 2.3 added: by itself, or not at all.
+    fn mode(&self, is_valid: bool, line: &mut Line<'_>) -> Result<(), NodeError> {
+        line.text(format_args!(",{}", if is_valid { "A" } else { "N" }))
+    }
+}
+
+/// A sentence that is being written.
+struct Line<'a>(Cursor<&'a mut [u8]>);
+
+impl Line<'_> {
+    fn text(&mut self, text: std::fmt::Arguments<'_>) -> Result<(), NodeError> {
+        self.0.write_fmt(text).map_err(NodeError::other)
+    }
+
+    /// A comma, and a number if it is known.
+    fn number(&mut self, value: Option<f64>, decimals: usize) -> Result<(), NodeError> {
+        match value {
+            Some(value) => self.text(format_args!(",{value:.decimals$}")),
+            None => self.text(format_args!(",")),
+        }
+    }
+
+    /// Milliseconds of the day.
+    fn time(&mut self, time: Option<u64>) -> Result<(), NodeError> {
+        let Some(time) = time else { return self.text(format_args!(",")) };
+        let (seconds, rest) = (time / 1000, time % 1000);
+        self.text(format_args!(",{:02}{:02}{:02}.{rest:03}", seconds / 3600, seconds / 60 % 60, seconds % 60))
+    }
+
+    /// On which side a value is.
+    fn side(&mut self, value: Option<f64>, plus: &str, minus: &str) -> Result<(), NodeError> {
+        let side = value.map_or("", |value| if value.is_sign_negative() { minus } else { plus });
+        self.text(format_args!(",{side}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::field::ports;
+    use crate::format::record::Record;
+
+    /// Fields of these names, all of them numbers of type `f64`.
+    fn fields(names: &[&str]) -> Vec<Field> {
+        let field = |name: &&str| serde_json::json!({"name": name, "type": "f64"});
+        names.iter().map(|name| serde_json::from_value(field(name)).unwrap()).collect()
+    }
+
+    fn written(sentence: Sentence, names: &[&str], numbers: &[f64]) -> Result<String, String> {
+        let (fields, mut errors) = (fields(names), PlanErrors::default());
+        let ports = ports(&fields, &mut errors);
+        let writer = SentenceWriter::new(sentence, None, &fields, &ports, &mut errors);
+        assert_eq!(errors.messages().collect::<Vec<_>>(), [""; 0]);
+        let bytes: Vec<[u8; 8]> = numbers.iter().map(|number| number.to_ne_bytes()).collect();
+        let mut to = [0; MOST];
+        let len = writer.write(|port| &bytes[port], &mut to).map_err(|error| error.to_string())?;
+        Ok(str::from_utf8(&to[..len]).unwrap().to_string())
+    }
+
+    #[test]
+    fn sentences_have_the_numbers_of_their_fields() {
+        let nan = f64::NAN;
+        let position = ["latitude", "longitude"];
+        let cases: [(Sentence, &[&str], &[f64], &str); 13] = [
+            (
+                Sentence::Gga,
+                Sentence::Gga.names(),
+                &[45319.0, 48.1173, 11.516_666_667, 1.0, 8.0, 0.9, 545.4, 46.9],
+                "$GPGGA,123519.000,4807.03800,N,01131.00000,E,1,08,0.90,545.400,M,46.900,M,,*69",
+            ),
+            (Sentence::Gga, &position, &[-0.5, -179.999_999_999], "$GPGGA,,0030.00000,S,18000.00000,W,1,,,,M,,M,,*59"),
+            (Sentence::Gga, &position, &[nan, 1.0], "$GPGGA,,,,00100.00000,E,0,,,,M,,M,,*0C"),
+            (Sentence::Gll, &position, &[90.0, 0.0], "$GPGLL,9000.00000,N,00000.00000,E,,A,A*4E"),
+            (Sentence::Gll, &["valid", "time"], &[0.0, 86_399.9999], "$GPGLL,,,,,235959.999,V,N*72"),
+            (Sentence::Hdt, &["heading"], &[-90.0], "$GPHDT,270.000,T*30"),
+            (
+                Sentence::Rmc,
+                Sentence::Rmc.names(),
+                &[45319.0, 1_994_03_23.0, 1.0, 48.1173, 11.516_666_667, 22.4, 84.4, -3.1],
+                "$GPRMC,123519.000,A,4807.03800,N,01131.00000,E,22.400,84.400,230394,3.100,W,A*19",
+            ),
+            (Sentence::Rmc, &["speed"], &[0.0], "$GPRMC,,V,,,,,0.000,,,,,N*7D"),
+            (Sentence::Vtg, &["course", "speed"], &[54.7, 5.5], "$GPVTG,54.700,T,,M,5.500,N,10.186,K,A*05"),
+            (
+                Sentence::Zda,
+                &["time", "date", "zone"],
+                &[57_612.71, 2004_03_11.0, -330.0],
+                "$GPZDA,160012.710,11,03,2004,-05,30*7A",
+            ),
+            (Sentence::Zda, &["zone"], &[-30.0], "$GPZDA,,,,,-00,30*66"),
+            (Sentence::Zda, &["date"], &[2026_11_28.0], "$GPZDA,,28,11,2026,,*44"),
+            (Sentence::Zda, &["date"], &[nan], "$GPZDA,,,,,,*48"),
+        ];
+        for (sentence, names, numbers, expected) in cases {
+            assert_eq!(written(sentence, names, numbers).as_deref(), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn numbers_that_a_sentence_cannot_say_are_errors() {
+        for (sentence, name, number, expected) in [
+            (Sentence::Gga, "latitude", 90.1, "latitude: 90.1 is not from -90 to 90"),
+            (Sentence::Gga, "altitude", f64::INFINITY, "altitude: inf is not from -99999 to 99999"),
+            (Sentence::Gga, "quality", 1.5, "quality: 1.5 is no whole number"),
+            (Sentence::Gga, "satellites", 100.0, "satellites: 100 is not from 0 to 99"),
+            (Sentence::Gll, "time", 86_400.0, "time: 86400 is no second of a day"),
+            (Sentence::Rmc, "speed", -1.0, "speed: -1 is not from 0 to 9999"),
+            (Sentence::Zda, "date", 2026_02_30.0, "date: there is no day 20260230, expected YYYYMMDD"),
+            (Sentence::Zda, "zone", 840.0, "zone: 840 is not from -839 to 839"),
+        ] {
+            let found = written(sentence, &[name], &[number]);
+            assert!(found.as_ref().is_err_and(|found| found.contains(expected)), "{found:?}, expected {expected}");
+        }
+    }
+
+    /// What the crate `nmea` reads is what was written, as far as the decimals go; no sentence is too long for it.
+    #[test]
+    fn sentences_read_back() {
+        let mut random = fastrand::Rng::with_seed(25);
+        let range = |name: &str| match name {
+            "time" => (0.0, 86_399.0, 0.001),
+            "latitude" => (-90.0, 90.0, 2e-7),
+            "longitude" => (-180.0, 180.0, 2e-7),
+            "quality" => (0.0, 8.0, 0.0),
+            "valid" => (0.0, 1.0, 0.0),
+            "satellites" => (0.0, 99.0, 0.0),
+            "hdop" => (0.0, 99.0, 0.006),
+            "altitude" | "geoid_separation" => (-99_999.0, 99_999.0, 0.01),
+            "speed" => (0.0, 9_999.0, 0.002),
+            "magnetic_variation" => (-180.0, 180.0, 0.001),
+            "zone" => (-780.0, 780.0, 0.0),
+            _ => (0.0, 359.0, 0.001),
+        };
+        for sentence in [Sentence::Gga, Sentence::Gll, Sentence::Hdt, Sentence::Rmc, Sentence::Vtg, Sentence::Zda] {
+            let names = sentence.names();
+            for _ in 0..1000 {
+                let numbers: Vec<f64> = names
+                    .iter()
+                    .map(|name| {
+                        let (least, most, off) = range(name);
+                        let number = least + random.f64() * (most - least);
+                        match *name {
+                            "date" => {
+                                f64::from(random.u32(2000..2060) * 10_000 + random.u32(1..13) * 100 + random.u32(1..29))
+                            }
+                            _ if off == 0.0 => number.round(),
+                            _ => number,
+                        }
+                    })
+                    .collect();
+                let text = written(sentence, names, &numbers).unwrap();
+                let (fields, mut errors) = (fields(names), PlanErrors::default());
+                let mut record = Record::new(&fields, &ports(&fields, &mut errors));
+                let values = sentence.values(&fields, &mut errors);
+                assert_eq!(sentence.read(&values, text.as_bytes(), &mut record), Ok(true), "{text}");
+                for (port, (name, number)) in names.iter().zip(&numbers).enumerate() {
+                    let found = f64::from_ne_bytes(record.port(port).try_into().unwrap());
+                    let is_near = match *name {
+                        // RMC has two digits of the year.
+                        "date" => found as u64 % 1_000_000 == *number as u64 % 1_000_000,
+                        "valid" | "quality" | "satellites" | "zone" => found == *number,
+                        name => (found - number).abs() <= range(name).2,
+                    };
+                    assert!(is_near, "{name} {number}: {found} in {text}");
+                }
+            }
+        }
+    }
+}
