@@ -6,6 +6,7 @@ Usage: recordings.py LIMEN_RUN FOLDER
 
 import importlib
 import json
+import operator
 import pathlib
 import random
 import signal
@@ -57,10 +58,14 @@ SENSORS = """
   pose: { kind: synthetic, config: { pattern: noise, shape: [7], dtype: f64, count: 20, seed: 2, rate: 100Hz } }
   place: { kind: synthetic, config: { pattern: noise, shape: [3], dtype: f64, count: 20, seed: 3, rate: 100Hz } }
   cloud: { kind: synthetic, config: { pattern: noise, shape: [9, 4], dtype: f32, count: 20, seed: 4, rate: 100Hz } }
+  laser: { kind: synthetic, config: { pattern: noise, shape: [7], dtype: f32, count: 20, seed: 5, rate: 100Hz } }
+  speed: { kind: synthetic, config: { pattern: noise, shape: [6], dtype: f32, count: 20, seed: 6, rate: 100Hz } }
+  force: { kind: synthetic, config: { pattern: noise, shape: [6], dtype: f64, count: 20, seed: 7, rate: 100Hz } }
+  field: { kind: synthetic, config: { pattern: noise, shape: [3], dtype: f64, count: 20, seed: 8, rate: 100Hz } }
   count: { kind: synthetic, config: { pattern: counter, count: 20, rate: 100Hz } }
 """
-EDGES = {"image": "cam/image", "boxes": "cam/boxes", "imu": "imu", "pose": "pose", "place": "place", "cloud": "cloud", "count": "count"}
-MEANINGS = "{ boxes: { as: boxes }, imu: { as: imu, frame: base }, pose: { as: pose }, place: { as: location }, cloud: { as: point_cloud } }"
+EDGES = {"image": "cam/image", "boxes": "cam/boxes", **{name: name for name in ("imu", "pose", "place", "cloud", "laser", "speed", "force", "field", "count")}}
+MEANINGS = "{ boxes: { as: boxes }, imu: { as: imu, frame: base }, pose: { as: pose }, place: { as: location }, cloud: { as: point_cloud }, laser: { as: scan, frame: lidar, angles: [-1.5, 1.5], ranges: [0.1, 30] }, speed: { as: twist }, force: { as: wrench }, field: { as: vector } }"
 
 
 def written(edges, prefix):
@@ -102,6 +107,13 @@ def own_recordings():
         for row, (_, _, _, m) in value("cloud"):
             assert [field.name for field in m.fields] == ["x", "y", "z", "intensity"]
             assert np.array_equal(np.frombuffer(bytes(m.data), "<f4").reshape(-1, 4), np.float32(row["v"]))
+        for row, (_, _, _, m) in value("laser"):
+            assert np.array_equal(np.float32(row["v"]), np.float32(m.ranges)) and m.header.frame_id == "lidar" and len(m.intensities) == 0
+            assert np.allclose([m.angle_min, m.angle_max, m.angle_increment, m.range_min, m.range_max], [-1.5, 1.5, 0.5, 0.1, 30])
+        for name, parts in (("speed", ("twist.linear", "twist.angular")), ("force", ("wrench.force", "wrench.torque")), ("field", ("vector",))):
+            for row, (_, _, _, m) in value(name):
+                found = [getattr(operator.attrgetter(part)(m), axis) for part in parts for axis in "xyz"]
+                assert np.array_equal(np.float32(row["v"]), np.float32(found)), name
         for row, (_, _, _, m) in value("count"):
             assert row["v"] == (m.data if schemas == "ros2" else m.value)
         # Each message is stamped with its origin.
@@ -120,7 +132,7 @@ def own_recordings():
             assert [(p.x, p.y) for p in lines.points] == [(box[0], box[1]), (box[2], box[1]), (box[2], box[3]), (box[0], box[3])]
     with AnyReader([FOLDER / "ros2.mcap"], default_typestore=get_typestore(Stores.ROS2_HUMBLE)) as bag:
         read = sum(1 for c, _, raw in bag.messages() if bag.deserialize(raw, c.msgtype) is not None)
-    assert read == 6 * 20 + 50, read
+    assert read == 10 * 20 + 50, read
     print(f"recordings: {read} messages of {len(EDGES)} topics are the same in mcap, rosbags and replay")
 
 

@@ -129,7 +129,8 @@ impl<'a> CdrWriter<'a> {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// As [`sequence`](CdrWriter::sequence), but leaves out its `length` bytes; returns where they belong. Only bytes may follow.
+    /// As [`sequence`](CdrWriter::sequence), but leaves out its `length` bytes; returns where they belong. Only values that are not
+    /// aligned to more than `size` may follow.
     pub(crate) fn sequence_place(&mut self, length: usize, size: usize) -> usize {
         self.u32((length / size) as u32);
         if length > 0 {

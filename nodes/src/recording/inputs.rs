@@ -1,13 +1,13 @@
 //! Inputs of a node as topics with schemas.
 
-use super::meaning::{Channel, Meaning, Schemas};
+use super::meaning::{Channel, Meaning, Scan, Schemas};
 use limen::message::PortSpec;
 use limen::node::{Building, Connected, NodeError, PlanErrors};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Topic, meaning and frame of an input.
+/// Topic, meaning and frame of an input, and how a scanner measures.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct TopicConfig {
     /// The topic; by default `/` and the input's name, with `/` for dots.
@@ -18,6 +18,38 @@ pub struct TopicConfig {
     /// The frame of coordinates of images, points, poses and the like; empty by default.
     #[serde(default)]
     pub frame: String,
+    /// `as: scan`, which needs it: the angles of the first and the last range in rad, such as `[-1.57, 1.57]`.
+    pub angles: Option<[f32; 2]>,
+    /// `as: scan`: the least and the greatest valid range in m; any by default.
+    pub ranges: Option<[f32; 2]>,
+}
+
+impl TopicConfig {
+    fn scan(&self) -> Scan {
+        let known = Scan::default();
+        Scan { angles: self.angles.unwrap_or(known.angles), ranges: self.ranges.unwrap_or(known.ranges) }
+    }
+
+    /// Reports what is wrong with the keys of a scanner, of which `input` has the ranges.
+    fn check_scan(&self, input: &str, errors: &mut PlanErrors) {
+        let is_scan = self.meaning == Some(Meaning::Scan);
+        for (key, _) in [("angles", self.angles), ("ranges", self.ranges)]
+            .iter()
+            .filter(|(_, is_given)| is_given.is_some() && !is_scan)
+        {
+            errors
+                .at(format!("topics.{input}.{key}"), format!("only a scan has `{key}`"))
+                .help("remove it, or write `as: scan`");
+        }
+        if is_scan && self.angles.is_none_or(|angles| !angles.iter().all(|angle| angle.is_finite())) {
+            let message = "a scan needs the angles of its first and its last range";
+            errors.at(format!("topics.{input}.angles"), message).help("write them in rad: `angles: [-1.57, 1.57]`");
+        }
+        if let Some([least, most]) = self.ranges.filter(|[least, most]| !(0.0..=*most).contains(least)) {
+            let message = format!("no range is from {least} to {most} m");
+            errors.at(format!("topics.{input}.ranges"), message).help("write the least first: `ranges: [0.1, 30]`");
+        }
+    }
 }
 
 /// How the inputs of a node become topics.
@@ -72,6 +104,9 @@ impl InputTopics<'_> {
                     .at(format!("topics.{input}.as"), format!("`{input}` is {spec}, and `{name}` is {expected}"))
                     .help("choose another meaning, or leave out `as`");
             }
+            if let Some(topic) = self.topics.get(input) {
+                topic.check_scan(input, errors);
+            }
         }
     }
 
@@ -83,8 +118,10 @@ impl InputTopics<'_> {
         let channel = |(input, spec): &(String, Option<PortSpec>)| {
             let unknown = || NodeError::input(&**input, "its shape is not known while planning");
             let spec = spec.as_ref().ok_or_else(unknown)?;
-            let frame = self.topics.get(input).map(|topic| topic.frame.clone()).unwrap_or_default();
-            Ok(Channel::new(self.topic(input), self.meaning(input, spec), self.schemas, frame, spec))
+            let config = self.topics.get(input);
+            let frame = config.map(|topic| topic.frame.clone()).unwrap_or_default();
+            let channel = Channel::new(self.topic(input), self.meaning(input, spec), self.schemas, frame, spec);
+            Ok(channel.with_scan(config.map(TopicConfig::scan).unwrap_or_default()))
         };
         cx.inputs().iter().map(channel).collect()
     }

@@ -30,6 +30,14 @@ pub enum Meaning {
     Boxes,
     /// Position in m, then orientation: `x y z` and `x y z w`, `f32[7]` or `f64[7]`.
     Pose,
+    /// Ranges of a laser scanner in m, `f32[n]`. Always in ROS 2's schema, like those that follow.
+    Scan,
+    /// Linear velocity in m/s, then angular velocity in rad/s: `f32[6]` or `f64[6]`.
+    Twist,
+    /// Force in N, then torque in N m: `f32[6]` or `f64[6]`.
+    Wrench,
+    /// A vector, `x y z`: `f32[3]` or `f64[3]`.
+    Vector,
     /// Latitude and longitude in degrees and altitude in m: `f32[3]` or `f64[3]`.
     Location,
     /// Numbers, text or bytes.
@@ -72,11 +80,13 @@ impl Meaning {
                 spec.dtype == DType::U8
             }
             (Meaning::Imu, _) => fixed(6) || fixed(10),
+            (Meaning::Scan, [_]) => spec.dtype == DType::F32,
+            (Meaning::Twist | Meaning::Wrench, _) => fixed(6),
             (Meaning::PointCloud, [_, Dim::Fixed(3..=MAX_POINT)]) | (Meaning::Boxes, [_, Dim::Fixed(ROW)]) => {
                 spec.dtype == DType::F32
             }
             (Meaning::Pose, _) => fixed(7),
-            (Meaning::Location, _) => fixed(3),
+            (Meaning::Location | Meaning::Vector, _) => fixed(3),
             _ => false,
         };
         if fits { Ok(()) } else { Err(self.expected()) }
@@ -91,6 +101,10 @@ impl Meaning {
             Meaning::PointCloud => "point_cloud",
             Meaning::Boxes => "boxes",
             Meaning::Pose => "pose",
+            Meaning::Scan => "scan",
+            Meaning::Twist => "twist",
+            Meaning::Wrench => "wrench",
+            Meaning::Vector => "vector",
             Meaning::Location => "location",
             Meaning::Values => "values",
         }
@@ -120,9 +134,26 @@ impl Meaning {
             Meaning::PointCloud => "f32[n,k] with 3 to 16 values for each point",
             Meaning::Boxes => "f32[n,6]",
             Meaning::Pose => "f32 or f64 with the shape [7]",
-            Meaning::Location => "f32 or f64 with the shape [3]",
+            Meaning::Scan => "f32[n]",
+            Meaning::Twist | Meaning::Wrench => "f32 or f64 with the shape [6]",
+            Meaning::Location | Meaning::Vector => "f32 or f64 with the shape [3]",
             Meaning::Values => "any tensor",
         }
+    }
+}
+
+/// How a laser scanner measures.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Scan {
+    /// The angles of the first and the last range, rad.
+    pub(crate) angles: [f32; 2],
+    /// The least and the greatest valid range, m.
+    pub(crate) ranges: [f32; 2],
+}
+
+impl Default for Scan {
+    fn default() -> Self {
+        Scan { angles: [0.0; 2], ranges: [0.0, f32::INFINITY] }
     }
 }
 
@@ -131,11 +162,12 @@ impl Meaning {
 pub(crate) struct Channel {
     pub(crate) topic: String,
     pub(crate) schema: String,
-    meaning: Meaning,
+    pub(super) meaning: Meaning,
     pub(crate) encoding: Schemas,
-    frame: String,
+    pub(super) frame: String,
     pub(crate) metadata: BTreeMap<String, String>,
-    is_text: bool,
+    pub(super) is_text: bool,
+    pub(super) scan: Scan,
 }
 
 /// Writes dims as a channel's metadata holds them.
@@ -147,9 +179,12 @@ impl Channel {
     pub(crate) fn new(topic: String, meaning: Meaning, schemas: Schemas, frame: String, spec: &PortSpec) -> Channel {
         let is_array = !spec.shape.is_empty();
         let is_text = spec.is_text();
-        // Foxglove has no schema for an IMU and draws that of ROS 2; ROS 2 has no standard one for boxes.
+        // Foxglove has no schemas for an IMU, a twist and the like, and draws those of ROS 2, as it does scans; ROS 2 has no standard one for
+        // boxes.
         let (encoding, meaning) = match (schemas, meaning) {
-            (_, Meaning::Imu) => (Schemas::Ros2, meaning),
+            (_, Meaning::Imu | Meaning::Scan | Meaning::Twist | Meaning::Wrench | Meaning::Vector) => {
+                (Schemas::Ros2, meaning)
+            }
             (Schemas::Ros2, Meaning::Boxes) => (schemas, Meaning::Values),
             _ => (schemas, meaning),
         };
@@ -169,6 +204,10 @@ impl Channel {
             (Schemas::Ros2, Meaning::CompressedImage) => "sensor_msgs/msg/CompressedImage".into(),
             (Schemas::Ros2, Meaning::Imu) => "sensor_msgs/msg/Imu".into(),
             (Schemas::Ros2, Meaning::PointCloud) => "sensor_msgs/msg/PointCloud2".into(),
+            (Schemas::Ros2, Meaning::Scan) => "sensor_msgs/msg/LaserScan".into(),
+            (Schemas::Ros2, Meaning::Twist) => "geometry_msgs/msg/TwistStamped".into(),
+            (Schemas::Ros2, Meaning::Wrench) => "geometry_msgs/msg/WrenchStamped".into(),
+            (Schemas::Ros2, Meaning::Vector) => "geometry_msgs/msg/Vector3Stamped".into(),
             (Schemas::Ros2, Meaning::Pose) => "geometry_msgs/msg/PoseStamped".into(),
             (Schemas::Ros2, Meaning::Location) => "sensor_msgs/msg/NavSatFix".into(),
             (Schemas::Ros2, _) if is_text => "std_msgs/msg/String".into(),
@@ -192,7 +231,12 @@ impl Channel {
                 metadata.insert(key.to_string(), parts.join(","));
             }
         }
-        Channel { topic, schema, meaning, encoding, frame, metadata, is_text }
+        Channel { topic, schema, meaning, encoding, frame, metadata, is_text, scan: Scan::default() }
+    }
+
+    /// Says how the scanner measures whose ranges it has.
+    pub(crate) fn with_scan(self, scan: Scan) -> Channel {
+        Channel { scan, ..self }
     }
 
     /// Returns the encoding of its schema and the schema.
@@ -230,7 +274,7 @@ impl Channel {
     ) -> Result<Option<usize>, NodeError> {
         buffer.clear();
         if self.encoding == Schemas::Ros2 {
-            return ros::encode_around(self.meaning, tensor, self.is_text, stamp, &self.frame, buffer);
+            return ros::encode_around(self, tensor, stamp, buffer);
         }
         let mut fields = Fields(buffer);
         let (shape, length) = (tensor.shape(), tensor.bytes().len());
@@ -286,7 +330,8 @@ impl Channel {
                 fields.timestamp(6, stamp);
                 fields.text(7, &self.frame);
             }
-            Meaning::Imu | Meaning::Values => {
+            // Those of ROS 2 were written above.
+            Meaning::Imu | Meaning::Scan | Meaning::Twist | Meaning::Wrench | Meaning::Vector | Meaning::Values => {
                 fields.timestamp(1, stamp);
                 return put_values(&mut fields, tensor, self.is_text);
             }

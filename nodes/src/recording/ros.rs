@@ -2,7 +2,7 @@
 
 use super::cdr::{CdrReader, CdrWriter};
 use super::decoded::{Decoded, Elements, MAX_COLUMNS};
-use super::meaning::{Meaning, doubles, image_encoding, image_format, image_size, point_value};
+use super::meaning::{Channel, Meaning, doubles, image_encoding, image_format, image_size, point_value};
 use crate::tensor::text::Values;
 use limen::Tensor;
 use limen::message::DType;
@@ -321,13 +321,12 @@ fn points<'a>(cdr: &mut CdrReader<'a>) -> Result<Decoded<'a>, String> {
 
 /// Appends a tensor as a message, but leaves out its bytes where the message has them as they are; returns where they belong.
 pub(crate) fn encode_around(
-    meaning: Meaning,
+    channel: &Channel,
     tensor: &Tensor,
-    is_text: bool,
     stamp: u64,
-    frame: &str,
     buffer: &mut Vec<u8>,
 ) -> Result<Option<usize>, NodeError> {
+    let (meaning, frame, is_text) = (channel.meaning, &*channel.frame, channel.is_text);
     let mut cdr = CdrWriter::new(buffer);
     let (shape, length) = (tensor.shape(), tensor.bytes().len());
     match meaning {
@@ -387,6 +386,26 @@ pub(crate) fn encode_around(
         Meaning::Pose => {
             cdr.header(stamp, frame);
             cdr.doubles(&doubles::<7>(tensor)?);
+        }
+        Meaning::Scan => {
+            let ([first, last], [least, most]) = (channel.scan.angles, channel.scan.ranges);
+            // Between each two ranges.
+            let step = (last - first) / shape[0].saturating_sub(1).max(1) as f32;
+            cdr.header(stamp, frame);
+            // The times are not known.
+            [first, last, step, 0.0, 0.0, least, most].iter().for_each(|value| cdr.put(value.to_le_bytes()));
+            let place = cdr.sequence_place(length, 4);
+            // There are no intensities.
+            cdr.u32(0);
+            return Ok(Some(place));
+        }
+        Meaning::Twist | Meaning::Wrench => {
+            cdr.header(stamp, frame);
+            cdr.doubles(&doubles::<6>(tensor)?);
+        }
+        Meaning::Vector => {
+            cdr.header(stamp, frame);
+            cdr.doubles(&doubles::<3>(tensor)?);
         }
         Meaning::Location => {
             cdr.header(stamp, frame);

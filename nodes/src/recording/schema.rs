@@ -218,7 +218,16 @@ pub(crate) fn descriptors(schema: &str) -> Vec<u8> {
 /// The definitions of ROS 2 messages, by their types, as `ros2msg` schemas hold them: the message, and behind lines of `=` those it uses.
 pub(crate) fn ros_definition(name: &str) -> Option<String> {
     let uses: &[&str] = match name {
-        "sensor_msgs/msg/Image" | "sensor_msgs/msg/CompressedImage" => &["std_msgs/Header", "builtin_interfaces/Time"],
+        "sensor_msgs/msg/Image" | "sensor_msgs/msg/CompressedImage" | "sensor_msgs/msg/LaserScan" => {
+            &["std_msgs/Header", "builtin_interfaces/Time"]
+        }
+        "geometry_msgs/msg/TwistStamped" => {
+            &["std_msgs/Header", "builtin_interfaces/Time", "geometry_msgs/Twist", "geometry_msgs/Vector3"]
+        }
+        "geometry_msgs/msg/WrenchStamped" => {
+            &["std_msgs/Header", "builtin_interfaces/Time", "geometry_msgs/Wrench", "geometry_msgs/Vector3"]
+        }
+        "geometry_msgs/msg/Vector3Stamped" => &["std_msgs/Header", "builtin_interfaces/Time", "geometry_msgs/Vector3"],
         "sensor_msgs/msg/Imu" => {
             &["std_msgs/Header", "builtin_interfaces/Time", "geometry_msgs/Quaternion", "geometry_msgs/Vector3"]
         }
@@ -252,6 +261,11 @@ fn ros_fields(name: &str) -> Option<String> {
         "geometry_msgs/Vector3" | "geometry_msgs/Point" => "float64 x\nfloat64 y\nfloat64 z",
         "geometry_msgs/Quaternion" => "float64 x\nfloat64 y\nfloat64 z\nfloat64 w",
         "geometry_msgs/Pose" => "Point position\nQuaternion orientation",
+        "geometry_msgs/Twist" => "Vector3 linear\nVector3 angular",
+        "geometry_msgs/Wrench" => "Vector3 force\nVector3 torque",
+        "geometry_msgs/TwistStamped" => "std_msgs/Header header\nTwist twist",
+        "geometry_msgs/WrenchStamped" => "std_msgs/Header header\nWrench wrench",
+        "geometry_msgs/Vector3Stamped" => "std_msgs/Header header\nVector3 vector",
         "geometry_msgs/PoseStamped" => "std_msgs/Header header\nPose pose",
         "sensor_msgs/Image" => {
             "std_msgs/Header header\nuint32 height\nuint32 width\nstring encoding\nuint8 is_bigendian\nuint32 step\nuint8[] data"
@@ -261,6 +275,10 @@ fn ros_fields(name: &str) -> Option<String> {
             "std_msgs/Header header\ngeometry_msgs/Quaternion orientation\nfloat64[9] orientation_covariance\n\
              geometry_msgs/Vector3 angular_velocity\nfloat64[9] angular_velocity_covariance\n\
              geometry_msgs/Vector3 linear_acceleration\nfloat64[9] linear_acceleration_covariance"
+        }
+        "sensor_msgs/LaserScan" => {
+            "std_msgs/Header header\nfloat32 angle_min\nfloat32 angle_max\nfloat32 angle_increment\nfloat32 time_increment\n\
+             float32 scan_time\nfloat32 range_min\nfloat32 range_max\nfloat32[] ranges\nfloat32[] intensities"
         }
         "sensor_msgs/PointField" => {
             "uint8 INT8=1\nuint8 UINT8=2\nuint8 INT16=3\nuint8 UINT16=4\nuint8 INT32=5\nuint8 UINT32=6\nuint8 FLOAT32=7\n\

@@ -55,10 +55,14 @@ fn every_tensor_is_read_as_it_was_recorded() {
         (PortSpec::new(DType::U8, [Dim::AtMost(99)]).with_content(Content::Bytes), Some(Meaning::CompressedImage)),
         (PortSpec::new(DType::F32, [Dim::AtMost(9), Dim::Fixed(6)]), Some(Meaning::Boxes)),
         (PortSpec::new(DType::F32, [Dim::AtMost(9), Dim::Fixed(5)]), Some(Meaning::PointCloud)),
+        (PortSpec::new(DType::F32, [Dim::AtMost(9)]), Some(Meaning::Scan)),
     ]);
     for dtype in [DType::F32, DType::F64] {
         cases.push((fixed(dtype, &[6]), Some(Meaning::Imu)));
         cases.push((fixed(dtype, &[10]), Some(Meaning::Imu)));
+        cases.push((fixed(dtype, &[6]), Some(Meaning::Twist)));
+        cases.push((fixed(dtype, &[6]), Some(Meaning::Wrench)));
+        cases.push((fixed(dtype, &[3]), Some(Meaning::Vector)));
         cases.push((fixed(dtype, &[7]), Some(Meaning::Pose)));
         cases.push((fixed(dtype, &[3]), Some(Meaning::Location)));
     }
