@@ -18,7 +18,7 @@ import time
 import numpy as np
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from mcap.reader import make_reader
-from mcap.writer import CompressionType, Writer as McapWriter
+from mcap.writer import CompressionType, IndexType, Writer as McapWriter
 from mcap_protobuf.decoder import DecoderFactory as Protobuf
 from mcap_ros2.decoder import DecoderFactory as Ros2
 from rosbags.highlevel import AnyReader
@@ -112,8 +112,8 @@ def own_recordings():
             assert np.allclose([m.angle_min, m.angle_max, m.angle_increment, m.range_min, m.range_max], [-1.5, 1.5, 0.5, 0.1, 30])
         for name, parts in (("speed", ("twist.linear", "twist.angular")), ("force", ("wrench.force", "wrench.torque")), ("field", ("vector",))):
             for row, (_, _, _, m) in value(name):
-                found = [getattr(operator.attrgetter(part)(m), axis) for part in parts for axis in "xyz"]
-                assert np.array_equal(np.float32(row["v"]), np.float32(found)), name
+                numbers = [getattr(operator.attrgetter(part)(m), axis) for part in parts for axis in "xyz"]
+                assert np.array_equal(np.float32(row["v"]), np.float32(numbers)), name
         for row, (_, _, _, m) in value("count"):
             assert row["v"] == (m.data if schemas == "ros2" else m.value)
         # Each message is stamped with its origin.
@@ -292,6 +292,19 @@ def others_recordings():
         before = (FOLDER / "bag-odom.jsonl").read_bytes()
         run("lz4", f"nodes:\n  bag: {{ kind: replay, config: {{ path: {lz4.relative_to(FOLDER)}, pace: max }} }}\n" + written({"odom": "bag/odom"}, "bag"))
         assert (FOLDER / "bag-odom.jsonl").read_bytes() == before
+    for variant, options in VARIANTS.items():
+        other = recompressed(path, CompressionType.NONE, variant, **options)
+        for file in FOLDER.glob("bag-odom.jsonl"):
+            file.unlink()
+        run(variant, f"nodes:\n  bag: {{ kind: replay, config: {{ path: {other.relative_to(FOLDER)}, pace: max }} }}\n" + written({"odom": "bag/odom"}, "bag"))
+        assert (FOLDER / "bag-odom.jsonl").read_bytes() == before, variant
+        # What is whole is said to be; what has no index to follow gets one.
+        ran = subprocess.run([LIMEN, "recover", str(other)], capture_output=True, text=True)
+        assert ran.returncode == 0 and f"{12 * len(values)} messages" in ran.stdout, (variant, ran.stdout, ran.stderr)
+        new = other.with_name(f"{other.stem}-recovered.mcap")
+        with open(new if new.exists() else other, "rb") as file:
+            assert sum(1 for _ in make_reader(file).iter_messages()) == 12 * len(values), variant
+        print(f"recordings: {variant}: {ran.stdout.splitlines()[0].split(': ', 1)[1]}")
     cut(path)
     print(f"recordings: {len(values)} types of ROS 2 replay from bags, plain, in zstd and in lz4")
 
@@ -313,11 +326,26 @@ def cut(path):
     assert any("a message of /imu (sensor_msgs/msg/Imu) is malformed: it ends within a field" in note for note in report["notes"]), report["notes"]
 
 
-def recompressed(path, compression):
+# What a writer may leave out.
+VARIANTS = {
+    "no chunks": {"use_chunking": False},
+    "no index": {"index_types": IndexType.NONE},
+    "only chunks in the index": {"index_types": IndexType.CHUNK},
+    "nothing repeated": {"repeat_channels": False, "repeat_schemas": False},
+    "no schemas repeated": {"repeat_schemas": False},
+    "no statistics": {"use_statistics": False},
+    "no offsets": {"use_summary_offsets": False},
+    "no checksums": {"enable_crcs": False},
+    "a checksum of the data": {"enable_data_crcs": True},
+    "next to nothing": {"index_types": IndexType.NONE, "repeat_channels": False, "repeat_schemas": False, "use_statistics": False, "use_summary_offsets": False, "enable_crcs": False},
+}
+
+
+def recompressed(path, compression, name=None, **options):
     """Writes the messages of a recording again with mcap."""
-    to = path.with_name(f"{compression.name.lower()}-{path.name}")
+    to = path.with_name(f"{(name or compression.name.lower()).replace(' ', '-')}-{path.name}")
     with open(path, "rb") as old, open(to, "wb") as new:
-        writer = McapWriter(new, compression=compression, chunk_size=2000)
+        writer = McapWriter(new, compression=compression, chunk_size=2000, **options)
         writer.start("ros2")
         channels = {}
         for schema, channel, message in make_reader(old).iter_messages():

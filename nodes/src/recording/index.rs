@@ -166,11 +166,13 @@ impl<R: Read + Seek> Index<R> {
             }
             at = next;
         }
-        // A writer may leave out all schemas, all channels, all chunks, and those without messages.
+        // A writer may leave out all schemas and all channels if there are no chunks, and those without messages. With chunks, a reader that
+        // seeks takes them from here.
         let schema = |number: &u16| read.channel(*number).map_or(0, |channel| channel.schema);
-        let lacks_channel = !channels.is_empty() && !self.used.is_subset(&channels);
+        let (has_schemas, has_channels) = (chunks > 0 || !schemas.is_empty(), chunks > 0 || !channels.is_empty());
+        let lacks_channel = has_channels && !self.used.is_subset(&channels);
         let mut needed = self.used.iter().map(schema).filter(|number| *number > 0);
-        if lacks_channel || (!schemas.is_empty() && needed.any(|number| !schemas.contains(&number))) {
+        if lacks_channel || (has_schemas && needed.any(|number| !schemas.contains(&number))) {
             return wrong(start, "the index lacks a schema or a channel of the data");
         }
         if chunks == 0 {
