@@ -16,6 +16,7 @@ A case that differs has its cause in the list. `deviation` is what the runtime's
 model is not refused are in `HARMLESS`.
 """
 import collections, os, re, subprocess, sys, tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -52,7 +53,8 @@ def as_port(array):
     return np.ascontiguousarray(array.astype(to)).reshape(array.shape)
 
 
-def write(folder):
+def write(folders):
+    """Writes the cases to the folders in turn."""
     written = 0
     for case in collect_testcases(None):
         model = case.model
@@ -67,8 +69,8 @@ def write(folder):
         arrays |= {f"out_{i}": as_port(np.asarray(a)) for i, a in enumerate(outputs)}
         if any(a is None for a in arrays.values()) or not outputs:
             continue
-        target = folder / case.name
-        target.mkdir()
+        target = folders[written % len(folders)] / case.name
+        target.mkdir(parents=True)
         (target / "model.onnx").write_bytes(model.SerializeToString())
         for name, array in arrays.items():
             np.save(target / f"{name}.npy", array)
@@ -86,14 +88,14 @@ def run(program, folder):
             runtime, case, text = line.split("\t", 2)
             results[runtime][case] = text
         if done.returncode == 0:
-            return results, names
+            return results
         last = max((c for r in results.values() for c in r), default=names[0])
         fallen = next((n for n in names if any(n not in r for r in results.values()) and n >= last), None)
         for runtime in results:
             results[runtime].setdefault(fallen, "ENDS THE PROCESS")
         behind = [n for n in names if n > fallen]
         if not behind:
-            return results, names
+            return results
         start = behind[0]
 
 
@@ -101,9 +103,14 @@ def main():
     program, bless = sys.argv[1], "--bless" in sys.argv
     failed = False
     with tempfile.TemporaryDirectory() as folder:
-        folder = Path(folder)
-        count = write(folder)
-        results, _ = run(program, folder)
+        # A core each: a runtime may compute on one thread.
+        folders = [Path(folder) / str(n) for n in range(os.cpu_count() or 1)]
+        count = write(folders)
+        results = collections.defaultdict(dict)
+        with ThreadPoolExecutor() as pool:
+            for found in pool.map(lambda folder: run(program, folder), folders):
+                for runtime, cases in found.items():
+                    results[runtime].update(cases)
     for runtime, cases in sorted(results.items()):
         passing = sorted(name for name, text in cases.items() if text.startswith("pass"))
         as_they_are = sum(text == "pass" for text in cases.values())
