@@ -76,7 +76,7 @@ pub(crate) fn spec(max: Bytes, framing: Framing, content: Option<Content>, error
 pub(crate) fn takes_bytes(given: &Connected, framing: Framing, errors: &mut PlanErrors) -> Ports {
     let Some(spec) = given.single() else { return Ports::new().input_any("in") };
     if framing.is_lines() && spec.dtype != DType::U8 {
-        let message = format!("{spec} is not text, which `framing: lines` needs");
+        let message = format!("{spec} is not text, which lines are");
         errors.input("in", message).help("write `framing: length`, or convert it to text before this node");
     }
     if framing == Framing::Fixed && spec.fixed_shape().is_none() {

@@ -3,6 +3,7 @@
 use super::field::Field;
 use super::record::{Fault, Record, Value};
 use chrono::{Datelike, NaiveDate, NaiveTime, Timelike};
+use limen::message::DType;
 use limen::node::PlanErrors;
 use nmea::sentences::rmc::RmcStatusOfFix;
 use nmea::sentences::{FixType, GgaData, GllData, HdtData, RmcData, VtgData, ZdaData};
@@ -78,22 +79,27 @@ impl Sentence {
         fields
     }
 
-    /// Returns which value each field has, and reports those that have none.
-    pub(crate) fn values(self, fields: &[Field], errors: &mut PlanErrors) -> Vec<usize> {
+    /// Returns which value each field has; reports those that have none, and types that would change it.
+    pub(crate) fn values(self, fields: &[Field], errors: &mut PlanErrors) -> Vec<Option<usize>> {
         let mut values = Vec::new();
         for (i, field) in fields.iter().enumerate() {
             field.allow(i, &["path"], "nmea", errors);
             if field.repeat.is_some() {
                 errors.at(format!("fields[{i}].repeat"), "a value of a sentence is one number").help("remove it");
             }
-            match self.names().iter().position(|name| *name == field.path()) {
-                Some(value) => values.push(value),
-                None => {
-                    let key = if field.path.is_some() { "path" } else { "name" };
-                    let message = format!("the sentence has no value `{}`", field.path());
-                    let help = format!("its values are `{}`", self.names().join("`, `"));
-                    errors.at(format!("fields[{i}].{key}"), message).help(help);
-                }
+            // 20261125 as an `f32` is the day before.
+            let is_short = matches!(field.dtype, DType::F32 | DType::F16 | DType::BF16) || field.dtype.size() < 4;
+            if field.path() == "date" && is_short {
+                let message = format!("{} cannot hold a date such as 20261125", field.dtype);
+                errors.at(format!("fields[{i}].type"), message).help("write `u32` or `f64`");
+            }
+            let value = self.names().iter().position(|name| *name == field.path());
+            values.push(value);
+            if value.is_none() {
+                let key = if field.path.is_some() { "path" } else { "name" };
+                let message = format!("the sentence has no value `{}`", field.path());
+                let help = format!("its values are `{}`", self.names().join("`, `"));
+                errors.at(format!("fields[{i}].{key}"), message).help(help);
             }
         }
         values

@@ -9,8 +9,10 @@ use std::io::{Cursor, Write};
 
 /// The most bytes of a sentence, with numbers that are as long as they may be.
 pub(crate) const MOST: usize = 100;
-/// Milliseconds of a day.
-const DAY: f64 = 86_400_000.0;
+/// Decimals of angles and speeds: with more of them a sentence has more than the 82 characters that the standard allows.
+const DECIMALS: usize = 2;
+/// Hundredths of a second of a day.
+const DAY: f64 = 8_640_000.0;
 /// Kilometres of a nautical mile.
 const MILE: f64 = 1.852;
 
@@ -39,12 +41,13 @@ impl SentenceWriter {
             let message = format!("`{talker}` is no talker");
             errors
                 .at("talker", message)
-                .help("write two letters, such as `GP` (GPS), `GN`, `II` or `HE`, not with `P`");
+                .help("write two letters or digits, such as `GP` (GPS), `GN`, `II` or `HE`, not with `P` first");
         }
         let mut of_values = [None; MOST_VALUES];
         let mut owners = [None; MOST_VALUES];
         let values = sentence.values(fields, errors);
         for (i, (value, place)) in values.into_iter().zip(places(fields, ports)).enumerate() {
+            let Some(value) = value else { continue };
             if let Some(owner) = owners[value].replace(i) {
                 let owner: &Field = &fields[owner];
                 let message = format!("`{}` is the sentence's `{}` already", owner.name, fields[i].path());
@@ -98,10 +101,10 @@ impl Values {
                 if let Some(satellites) = self.whole("satellites", 0, 99)? {
                     line.text(format_args!("{satellites:02}"))?;
                 }
-                line.number(self.within("hdop", 0.0, 99.99)?, 2)?;
-                for name in ["altitude", "geoid_separation"] {
-                    let height = self.within(name, -99_999.0, 99_999.0)?;
-                    line.number(height, 3)?;
+                line.number(self.within("hdop", 0.0, 99.0)?, 2)?;
+                for (name, most) in [("altitude", 99_999.0), ("geoid_separation", 999.0)] {
+                    let height = self.within(name, -most, most)?;
+                    line.number(height, 2)?;
                     line.text(format_args!(",M"))?;
                 }
                 // Age and station of a differential fix.
@@ -114,34 +117,35 @@ impl Values {
                 self.mode(self.is_valid(), line)
             }
             Sentence::Hdt => {
-                line.number(self.angle("heading")?, 3)?;
+                line.number(self.angle("heading")?, DECIMALS)?;
                 line.text(format_args!(",T"))
             }
             Sentence::Rmc => {
                 line.time(self.time()?)?;
                 self.valid(line)?;
                 self.position(line)?;
-                line.number(self.speed()?, 3)?;
-                line.number(self.angle("course")?, 3)?;
+                line.number(self.speed()?, DECIMALS)?;
+                line.number(self.angle("course")?, DECIMALS)?;
                 line.text(format_args!(","))?;
                 if let Some(date) = self.date()? {
                     line.text(format_args!("{:02}{:02}{:02}", date.day(), date.month(), date.year() % 100))?;
                 }
                 let variation = self.within("magnetic_variation", -180.0, 180.0)?;
-                line.number(variation.map(f64::abs), 3)?;
+                line.number(variation.map(f64::abs), 1)?;
                 line.side(variation, "E", "W")?;
                 self.mode(self.is_valid(), line)
             }
             Sentence::Vtg => {
-                line.number(self.angle("course")?, 3)?;
+                let course = self.angle("course")?;
+                line.number(course, DECIMALS)?;
                 // The magnetic course is not known.
                 line.text(format_args!(",T,,M"))?;
                 let speed = self.speed()?;
-                line.number(speed, 3)?;
+                line.number(speed, DECIMALS)?;
                 line.text(format_args!(",N"))?;
-                line.number(speed.map(|speed| speed * MILE), 3)?;
+                line.number(speed.map(|speed| speed * MILE), DECIMALS)?;
                 line.text(format_args!(",K"))?;
-                self.mode(speed.is_some(), line)
+                self.mode(speed.or(course).is_some(), line)
             }
             Sentence::Zda => {
                 line.time(self.time()?)?;
@@ -183,23 +187,23 @@ impl Values {
         }
     }
 
-    /// An angle from 0 to 360 degrees, of any.
+    /// Of any angle, the one from 0 to less than 360 degrees.
     fn angle(&self, name: &str) -> Result<Option<f64>, NodeError> {
-        Ok(self.within(name, -1e6, 1e6)?.map(|angle| angle.rem_euclid(360.0)))
+        Ok(self.within(name, -1e6, 1e6)?.map(|angle| rounded(angle, DECIMALS).rem_euclid(360.0)))
     }
 
     fn speed(&self) -> Result<Option<f64>, NodeError> {
         self.within("speed", 0.0, 9_999.0)
     }
 
-    /// Milliseconds of the day.
+    /// Hundredths of a second of the day.
     fn time(&self) -> Result<Option<u64>, NodeError> {
         match self.get("time") {
             Some(time) if !(0.0..86_400.0).contains(&time) => {
                 Err(NodeError::input("time", format!("{time} is no second of a day: from 0 to less than 86400")))
             }
             // The end of a day is not the beginning of the same.
-            time => Ok(time.map(|time| (time * 1e3).round().min(DAY - 1.0) as u64)),
+            time => Ok(time.map(|time| (time * 1e2).round().min(DAY - 1.0) as u64)),
         }
     }
 
@@ -245,6 +249,12 @@ impl Values {
     }
 }
 
+/// Returns a number with so many decimals; 0 is never -0.
+fn rounded(value: f64, decimals: usize) -> f64 {
+    let unit = 10f64.powi(decimals as i32);
+    (value * unit).round() / unit + 0.0
+}
+
 /// A sentence that is being written.
 struct Line<'a>(Cursor<&'a mut [u8]>);
 
@@ -256,16 +266,16 @@ impl Line<'_> {
     /// A comma, and a number if it is known.
     fn number(&mut self, value: Option<f64>, decimals: usize) -> Result<(), NodeError> {
         match value {
-            Some(value) => self.text(format_args!(",{value:.decimals$}")),
+            Some(value) => self.text(format_args!(",{:.decimals$}", rounded(value, decimals))),
             None => self.text(format_args!(",")),
         }
     }
 
-    /// Milliseconds of the day.
+    /// Hundredths of a second of the day.
     fn time(&mut self, time: Option<u64>) -> Result<(), NodeError> {
         let Some(time) = time else { return self.text(format_args!(",")) };
-        let (seconds, rest) = (time / 1000, time % 1000);
-        self.text(format_args!(",{:02}{:02}{:02}.{rest:03}", seconds / 3600, seconds / 60 % 60, seconds % 60))
+        let (seconds, rest) = (time / 100, time % 100);
+        self.text(format_args!(",{:02}{:02}{:02}.{rest:02}", seconds / 3600, seconds / 60 % 60, seconds % 60))
     }
 
     /// On which side a value is.
@@ -302,31 +312,35 @@ mod tests {
     fn sentences_have_the_numbers_of_their_fields() {
         let nan = f64::NAN;
         let position = ["latitude", "longitude"];
-        let cases: [(Sentence, &[&str], &[f64], &str); 13] = [
+        let cases: [(Sentence, &[&str], &[f64], &str); 17] = [
             (
                 Sentence::Gga,
                 Sentence::Gga.names(),
                 &[45319.0, 48.1173, 11.516_666_667, 1.0, 8.0, 0.9, 545.4, 46.9],
-                "$GPGGA,123519.000,4807.03800,N,01131.00000,E,1,08,0.90,545.400,M,46.900,M,,*69",
+                "$GPGGA,123519.00,4807.03800,N,01131.00000,E,1,08,0.90,545.40,M,46.90,M,,*59",
             ),
             (Sentence::Gga, &position, &[-0.5, -179.999_999_999], "$GPGGA,,0030.00000,S,18000.00000,W,1,,,,M,,M,,*59"),
             (Sentence::Gga, &position, &[nan, 1.0], "$GPGGA,,,,00100.00000,E,0,,,,M,,M,,*0C"),
             (Sentence::Gll, &position, &[90.0, 0.0], "$GPGLL,9000.00000,N,00000.00000,E,,A,A*4E"),
-            (Sentence::Gll, &["valid", "time"], &[0.0, 86_399.9999], "$GPGLL,,,,,235959.999,V,N*72"),
-            (Sentence::Hdt, &["heading"], &[-90.0], "$GPHDT,270.000,T*30"),
+            (Sentence::Gll, &["valid", "time"], &[0.0, 86_399.9999], "$GPGLL,,,,,235959.99,V,N*4B"),
+            (Sentence::Hdt, &["heading"], &[-90.0], "$GPHDT,270.00,T*00"),
             (
                 Sentence::Rmc,
                 Sentence::Rmc.names(),
                 &[45319.0, 1_994_03_23.0, 1.0, 48.1173, 11.516_666_667, 22.4, 84.4, -3.1],
-                "$GPRMC,123519.000,A,4807.03800,N,01131.00000,E,22.400,84.400,230394,3.100,W,A*19",
+                "$GPRMC,123519.00,A,4807.03800,N,01131.00000,E,22.40,84.40,230394,3.1,W,A*29",
             ),
-            (Sentence::Rmc, &["speed"], &[0.0], "$GPRMC,,V,,,,,0.000,,,,,N*7D"),
-            (Sentence::Vtg, &["course", "speed"], &[54.7, 5.5], "$GPVTG,54.700,T,,M,5.500,N,10.186,K,A*05"),
+            (Sentence::Hdt, &["heading"], &[-360.0], "$GPHDT,0.00,T*05"),
+            (Sentence::Hdt, &["heading"], &[359.996], "$GPHDT,0.00,T*05"),
+            (Sentence::Hdt, &["heading"], &[-1e-20], "$GPHDT,0.00,T*05"),
+            (Sentence::Vtg, &["course"], &[1.0], "$GPVTG,1.00,T,,M,,N,,K,A*3C"),
+            (Sentence::Rmc, &["speed"], &[0.0], "$GPRMC,,V,,,,,0.00,,,,,N*4D"),
+            (Sentence::Vtg, &["course", "speed"], &[54.7, 5.5], "$GPVTG,54.70,T,,M,5.50,N,10.19,K,A*32"),
             (
                 Sentence::Zda,
                 &["time", "date", "zone"],
                 &[57_612.71, 2004_03_11.0, -330.0],
-                "$GPZDA,160012.710,11,03,2004,-05,30*7A",
+                "$GPZDA,160012.71,11,03,2004,-05,30*4A",
             ),
             (Sentence::Zda, &["zone"], &[-30.0], "$GPZDA,,,,,-00,30*66"),
             (Sentence::Zda, &["date"], &[2026_11_28.0], "$GPZDA,,28,11,2026,,*44"),
@@ -359,18 +373,19 @@ mod tests {
     fn sentences_read_back() {
         let mut random = fastrand::Rng::with_seed(25);
         let range = |name: &str| match name {
-            "time" => (0.0, 86_399.0, 0.001),
+            "time" => (0.0, 86_399.0, 0.006),
             "latitude" => (-90.0, 90.0, 2e-7),
             "longitude" => (-180.0, 180.0, 2e-7),
             "quality" => (0.0, 8.0, 0.0),
             "valid" => (0.0, 1.0, 0.0),
             "satellites" => (0.0, 99.0, 0.0),
             "hdop" => (0.0, 99.0, 0.006),
-            "altitude" | "geoid_separation" => (-99_999.0, 99_999.0, 0.01),
-            "speed" => (0.0, 9_999.0, 0.002),
-            "magnetic_variation" => (-180.0, 180.0, 0.001),
+            "altitude" => (-9_999.0, 99_999.0, 0.01),
+            "geoid_separation" => (-106.0, 85.0, 0.01),
+            "speed" => (0.0, 9_999.0, 0.006),
+            "magnetic_variation" => (-180.0, 180.0, 0.06),
             "zone" => (-780.0, 780.0, 0.0),
-            _ => (0.0, 359.0, 0.001),
+            _ => (0.0, 359.0, 0.006),
         };
         for sentence in [Sentence::Gga, Sentence::Gll, Sentence::Hdt, Sentence::Rmc, Sentence::Vtg, Sentence::Zda] {
             let names = sentence.names();
@@ -390,9 +405,11 @@ mod tests {
                     })
                     .collect();
                 let text = written(sentence, names, &numbers).unwrap();
+                // With what ends the line, the standard has 82 characters at most.
+                assert!(text.len() <= 80, "{} characters: {text}", text.len());
                 let (fields, mut errors) = (fields(names), PlanErrors::default());
                 let mut record = Record::new(&fields, &ports(&fields, &mut errors));
-                let values = sentence.values(&fields, &mut errors);
+                let values: Vec<usize> = sentence.values(&fields, &mut errors).into_iter().flatten().collect();
                 assert_eq!(sentence.read(&values, text.as_bytes(), &mut record), Ok(true), "{text}");
                 for (port, (name, number)) in names.iter().zip(&numbers).enumerate() {
                     let found = f64::from_ne_bytes(record.port(port).try_into().unwrap());

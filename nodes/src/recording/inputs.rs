@@ -41,13 +41,21 @@ impl TopicConfig {
                 .at(format!("topics.{input}.{key}"), format!("only a scan has `{key}`"))
                 .help("remove it, or write `as: scan`");
         }
-        if is_scan && self.angles.is_none_or(|angles| !angles.iter().all(|angle| angle.is_finite())) {
-            let message = "a scan needs the angles of its first and its last range";
+        let wrong = match self.angles {
+            None => Some("a scan needs the angles of its first and its last range"),
+            // Some scanners count turns; no one writes more than these.
+            Some([first, last]) if !(first.abs() <= 100.0 && last.abs() <= 100.0) => {
+                Some("angles are in rad, from -100 to 100")
+            }
+            Some([first, last]) if first == last => Some("the first and the last range have the same angle"),
+            Some(_) => None,
+        };
+        if let Some(message) = wrong.filter(|_| is_scan) {
             errors.at(format!("topics.{input}.angles"), message).help("write them in rad: `angles: [-1.57, 1.57]`");
         }
         if let Some([least, most]) = self.ranges.filter(|[least, most]| !(0.0..=*most).contains(least)) {
-            let message = format!("no range is from {least} to {most} m");
-            errors.at(format!("topics.{input}.ranges"), message).help("write the least first: `ranges: [0.1, 30]`");
+            let message = format!("[{least}, {most}] are no ranges: 0 or more, and the least first");
+            errors.at(format!("topics.{input}.ranges"), message).help("write them in m: `ranges: [0.1, 30]`");
         }
     }
 }

@@ -179,8 +179,7 @@ impl Channel {
     pub(crate) fn new(topic: String, meaning: Meaning, schemas: Schemas, frame: String, spec: &PortSpec) -> Channel {
         let is_array = !spec.shape.is_empty();
         let is_text = spec.is_text();
-        // Foxglove has no schemas for an IMU, a twist and the like, and draws those of ROS 2, as it does scans; ROS 2 has no standard one for
-        // boxes.
+        // Foxglove has no schemas for an IMU, a twist and the like, and reads those of ROS 2, scans as well; ROS 2 has no standard one for boxes.
         let (encoding, meaning) = match (schemas, meaning) {
             (_, Meaning::Imu | Meaning::Scan | Meaning::Twist | Meaning::Wrench | Meaning::Vector) => {
                 (Schemas::Ros2, meaning)

@@ -382,6 +382,21 @@ fn an_index_that_leads_astray_is_found() {
             }
         }
     }
+    // With chunks in it, an index has their channels and schemas.
+    for (channels, schemas, chunks, is_whole) in
+        [(true, true, true, true), (false, true, true, false), (true, false, true, false), (false, false, false, true)]
+    {
+        let mut cursor = Cursor::new(Vec::new());
+        let options = mcap::WriteOptions::new().repeat_channels(channels).repeat_schemas(schemas);
+        let mut writer = options.emit_chunk_indexes(chunks).create(&mut cursor).unwrap();
+        let schema = writer.add_schema("s", "jsonschema", b"{}").unwrap();
+        let channel = writer.add_channel(schema, "/t", "json", &BTreeMap::new()).unwrap();
+        let header = mcap::records::MessageHeader { channel_id: channel, sequence: 0, log_time: 1, publish_time: 1 };
+        writer.write_to_known_channel(&header, b"{}").unwrap();
+        writer.finish().unwrap();
+        drop(writer);
+        assert_eq!(fault(&cursor.into_inner()).is_none(), is_whole, "{channels} {schemas} {chunks}");
+    }
     // A record that no index has may hold anything, also an attachment that is cut.
     let mut odd = file.clone();
     let footer = file.len() - mcap::MAGIC.len() - 29;

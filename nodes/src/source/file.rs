@@ -31,7 +31,7 @@ pub struct Config {
     #[serde(default = "stream::max_bytes")]
     pub max_bytes: Bytes,
     /// The content of a message: `text`, which `csv`, `jsonl` and `console` write as text, or `bytes`. By default `text` with
-    /// `framing: lines`, else `bytes`.
+    /// lines, else `bytes`.
     pub content: Option<Content>,
     /// Messages per second, such as `100Hz`: message `n` is due `n` periods after the first, and a late one keeps its due
     /// time as origin. By default messages are sent as fast as the graph takes them.

@@ -33,7 +33,7 @@ pub struct Config {
     #[serde(default = "stream::max_bytes")]
     pub max_bytes: Bytes,
     /// The content of a message: `text`, which `csv`, `jsonl` and `console` write as text, or `bytes`. By default `text` with
-    /// `framing: lines`, else `bytes`.
+    /// lines, else `bytes`.
     pub content: Option<limen::message::Content>,
     /// Most connections at a time, up to 64; further ones are closed at once and counted (`refused`). 16 by default.
     pub max_connections: Option<usize>,

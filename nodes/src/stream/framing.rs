@@ -87,7 +87,7 @@ impl Framing {
     pub(crate) fn write(self, message: &[u8], to: &mut Vec<u8>) -> Result<(), NodeError> {
         if self.is_lines() && message.contains(&b'\n') {
             let why = "a message that contains a line ending would be read as two; write `framing: length`";
-            return Err(NodeError::input("framing: lines", why));
+            return Err(NodeError::input("framing", why));
         }
         if self.has_length() {
             // Planning has checked the largest possible message.
@@ -547,7 +547,12 @@ mod tests {
             let found = deframer.take().unwrap().unwrap();
             assert_eq!(deframer.bytes(found), all, "{framing:?}");
         }
-        assert!(Framing::Lines.write(b"a\nb", &mut Vec::new()).is_err());
+        for (framing, expected) in [(Framing::Lines, &b"a\n"[..]), (Framing::LinesCrlf, b"a\r\n")] {
+            let mut bytes = Vec::new();
+            framing.write(b"a", &mut bytes).unwrap();
+            assert_eq!(bytes, expected);
+            assert!(framing.write(b"a\nb", &mut Vec::new()).is_err());
+        }
         for framing in [Framing::Raw, Framing::Fixed] {
             let mut bytes = Vec::new();
             framing.write(b"a\nb", &mut bytes).unwrap();

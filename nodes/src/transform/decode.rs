@@ -29,7 +29,8 @@ use serde::Deserialize;
 ///
 /// `format: nmea`: values of one type of `sentence` of NMEA 0183, from any talker (`GP`, `GN`), whose checksum is right. `latitude` and `longitude`
 /// are in degrees, negative in the south and the west; `time` is in seconds of the day (UTC), `date` is YYYYMMDD, `valid` 1 or 0, `speed` in knots,
-/// `altitude` and `geoid_separation` in metres, `course`, `heading` and `magnetic_variation` (negative in the west) in degrees, `zone` in minutes.
+/// `altitude` and `geoid_separation` in metres, `course`, `heading` and `magnetic_variation` (negative in the west) in degrees, `zone` in minutes with
+/// the sentence's sign (by the standard, negative in the east).
 /// All but `time`, `latitude` and `longitude` have the precision of `f32`. Without a fix most values are missing. Sentences of other types are
 /// counted (`other`).
 ///
@@ -169,7 +170,8 @@ impl Reader {
             }
             Format::Nmea => {
                 let sentence = sentence.unwrap_or(Sentence::Gga);
-                Reader::Sentence(sentence, sentence.values(fields, errors), record())
+                let values = sentence.values(fields, errors).into_iter().flatten().collect();
+                Reader::Sentence(sentence, values, record())
             }
         }
     }

@@ -30,8 +30,9 @@ use serde::Deserialize;
 ///
 /// `format: nmea`: a `sentence` of NMEA 0183 with the values that `decode` reads from it and their units, with its checksum, without a line
 /// ending, which `framing: lines_crlf` adds. A value without a field, or a NaN, is left empty; `quality` and `valid` are then 1 with a
-/// position, otherwise 0. Positions have five decimals of a minute (2 cm), times milliseconds. A course or heading may be any angle. A
-/// message with a number that the sentence cannot say, such as a latitude of 91, fails.
+/// position, otherwise 0. Positions have five decimals of a minute (2 cm), the year of an `rmc` its last two digits, other numbers two decimals or
+/// one, as the standard allows 82 characters. A course or heading may be any angle. A message with a number that the sentence cannot say,
+/// such as a latitude of 91, fails.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// What a message is.
@@ -50,7 +51,7 @@ pub struct Config {
     pub delimiter: Option<char>,
     /// `nmea`: the type of the sentences.
     pub sentence: Option<Sentence>,
-    /// `nmea`: who speaks, as two letters; `GP` by default.
+    /// `nmea`: who speaks, as two letters or digits; `GP` by default.
     pub talker: Option<String>,
     /// The checksum at the end of each message: `crc8` (CRC-8/SMBUS), `crc16_ccitt` (IBM-3740, CCITT-FALSE), `crc16_modbus`, `crc16_x25`,
     /// `crc16_xmodem`, `crc32` (zlib's), `crc32c`. `crc16_ccitt` and `crc16_xmodem` are big-endian, the others little-endian; `{ of: crc32,
@@ -390,6 +391,12 @@ mod tests {
                 r#", "sentence": "vtg", "size": 3"#,
                 &["`format: nmea` has no `size`", "`a` is the sentence's `speed` already"],
             ),
+            (
+                r#"{"name": "none", "type": "f32"}, {"name": "a", "type": "f32", "path": "speed"}, {"name": "b", "type": "f32", "path": "speed"}"#,
+                r#", "sentence": "vtg""#,
+                &["the sentence has no value `none`", "`a` is the sentence's `speed` already"],
+            ),
+            (r#"{"name": "date", "type": "f32"}"#, r#", "sentence": "zda""#, &["f32 cannot hold a date"]),
             (
                 r#"{"name": "speed", "type": "f32", "unit": "m/s"}"#,
                 r#", "sentence": "vtg""#,
