@@ -267,6 +267,28 @@ fn a_file_is_readable_after_every_message() {
     }
 }
 
+/// Blocks are reserved ahead, do not count as the file's length, and are given back.
+#[test]
+fn a_finished_file_takes_no_more_room_than_it_needs() {
+    use std::os::unix::fs::MetadataExt;
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = writer(folder.path(), Rotation::default());
+    for seq in 0..20 {
+        writer.write(0, &bytes(1 << 20, seq as u8), seq, STAMP, STAMP + seq, seq).unwrap();
+    }
+    let found = || std::fs::metadata(folder.path().join("r.mcap")).unwrap();
+    let (length, blocks) = (found().len(), found().blocks() * 512);
+    assert!((20 << 20..21 << 20).contains(&length), "{length}");
+    // Not every file system can.
+    if blocks < length + (1 << 20) {
+        eprintln!("no blocks are reserved here: {blocks} for {length} bytes");
+    }
+    writer.finish(0).unwrap();
+    let (length, blocks) = (found().len(), found().blocks() * 512);
+    assert!(blocks <= length + (64 << 10), "{blocks} for {length} bytes");
+    assert_eq!(sequences(&std::fs::read(folder.path().join("r.mcap")).unwrap()).0.len(), 20);
+}
+
 /// What the crate `mcap` finds by the index is what was recorded.
 #[test]
 fn others_find_every_message_by_the_index() {
