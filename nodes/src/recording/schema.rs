@@ -258,15 +258,10 @@ fn ros_fields(name: &str) -> Option<String> {
         "std_msgs/String" => "string data",
         "std_msgs/MultiArrayLayout" => "MultiArrayDimension[] dim\nuint32 data_offset",
         "std_msgs/MultiArrayDimension" => "string label\nuint32 size\nuint32 stride",
-        "geometry_msgs/Vector3" | "geometry_msgs/Point" => "float64 x\nfloat64 y\nfloat64 z",
-        "geometry_msgs/Quaternion" => "float64 x\nfloat64 y\nfloat64 z\nfloat64 w",
-        "geometry_msgs/Pose" => "Point position\nQuaternion orientation",
-        "geometry_msgs/Twist" => "Vector3 linear\nVector3 angular",
-        "geometry_msgs/Wrench" => "Vector3 force\nVector3 torque",
-        "geometry_msgs/TwistStamped" => "std_msgs/Header header\nTwist twist",
-        "geometry_msgs/WrenchStamped" => "std_msgs/Header header\nWrench wrench",
-        "geometry_msgs/Vector3Stamped" => "std_msgs/Header header\nVector3 vector",
-        "geometry_msgs/PoseStamped" => "std_msgs/Header header\nPose pose",
+        "nav_msgs/Odometry" => {
+            "std_msgs/Header header\nstring child_frame_id\ngeometry_msgs/PoseWithCovariance pose\n\
+             geometry_msgs/TwistWithCovariance twist"
+        }
         "sensor_msgs/Image" => {
             "std_msgs/Header header\nuint32 height\nuint32 width\nstring encoding\nuint8 is_bigendian\nuint32 step\nuint8[] data"
         }
@@ -298,6 +293,9 @@ fn ros_fields(name: &str) -> Option<String> {
              uint8 COVARIANCE_TYPE_DIAGONAL_KNOWN=2\nuint8 COVARIANCE_TYPE_KNOWN=3\nuint8 position_covariance_type"
         }
         _ => {
+            if let Some(name) = name.strip_prefix("geometry_msgs/") {
+                return geometry_fields(name);
+            }
             let of = name.strip_prefix("std_msgs/")?;
             let (of, is_array) = of.strip_suffix("MultiArray").map_or((of, false), |of| (of, true));
             let of = match of {
@@ -317,4 +315,177 @@ fn ros_fields(name: &str) -> Option<String> {
         }
     };
     Some(fields.into())
+}
+
+/// The fields of a message of `geometry_msgs`.
+fn geometry_fields(name: &str) -> Option<String> {
+    if name == "PoseArray" {
+        return Some("std_msgs/Header header\nPose[] poses".into());
+    }
+    // What a message with a header, or with a covariance, calls that of which it is one.
+    let field = |of: &str| of.trim_end_matches("WithCovariance").trim_end_matches('3').to_lowercase();
+    if let Some(of) = name.strip_suffix("Stamped") {
+        let child = if of == "Transform" { "string child_frame_id\n" } else { "" };
+        return geometry_fields(of).map(|_| format!("std_msgs/Header header\n{child}{of} {}", field(of)));
+    }
+    if let Some(of) = name.strip_suffix("WithCovariance") {
+        return geometry_fields(of).map(|_| format!("{of} {}\nfloat64[36] covariance", field(of)));
+    }
+    let fields = match name {
+        "Vector3" | "Point" => "float64 x\nfloat64 y\nfloat64 z",
+        "Point32" => "float32 x\nfloat32 y\nfloat32 z",
+        "Pose2D" => "float64 x\nfloat64 y\nfloat64 theta",
+        "Quaternion" => "float64 x\nfloat64 y\nfloat64 z\nfloat64 w",
+        "Pose" => "Point position\nQuaternion orientation",
+        "Twist" | "Accel" => "Vector3 linear\nVector3 angular",
+        "Wrench" => "Vector3 force\nVector3 torque",
+        "Transform" => "Vector3 translation\nQuaternion rotation",
+        "Inertia" => {
+            "float64 m\nVector3 com\nfloat64 ixx\nfloat64 ixy\nfloat64 ixz\nfloat64 iyy\nfloat64 iyz\nfloat64 izz"
+        }
+        "Polygon" => "Point32[] points",
+        _ => return None,
+    };
+    Some(fields.into())
+}
+
+/// Type and name of each field of a definition of ROS 2, without packages, bounds, constants and defaults.
+fn typed_names(definition: &str) -> impl Iterator<Item = (String, &str)> {
+    definition.lines().filter_map(|line| {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        let (of, rest) = line.split_once(char::is_whitespace)?;
+        let name = rest.split_whitespace().next()?;
+        let of = of.rsplit('/').next().unwrap_or(of);
+        // `string<=20`, `Point32[<=9]`.
+        let (unbounded, is_list) = (of.split("<=").next().unwrap_or(of), of.ends_with(']'));
+        let end = if is_list && !unbounded.ends_with(']') { "]" } else { "" };
+        (!rest.contains('=')).then(|| (format!("{unbounded}{end}"), name))
+    })
+}
+
+/// Compares the definition of a type of ROS 2 and those that it uses with what is read; says how it differs.
+fn ros_mismatch(schema: &str, definition: &str) -> Option<String> {
+    let mut name = schema.replacen("/msg/", "/", 1);
+    let mut of = String::new();
+    let (mut lines, mut is_last) = (definition.lines(), false);
+    while !is_last {
+        match lines.next() {
+            Some(line) if !line.starts_with("====") => {
+                match line.strip_prefix("MSG: ") {
+                    Some(next) => name = next.trim().replacen("/msg/", "/", 1),
+                    None => of.push_str(line),
+                }
+                of.push('\n');
+                continue;
+            }
+            end => is_last = end.is_none(),
+        }
+        if let Some(expected) = ros_fields(&name) {
+            let (mut found, mut expected) = (typed_names(&of), typed_names(&expected));
+            loop {
+                let shown = |field: Option<(String, &str)>| {
+                    field.map_or("nothing".into(), |(of, name)| format!("`{of} {name}`"))
+                };
+                match (found.next(), expected.next()) {
+                    (None, None) => break,
+                    (found, expected) if found != expected => {
+                        return Some(format!(
+                            "its schema has {} in `{name}`, where {} is read",
+                            shown(found),
+                            shown(expected)
+                        ));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        of.clear();
+    }
+    None
+}
+
+/// Compares the descriptors of a message of Foxglove, and of those that it uses, with what is read; says how they differ.
+fn foxglove_mismatch(data: &[u8]) -> Option<String> {
+    let Ok(set) = FileDescriptorSet::decode(data) else { return Some("its schema cannot be read".into()) };
+    for theirs in set.file.iter().filter(|file| file.package() == "foxglove").flat_map(|file| &file.message_type) {
+        let Some((name, fields)) = FOXGLOVE.iter().find(|(name, _)| *name == theirs.name()) else { continue };
+        for one in *fields {
+            let ours = field("foxglove", name, *one);
+            let Some(other) = theirs.field.iter().find(|other| other.number() == ours.number()) else { continue };
+            let is_repeated = |field: &FieldDescriptorProto| field.label() == Label::Repeated;
+            if other.r#type() != ours.r#type() || is_repeated(other) != is_repeated(&ours) {
+                return Some(format!(
+                    "field {} of `{name}`, `{}`, has another type in its schema than is read",
+                    ours.number(),
+                    other.name()
+                ));
+            }
+        }
+    }
+    None
+}
+
+/// Says how a schema differs from what is read of messages of that name; `None` if it does not, or cannot be compared.
+pub(crate) fn mismatch(name: &str, encoding: &str, data: &[u8]) -> Option<String> {
+    match encoding {
+        "ros2msg" if !data.is_empty() => ros_mismatch(name, &String::from_utf8_lossy(data)),
+        "protobuf" if name.starts_with("foxglove.") && !data.is_empty() => foxglove_mismatch(data),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schema_that_differs_from_what_is_read_is_told() {
+        let imu = ros_definition("sensor_msgs/msg/Imu").unwrap();
+        let commented = imu
+            .replace(
+                "std_msgs/Header header",
+                "# A comment = nothing\nuint8 KIND=3 # three\n\nstd_msgs/msg/Header   header  # when",
+            )
+            .replace("MSG: geometry_msgs/Vector3", "MSG: geometry_msgs/msg/Vector3");
+        for (name, text, expected) in [
+            ("sensor_msgs/msg/Imu", imu.clone(), None),
+            ("sensor_msgs/msg/Imu", commented, None),
+            ("sensor_msgs/msg/Imu", String::new(), None),
+            ("geometry_msgs/msg/PoseWithCovarianceStamped", "Header header\nPoseWithCovariance pose".into(), None),
+            ("std_msgs/msg/String", "string<=20 data \"a\"".into(), None),
+            ("geometry_msgs/msg/Polygon", "geometry_msgs/Point32[<=9] points".into(), None),
+            (
+                "sensor_msgs/msg/Imu",
+                imu.replace(
+                    "float64[9] linear_acceleration_covariance",
+                    "float64[9] linear_acceleration_covariance\nfloat64 temperature",
+                ),
+                Some("has `float64 temperature` in `sensor_msgs/Imu`, where nothing is read"),
+            ),
+            (
+                "sensor_msgs/msg/Imu",
+                imu.replace("float64 x\nfloat64 y\nfloat64 z\nfloat64 w", "float64 w\nfloat64 x\nfloat64 y\nfloat64 z"),
+                Some("has `float64 w` in `geometry_msgs/Quaternion`, where `float64 x` is read"),
+            ),
+            (
+                "std_msgs/msg/Float32",
+                "float64 data".into(),
+                Some("has `float64 data` in `std_msgs/Float32`, where `float32 data` is read"),
+            ),
+        ] {
+            let found = mismatch(name, "ros2msg", text.as_bytes());
+            assert_eq!(found.is_some(), expected.is_some(), "{name}: {found:?}");
+            assert!(
+                expected.is_none_or(|expected| found.as_ref().is_some_and(|found| found.contains(expected))),
+                "{found:?}"
+            );
+        }
+        let descriptors = descriptors("foxglove.RawImage");
+        assert_eq!(mismatch("foxglove.RawImage", "protobuf", &descriptors), None);
+        let mut set = FileDescriptorSet::decode(&descriptors[..]).unwrap();
+        set.file[1].message_type[0].field[2].r#type = Some(Type::Double.into());
+        let found = mismatch("foxglove.RawImage", "protobuf", &set.encode_to_vec()).unwrap();
+        assert!(found.contains("field 2 of `RawImage`, `width`"), "{found}");
+        assert!(mismatch("foxglove.RawImage", "protobuf", b"\xff").is_some());
+    }
 }

@@ -98,8 +98,7 @@ pub(crate) struct Survey {
 /// The topic of a channel.
 pub(crate) fn topic_of<R: std::io::Read>(reader: &RecordingReader<R>, number: u16) -> Option<Topic> {
     let channel = reader.channel(number)?;
-    let schema = reader.schema(channel.schema).map(|schema| schema.name.as_str()).unwrap_or_default();
-    Some(Topic::new(&channel.topic, schema, &channel.encoding, &channel.metadata))
+    Some(Topic::new(&channel.topic, reader.schema(channel.schema), &channel.encoding, &channel.metadata))
 }
 
 /// Reads the first part of a file: what the messages of each port are.

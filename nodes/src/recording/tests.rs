@@ -1,7 +1,7 @@
 use super::cdr::CdrWriter;
 use super::index::index_fault;
 use super::meaning::{Channel, Meaning, Schemas};
-use super::reader::RecordingReader;
+use super::reader::{RecordingReader, Schema};
 use super::topic::{ALL, Topic};
 use super::writer::{RecordingWriter, Rotation};
 use limen::message::{Content, DType, Dim, PortSpec};
@@ -70,7 +70,9 @@ fn every_tensor_is_read_as_it_was_recorded() {
     for (spec, meaning) in cases {
         for schemas in [Schemas::Foxglove, Schemas::Ros2] {
             let channel = channel(&spec, meaning, schemas);
-            let topic = Topic::new("/topic", &channel.schema, channel.message_encoding(), &channel.metadata);
+            let (encoding, data) = channel.definition();
+            let schema = Schema { name: channel.schema.clone(), encoding: encoding.into(), data };
+            let topic = Topic::new("/topic", Some(&schema), channel.message_encoding(), &channel.metadata);
             for length in [0, 1, 5, 9] {
                 let case = format!("{spec} as {meaning:?} in {schemas:?} with {length}");
                 let before = tensor(&spec, length, length as u8);
@@ -143,7 +145,7 @@ fn geometry_is_read_as_its_numbers() {
             cdr.u32(count as u32);
         }
         cdr.doubles(&values);
-        let topic = Topic::new("/t", &format!("geometry_msgs/msg/{name}"), "cdr", &BTreeMap::new());
+        let topic = Topic::new("/t", Some(&geometry(name)), "cdr", &BTreeMap::new());
         assert!(!topic.is_unknown(), "{name}");
         let decoded = topic.decode(&message).unwrap_or_else(|why| panic!("{name}: {why}"));
         assert_eq!(decoded.stamp, is_stamped.then_some(STAMP), "{name}");
@@ -155,9 +157,14 @@ fn geometry_is_read_as_its_numbers() {
         assert!((0..message.len()).all(|cut| topic.decode(&message[..cut]).is_err()), "{name}");
     }
     for name in ["Vector3WithCovariance", "Polygons", "Stamped", ""] {
-        let topic = Topic::new("/t", &format!("geometry_msgs/msg/{name}"), "cdr", &BTreeMap::new());
+        let topic = Topic::new("/t", Some(&geometry(name)), "cdr", &BTreeMap::new());
         assert!(topic.is_unknown(), "{name}");
     }
+}
+
+/// A type of `geometry_msgs`, without its definition.
+fn geometry(name: &str) -> Schema {
+    Schema { name: format!("geometry_msgs/msg/{name}"), encoding: "ros2msg".into(), data: Vec::new() }
 }
 
 fn folders(graph: &Path) -> Folders {

@@ -2,6 +2,8 @@
 
 use super::decoded::{Decoded, Elements, MAX_COLUMNS};
 use super::proto::{self, Value};
+use super::reader::Schema;
+use super::schema::mismatch;
 use super::{CONTENT, DTYPE, NAMES, SHAPE, UNITS, ros};
 use limen::message::{Content, DType, Dim, Label, Layout, MAX_RANK, PortSpec};
 use std::collections::BTreeMap;
@@ -39,6 +41,8 @@ pub(crate) struct Topic {
     content: Content,
     /// What a recording of limen says about its tensors.
     recorded: Option<PortSpec>,
+    /// How its schema differs from what is read of messages of that name.
+    mismatch: Option<String>,
 }
 
 /// All element types.
@@ -88,7 +92,14 @@ fn labels(metadata: &BTreeMap<String, String>) -> Vec<Label> {
 
 impl Topic {
     /// Describes a topic by its channel and its schema.
-    pub(crate) fn new(name: &str, schema: &str, encoding: &str, metadata: &BTreeMap<String, String>) -> Topic {
+    pub(crate) fn new(
+        name: &str,
+        schema: Option<&Schema>,
+        encoding: &str,
+        metadata: &BTreeMap<String, String>,
+    ) -> Topic {
+        let mismatch = schema.and_then(|schema| mismatch(&schema.name, &schema.encoding, &schema.data));
+        let schema = schema.map_or("", |schema| &schema.name);
         let known = metadata.get(DTYPE).and_then(|name| dtype(name));
         let form = match encoding {
             "protobuf" => match schema {
@@ -117,9 +128,11 @@ impl Topic {
             (None, _) => Content::Numbers,
         };
         let schema = if schema.is_empty() { format!("without a schema, in {encoding}") } else { schema.to_string() };
-        let mut topic = Topic { name: name.into(), schema, form, content, recorded: None };
+        let mut topic = Topic { name: name.into(), schema, form, content, recorded: None, mismatch };
         let recorded = known.zip(metadata.get(SHAPE).and_then(|shape| dims(shape)));
-        if topic.form != Form::Bytes {
+        if topic.form == Form::Bytes {
+            topic.mismatch = None;
+        } else {
             let labels = labels(metadata);
             topic.recorded =
                 recorded.map(|(dtype, dims)| topic.finished(PortSpec::new(dtype, dims)).with_labels(labels));
@@ -166,6 +179,9 @@ impl Topic {
     /// # Errors
     /// Why it is not one of its schema.
     pub(crate) fn decode<'a>(&self, data: &'a [u8]) -> Result<Decoded<'a>, String> {
+        if let Some(mismatch) = &self.mismatch {
+            return Err(mismatch.clone());
+        }
         let decoded = match &self.form {
             Form::Foxglove(form) => foxglove(*form, data, self.recorded.as_ref()),
             Form::Own(dtype) => own(data, dtype.unwrap_or(DType::F32), self.recorded.as_ref()),
