@@ -45,6 +45,7 @@ def check_cameras():
             assert difference.max() == 0, name
     for name in ("webcam", "large", "dropped", "stuck", "resized", "fatal", "unplugged", "newest"):
         print(f"cameras: {name}:", {key: value for key, value in metrics(name).items() if key.startswith("cam.")})
+    assert metrics("dropped")["cam.dropped"] >= 10
     clock("webcam", "cam")
     notes = json.loads((out / "resized.json").read_text())["notes"]
     assert any("could not be opened again: it delivers 640 " in str(note) for note in notes), notes
@@ -97,6 +98,11 @@ def check_bus():
     words = lambda path: [line.split()[1:] for line in path.read_text().splitlines()]
     assert words(out / "frames.limen.log") == words(out / "frames.log"), "the log is not candump's"
     assert [frame for _, frame in words(out / "fd.limen.log")][0].split("##")[1][1:] == bytes(range(12)).hex().upper()
+    assert [line[1] for line in words(out / "fd_to.log")] == ["213##1000102030405060708090A0B", "7FF#11"], words(out / "fd_to.log")
+    answers = [line[1] for line in words(out / "live.log")]
+    expected = [line.split()[-1] for line in (out / "bus" / "expected.txt").read_text().splitlines()]
+    print(f"bus: the graph answered {len(answers)} frames, {len(expected)} to a file")
+    assert answers == expected
     clock("frames", "bus")
     late = metrics("late")
     print(f"bus: late: {late['bus.received']:.0f} of 2001 frames received, {late['bus.overrun']:.0f} lost by the kernel")
