@@ -123,6 +123,42 @@ fn pixels_become_normalized_planes() {
     check(&[], graph, expected);
 }
 
+/// A division by zero is a number of its type and is counted, as is one that a type has no room for.
+#[test]
+fn formulas_without_a_finite_result_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("in.csv"), "x\n2\n0\n-0.5\n").unwrap();
+    let graph = "
+  a: { kind: csv, config: { path: in.csv, columns: [x] } }
+  m:
+    kind: map
+    config: { outputs: { q: 'x * x / x', n: { formula: '1 / x', dtype: u8 } } }
+    inputs: { x: a }
+  out: { kind: jsonl, config: { path: out.txt }, inputs: { q: m/q, n: m/n } }";
+    let report = run(folder.path(), graph);
+    let text = fs::read_to_string(folder.path().join("out.txt")).unwrap();
+    let expected =
+        "{\"seq\":0,\"q\":[2],\"n\":[0]}\n{\"seq\":1,\"q\":[null],\"n\":[255]}\n{\"seq\":2,\"q\":[-0.5],\"n\":[0]}";
+    assert_eq!(text.trim_end(), expected);
+    let metric = |name: &str| report.metric(&format!("m.{name}"));
+    // An infinity is no number that a type has no room for: it counts once.
+    assert_eq!((metric("not_finite"), metric("clipped")), (Some(1.0), Some(1.0)));
+}
+
+/// The spectrum of a constant has one bin, and frames go on from message to message.
+#[test]
+fn samples_become_spectra() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("in.csv"), "x\n1\n1\n1\n1\n1\n1\n1\n").unwrap();
+    let graph = "
+  a: { kind: csv, config: { path: in.csv, columns: [x] } }
+  s: { kind: stft, config: { length: 4, hop: 2, window: none }, from: a }
+  out: { kind: jsonl, config: { path: out.txt }, inputs: { v: s } }";
+    let report = run(folder.path(), graph);
+    let text = fs::read_to_string(folder.path().join("out.txt")).unwrap();
+    assert_eq!(text.trim_end(), "{\"seq\":3,\"v\":[[4,0,0]]}\n{\"seq\":5,\"v\":[[4,0,0]]}", "{:?}", report.failures);
+}
+
 #[test]
 fn a_table_goes_in_and_out() {
     let table = b"t,x,y\n0,1,-2\n1,oops,0\n2,3,3\n";

@@ -55,12 +55,11 @@ fn expected(framing: &str, max: usize, bytes: &[u8], then: Then) -> Expected {
             found.is_cut = !rest.is_empty();
         }
         "cobs" | "slip" => {
-            let (end, undo): (u8, fn(&[u8]) -> Option<Vec<u8>>) =
-                if framing == "cobs" { (0, of_cobs) } else { (0xc0, of_slip) };
+            let end = if framing == "cobs" { 0 } else { 0xc0 };
             let mut parts: Vec<&[u8]> = bytes.split(|byte| *byte == end).collect();
             found.is_cut = parts.pop().is_some_and(|rest| !rest.is_empty());
             for part in parts.into_iter().filter(|part| !part.is_empty()) {
-                match undo(part) {
+                match if end == 0 { of_cobs(part) } else { of_slip(part) } {
                     None => found.malformed += 1,
                     Some(message) if message.len() > max => found.too_large += 1,
                     Some(message) => found.messages.push(message),

@@ -166,6 +166,16 @@ nodes:
     assert_eq!(folder.run("graph.yaml --duration 50ms --allow-public -q").err, said);
     folder.run("graph.yaml --duration 50ms").expect(2, "", "error[E0161]");
     folder.run("check graph.yaml").expect(2, "", "--allow-public");
+    let viewed = |listen: &str| {
+        format!(
+            "version: 1\nnodes:\n  a: {{ kind: synthetic, config: {{ pattern: counter, count: 1 }} }}\n  \
+             b: {{ kind: foxglove, from: a, config: {{ listen: {listen} }} }}\n"
+        )
+    };
+    let folder = Folder::with("viewed", &viewed(&format!("'0.0.0.0:{port}'")));
+    folder.run("check graph.yaml").expect(2, "", "--allow-public");
+    folder.run("check graph.yaml --allow-public").expect(0, "", "");
+    Folder::with("viewed-here", &viewed(&port)).run("check graph.yaml").expect(0, "", "");
 }
 
 /// S1: threads that wait, for anything, leave the cores to others.

@@ -208,7 +208,7 @@ impl Values {
     }
 
     fn date(&self) -> Result<Option<NaiveDate>, NodeError> {
-        let Some(number) = self.whole("date", 0, 9999_12_31)? else { return Ok(None) };
+        let Some(number) = self.whole("date", 0, 99_991_231)? else { return Ok(None) };
         let date =
             NaiveDate::from_ymd_opt((number / 10_000) as i32, (number / 100 % 100) as u32, (number % 100) as u32);
         date.map(Some).ok_or_else(|| NodeError::input("date", format!("there is no day {number}, expected YYYYMMDD")))
@@ -322,12 +322,12 @@ mod tests {
             (Sentence::Gga, &position, &[-0.5, -179.999_999_999], "$GPGGA,,0030.00000,S,18000.00000,W,1,,,,M,,M,,*59"),
             (Sentence::Gga, &position, &[nan, 1.0], "$GPGGA,,,,00100.00000,E,0,,,,M,,M,,*0C"),
             (Sentence::Gll, &position, &[90.0, 0.0], "$GPGLL,9000.00000,N,00000.00000,E,,A,A*4E"),
-            (Sentence::Gll, &["valid", "time"], &[0.0, 86_399.9999], "$GPGLL,,,,,235959.99,V,N*4B"),
+            (Sentence::Gll, &["valid", "time"], &[0.0, 86_399.999_9], "$GPGLL,,,,,235959.99,V,N*4B"),
             (Sentence::Hdt, &["heading"], &[-90.0], "$GPHDT,270.00,T*00"),
             (
                 Sentence::Rmc,
                 Sentence::Rmc.names(),
-                &[45319.0, 1_994_03_23.0, 1.0, 48.1173, 11.516_666_667, 22.4, 84.4, -3.1],
+                &[45319.0, 19_940_323.0, 1.0, 48.1173, 11.516_666_667, 22.4, 84.4, -3.1],
                 "$GPRMC,123519.00,A,4807.03800,N,01131.00000,E,22.40,84.40,230394,3.1,W,A*29",
             ),
             (Sentence::Hdt, &["heading"], &[-360.0], "$GPHDT,0.00,T*05"),
@@ -339,11 +339,11 @@ mod tests {
             (
                 Sentence::Zda,
                 &["time", "date", "zone"],
-                &[57_612.71, 2004_03_11.0, -330.0],
+                &[57_612.71, 20_040_311.0, -330.0],
                 "$GPZDA,160012.71,11,03,2004,-05,30*4A",
             ),
             (Sentence::Zda, &["zone"], &[-30.0], "$GPZDA,,,,,-00,30*66"),
-            (Sentence::Zda, &["date"], &[2026_11_28.0], "$GPZDA,,28,11,2026,,*44"),
+            (Sentence::Zda, &["date"], &[20_261_128.0], "$GPZDA,,28,11,2026,,*44"),
             (Sentence::Zda, &["date"], &[nan], "$GPZDA,,,,,,*48"),
         ];
         for (sentence, names, numbers, expected) in cases {
@@ -360,7 +360,7 @@ mod tests {
             (Sentence::Gga, "satellites", 100.0, "satellites: 100 is not from 0 to 99"),
             (Sentence::Gll, "time", 86_400.0, "time: 86400 is no second of a day"),
             (Sentence::Rmc, "speed", -1.0, "speed: -1 is not from 0 to 9999"),
-            (Sentence::Zda, "date", 2026_02_30.0, "date: there is no day 20260230, expected YYYYMMDD"),
+            (Sentence::Zda, "date", 20_260_230.0, "date: there is no day 20260230, expected YYYYMMDD"),
             (Sentence::Zda, "zone", 840.0, "zone: 840 is not from -839 to 839"),
         ] {
             let found = written(sentence, &[name], &[number]);

@@ -234,7 +234,7 @@ mod tests {
         for (off, ppm) in [(0i64, 0.0), (5_000_000_000, 50.0), (-3_000_000_000, -50.0), (86_400_000_000_000, 20.0)] {
             let mut random = fastrand::Rng::with_seed(7);
             let mut clock = DeviceClock::new(StampClock::Device);
-            let (mut last, mut worst) = (Time::ZERO, 0);
+            let (mut last, mut worst, mut ends) = (Time::ZERO, 0, (0, 0));
             for n in 0..6_000u64 {
                 let began = 100 * SECOND + n * SECOND / 100;
                 let stamp = (began as f64 * (1.0 + ppm / 1e6)) as i64 + off;
@@ -242,7 +242,7 @@ mod tests {
                 let origin =
                     clock.origin(Some(Stamp::Foreign(Duration::from_nanos(stamp as u64))), Time(began + delay));
                 assert!(origin >= last && origin.0 <= began + delay);
-                last = origin;
+                (last, ends) = (origin, (stamp, began));
                 if n >= 100 {
                     worst = worst.max(origin.0.abs_diff(began));
                 }
@@ -252,6 +252,12 @@ mod tests {
             assert!((drift - ppm).abs() < 2.0, "{drift} of {ppm}");
             let mut metrics = Metrics::default();
             clock.metrics(&mut metrics);
+            let figure = |name: &str| metrics.iter().find(|(found, _)| *found == name).map(|(_, value)| value);
+            let offset = figure("clock_offset_ms").unwrap();
+            // What is added to the last stamps, which the drift has moved.
+            let (stamp, began) = ends;
+            assert!((offset - (began as f64 - stamp as f64) / 1e6).abs() < 1.0, "{offset} ms");
+            assert!((figure("clock_drift_ppm").unwrap() - ppm).abs() < 2.0);
             let jitter = clock.delays.percentile(99) - clock.delays.least;
             assert!((2_500_000..3_500_000).contains(&jitter), "{jitter}");
         }

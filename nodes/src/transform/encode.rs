@@ -101,7 +101,7 @@ impl Config {
 enum Writer {
     Packet(Packet),
     Template(Template),
-    Sentence(SentenceWriter),
+    Sentence(Box<SentenceWriter>),
 }
 
 impl Writer {
@@ -129,7 +129,8 @@ impl Writer {
                     errors.at("sentence", message).help("write `sentence: gga`, or another: gll, hdt, rmc, vtg, zda");
                 }
                 let sentence = sentence.unwrap_or(Sentence::Gga);
-                return Writer::Sentence(SentenceWriter::new(sentence, talker.as_deref(), fields, ports, errors));
+                let writer = SentenceWriter::new(sentence, talker.as_deref(), fields, ports, errors);
+                return Writer::Sentence(Box::new(writer));
             }
             Format::Struct => {
                 let packet = Packet::new(fields, ports, endian.unwrap_or_default(), *size, None, errors);
