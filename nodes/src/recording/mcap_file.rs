@@ -10,6 +10,7 @@
 use mcap::records::{MessageHeader, op};
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
+use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, ErrorKind, IoSlice, Write};
@@ -31,6 +32,8 @@ const CHUNK_HEAD: usize = HEAD + 40;
 /// A file reserves as many bytes of the disk as it has, so many at most: a write into reserved blocks costs the kernel a quarter less, and
 /// files that grow side by side do not lie between each other. What was reserved and not written does not count as the file's length.
 const RESERVED: u64 = 64 << 20;
+/// So many times as much must be free, so that no other program misses it.
+const FREE: u64 = 16;
 /// By so many bytes the index grows.
 const GROWTH: usize = 64 << 10;
 
@@ -435,12 +438,18 @@ impl McapFile {
             return;
         }
         let length = more + end.min(RESERVED);
+        // Blocks of memory would be taken from the machine, and gain nothing.
+        let Ok(system) = fstatfs(&self.file) else { return };
+        let free = system.blocks_available().saturating_mul(u64::try_from(system.block_size()).unwrap_or(0));
+        if system.filesystem_type() == TMPFS_MAGIC || free / FREE < length {
+            return;
+        }
         let (Ok(from), Ok(bytes)) = (i64::try_from(self.end), i64::try_from(length)) else { return };
         match fallocate(&self.file, FallocateFlags::FALLOC_FL_KEEP_SIZE, from, bytes) {
             Ok(()) => self.reserved = Some(self.end + length),
             // A signal came; the next write tries again.
             Err(Errno::EINTR) => {}
-            // The file system cannot, or the disk is almost full: then every block is left to whoever writes first.
+            // The file system cannot, or a quota is used up: then every block is left to whoever writes first.
             Err(_) => {
                 // It may have got a part.
                 let _ = self.file.set_len(self.end);
