@@ -299,6 +299,9 @@ fn ros_fields(name: &str) -> Option<String> {
             let of = name.strip_prefix("std_msgs/")?;
             let (of, is_array) = of.strip_suffix("MultiArray").map_or((of, false), |of| (of, true));
             let of = match of {
+                "Bool" => "bool",
+                "Byte" => "byte",
+                "Char" => "char",
                 "Float32" => "float32",
                 "Float64" => "float64",
                 "Int8" => "int8",
@@ -322,16 +325,9 @@ fn geometry_fields(name: &str) -> Option<String> {
     if name == "PoseArray" {
         return Some("std_msgs/Header header\nPose[] poses".into());
     }
-    // What a message with a header, or with a covariance, calls that of which it is one.
-    let field = |of: &str| of.trim_end_matches("WithCovariance").trim_end_matches('3').to_lowercase();
-    if let Some(of) = name.strip_suffix("Stamped") {
-        let child = if of == "Transform" { "string child_frame_id\n" } else { "" };
-        return geometry_fields(of).map(|_| format!("std_msgs/Header header\n{child}{of} {}", field(of)));
-    }
-    if let Some(of) = name.strip_suffix("WithCovariance") {
-        return geometry_fields(of).map(|_| format!("{of} {}\nfloat64[36] covariance", field(of)));
-    }
-    let fields = match name {
+    let of = name.strip_suffix("Stamped").unwrap_or(name);
+    let base = of.strip_suffix("WithCovariance").unwrap_or(of);
+    let fields = match base {
         "Vector3" | "Point" => "float64 x\nfloat64 y\nfloat64 z",
         "Point32" => "float32 x\nfloat32 y\nfloat32 z",
         "Pose2D" => "float64 x\nfloat64 y\nfloat64 theta",
@@ -346,8 +342,22 @@ fn geometry_fields(name: &str) -> Option<String> {
         "Polygon" => "Point32[] points",
         _ => return None,
     };
-    Some(fields.into())
+    // What a message with a header, or with a covariance, calls that of which it is one.
+    let field = base.trim_end_matches('3').to_lowercase();
+    Some(if of != name {
+        let child = if base == "Transform" { "string child_frame_id\n" } else { "" };
+        format!("std_msgs/Header header\n{child}{of} {field}")
+    } else if base != of {
+        format!("{base} {field}\nfloat64[36] covariance")
+    } else {
+        fields.into()
+    })
 }
+
+/// A longer schema is not compared: it may be made to take memory or time. Those of ROS 2 and Foxglove have a few kilobytes.
+const MOST_COMPARED: usize = 64 << 10;
+/// Characters of a field of a schema that an error shows.
+const MOST_SHOWN: usize = 80;
 
 /// Type and name of each field of a definition of ROS 2, without packages, bounds, constants and defaults.
 fn typed_names(definition: &str) -> impl Iterator<Item = (String, &str)> {
@@ -355,69 +365,99 @@ fn typed_names(definition: &str) -> impl Iterator<Item = (String, &str)> {
         let line = line.split('#').next().unwrap_or_default().trim();
         let (of, rest) = line.split_once(char::is_whitespace)?;
         let name = rest.split_whitespace().next()?;
-        let of = of.rsplit('/').next().unwrap_or(of);
+        let of = of.rsplit('/').next().unwrap_or(of).to_lowercase();
         // `string<=20`, `Point32[<=9]`.
-        let (unbounded, is_list) = (of.split("<=").next().unwrap_or(of), of.ends_with(']'));
+        let (unbounded, is_list) = (of.split("<=").next().unwrap_or(&of), of.ends_with(']'));
         let end = if is_list && !unbounded.ends_with(']') { "]" } else { "" };
-        (!rest.contains('=')).then(|| (format!("{unbounded}{end}"), name))
+        let (element, list) =
+            unbounded.split_once('[').map_or((unbounded, ""), |(element, _)| (element, &unbounded[element.len()..]));
+        // Three names of one byte.
+        let element = if matches!(element, "bool" | "byte" | "char") { "uint8" } else { element };
+        (!rest.contains('=')).then(|| (format!("{element}{list}{end}"), name))
     })
 }
 
 /// Compares the definition of a type of ROS 2 and those that it uses with what is read; says how it differs.
 fn ros_mismatch(schema: &str, definition: &str) -> Option<String> {
     let mut name = schema.replacen("/msg/", "/", 1);
-    let mut of = String::new();
-    let (mut lines, mut is_last) = (definition.lines(), false);
-    while !is_last {
-        match lines.next() {
-            Some(line) if !line.starts_with("====") => {
-                match line.strip_prefix("MSG: ") {
-                    Some(next) => name = next.trim().replacen("/msg/", "/", 1),
-                    None => of.push_str(line),
-                }
-                of.push('\n');
-                continue;
+    let mut fields = String::new();
+    for line in definition.lines().chain(["===="]) {
+        if let Some(next) = line.strip_prefix("MSG: ") {
+            name = next.trim().replacen("/msg/", "/", 1);
+        } else if !line.starts_with("====") {
+            fields.push_str(line);
+            fields.push('\n');
+        } else {
+            // A message without fields says nothing.
+            let has_fields = typed_names(&fields).next().is_some();
+            if let Some(expected) = ros_fields(&name).filter(|_| has_fields)
+                && let Some((found, expected)) = first_difference(&fields, &expected)
+            {
+                return Some(format!("its schema has {found} in `{name}`, where {expected} is read"));
             }
-            end => is_last = end.is_none(),
+            fields.clear();
+            name.clear();
         }
-        if let Some(expected) = ros_fields(&name) {
-            let (mut found, mut expected) = (typed_names(&of), typed_names(&expected));
-            loop {
-                let shown = |field: Option<(String, &str)>| {
-                    field.map_or("nothing".into(), |(of, name)| format!("`{of} {name}`"))
-                };
-                match (found.next(), expected.next()) {
-                    (None, None) => break,
-                    (found, expected) if found != expected => {
-                        return Some(format!(
-                            "its schema has {} in `{name}`, where {} is read",
-                            shown(found),
-                            shown(expected)
-                        ));
-                    }
-                    _ => {}
-                }
-            }
-        }
-        of.clear();
     }
     None
 }
 
+/// The first field in which two definitions differ, in words.
+fn first_difference(found: &str, expected: &str) -> Option<(String, String)> {
+    let shown = |field: Option<(String, &str)>| match field {
+        Some((of, name)) => format!("`{}`", format!("{of} {name}").chars().take(MOST_SHOWN).collect::<String>()),
+        None => "nothing".into(),
+    };
+    let (mut found, mut expected) = (typed_names(found), typed_names(expected));
+    loop {
+        match (found.next(), expected.next()) {
+            (None, None) => return None,
+            (found, expected) if found != expected => return Some((shown(found), shown(expected))),
+            _ => {}
+        }
+    }
+}
+
+/// How a value is read: types of one class are read alike.
+#[derive(Debug, PartialEq, Eq)]
+enum Class {
+    Whole,
+    Double,
+    /// With a length before it.
+    Bytes,
+    /// Not as anything.
+    Other,
+}
+
+fn class(of: Type) -> Class {
+    match of {
+        Type::Double => Class::Double,
+        Type::String | Type::Bytes | Type::Message => Class::Bytes,
+        Type::Float | Type::Sint32 | Type::Sint64 | Type::Group => Class::Other,
+        _ => Class::Whole,
+    }
+}
+
 /// Compares the descriptors of a message of Foxglove, and of those that it uses, with what is read; says how they differ.
-fn foxglove_mismatch(data: &[u8]) -> Option<String> {
-    let Ok(set) = FileDescriptorSet::decode(data) else { return Some("its schema cannot be read".into()) };
-    for theirs in set.file.iter().filter(|file| file.package() == "foxglove").flat_map(|file| &file.message_type) {
+fn foxglove_mismatch(schema: &str, data: &[u8]) -> Option<String> {
+    const USED: [&str; 4] = ["PackedElementField", "Pose", "Vector3", "Quaternion"];
+    let set = FileDescriptorSet::decode(data).ok()?;
+    let messages = set.file.iter().filter(|file| file.package() == "foxglove").flat_map(|file| &file.message_type);
+    for theirs in messages.filter(|message| message.name() == schema || USED.contains(&message.name())) {
         let Some((name, fields)) = FOXGLOVE.iter().find(|(name, _)| *name == theirs.name()) else { continue };
         for one in *fields {
             let ours = field("foxglove", name, *one);
             let Some(other) = theirs.field.iter().find(|other| other.number() == ours.number()) else { continue };
             let is_repeated = |field: &FieldDescriptorProto| field.label() == Label::Repeated;
-            if other.r#type() != ours.r#type() || is_repeated(other) != is_repeated(&ours) {
+            let is_same = other.name() == ours.name()
+                && class(other.r#type()) == class(ours.r#type())
+                && is_repeated(other) == is_repeated(&ours);
+            if !is_same {
+                let found: String = other.name().chars().take(MOST_SHOWN).collect();
                 return Some(format!(
-                    "field {} of `{name}`, `{}`, has another type in its schema than is read",
+                    "field {} of its schema is `{found}`, and `{}` of another type is read",
                     ours.number(),
-                    other.name()
+                    ours.name()
                 ));
             }
         }
@@ -425,11 +465,15 @@ fn foxglove_mismatch(data: &[u8]) -> Option<String> {
     None
 }
 
-/// Says how a schema differs from what is read of messages of that name; `None` if it does not, or cannot be compared.
+/// Says how a schema differs from what is read of messages of that name; `None` if it does not, or is not compared: interface definitions
+/// (`ros2idl`) and what is longer than [`MOST_COMPARED`].
 pub(crate) fn mismatch(name: &str, encoding: &str, data: &[u8]) -> Option<String> {
-    match encoding {
-        "ros2msg" if !data.is_empty() => ros_mismatch(name, &String::from_utf8_lossy(data)),
-        "protobuf" if name.starts_with("foxglove.") && !data.is_empty() => foxglove_mismatch(data),
+    if data.is_empty() || data.len() > MOST_COMPARED {
+        return None;
+    }
+    match (encoding, name.strip_prefix("foxglove.")) {
+        ("ros2msg", _) => ros_mismatch(name, &String::from_utf8_lossy(data)),
+        ("protobuf", Some(name)) => foxglove_mismatch(name, data),
         _ => None,
     }
 }
@@ -483,9 +527,20 @@ mod tests {
         let descriptors = descriptors("foxglove.RawImage");
         assert_eq!(mismatch("foxglove.RawImage", "protobuf", &descriptors), None);
         let mut set = FileDescriptorSet::decode(&descriptors[..]).unwrap();
-        set.file[1].message_type[0].field[2].r#type = Some(Type::Double.into());
-        let found = mismatch("foxglove.RawImage", "protobuf", &set.encode_to_vec()).unwrap();
-        assert!(found.contains("field 2 of `RawImage`, `width`"), "{found}");
-        assert!(mismatch("foxglove.RawImage", "protobuf", b"\xff").is_some());
+        let width = &mut set.file[1].message_type[0].field[2];
+        width.r#type = Some(Type::Uint32.into());
+        let alike = set.encode_to_vec();
+        assert_eq!(mismatch("foxglove.RawImage", "protobuf", &alike), None);
+        for (name, of) in [("width", Type::Double), ("height", Type::Fixed32)] {
+            let width = &mut set.file[1].message_type[0].field[2];
+            (width.name, width.r#type) = (Some(name.into()), Some(of.into()));
+            let found = mismatch("foxglove.RawImage", "protobuf", &set.encode_to_vec()).unwrap();
+            assert!(found.contains(&format!("field 2 of its schema is `{name}`, and `width`")), "{found}");
+        }
+        // What is made to take memory, time or the stack is not compared.
+        assert_eq!(mismatch("foxglove.RawImage", "protobuf", &[0x0a, 0].repeat(1 << 20)), None);
+        let deep = format!("geometry_msgs/msg/{}", "Stamped".repeat(200_000));
+        assert_eq!(mismatch(&deep, "ros2msg", b"float64 x"), None);
+        assert_eq!(mismatch("std_msgs/msg/String", "ros2msg", format!("MSG: {deep}\nfloat64 x").as_bytes()), None);
     }
 }
