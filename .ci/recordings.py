@@ -441,13 +441,16 @@ def killed_recovery():
     data = (FOLDER / "whole.mcap").read_bytes()
     cut.write_bytes(data[: len(data) * 9 // 10])
     before, kills = hashlib.sha1(cut.read_bytes()).digest(), 0
-    for wait in (0.01, 0.03, 0.06, 0.1, 0.15):
+    begun = lambda: any("cut-whole-recovered" in found.name for found in FOLDER.iterdir())
+    for wait in (0, 0.005, 0.01, 0.02, 0.03):
         child = subprocess.Popen([LIMEN, "recover", str(cut)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while not begun() and child.poll() is None:
+            time.sleep(0.001)
         time.sleep(wait)
         child.send_signal(signal.SIGKILL)
         kills += child.wait() == -signal.SIGKILL
         assert hashlib.sha1(cut.read_bytes()).digest() == before
-        for left in FOLDER.glob("cut-whole-recovered*"):
+        for left in [found for found in FOLDER.iterdir() if "cut-whole-recovered" in found.name]:
             left.unlink()
     ran = subprocess.run([LIMEN, "recover", str(cut)], capture_output=True, text=True)
     assert ran.returncode == 0 and kills >= 2, (kills, ran.stderr)

@@ -141,7 +141,7 @@ fn formulas_without_a_finite_result_are_counted() {
         "{\"seq\":0,\"q\":[2],\"n\":[0]}\n{\"seq\":1,\"q\":[null],\"n\":[255]}\n{\"seq\":2,\"q\":[-0.5],\"n\":[0]}";
     assert_eq!(text.trim_end(), expected);
     let metric = |name: &str| report.metric(&format!("m.{name}"));
-    // An infinity is no number that a type has no room for: it counts once.
+    // Messages are counted: one in which a formula gave no finite number, and one whose number the type has no room for.
     assert_eq!((metric("not_finite"), metric("clipped")), (Some(1.0), Some(1.0)));
 }
 
