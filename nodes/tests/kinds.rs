@@ -6,6 +6,8 @@
 mod decoding;
 #[path = "kinds/reading.rs"]
 mod reading;
+#[path = "kinds/replaying.rs"]
+mod replaying;
 #[path = "kinds/shapes.rs"]
 mod shapes;
 #[path = "kinds/sound.rs"]

@@ -437,6 +437,29 @@ fn an_index_that_leads_astray_is_found() {
     assert!(led_astray > 300, "{led_astray}");
 }
 
+/// \[H5\] More schemas and more bytes of them than a recording has are passed over, and counted.
+#[test]
+fn definitions_take_bounded_memory() {
+    let record = |opcode: u8, body: &[u8]| [&[opcode][..], &(body.len() as u64).to_le_bytes(), body].concat();
+    let schema = |id: u16, length: usize| {
+        let text = |text: &[u8]| [&(text.len() as u32).to_le_bytes()[..], text].concat();
+        record(0x03, &[&id.to_le_bytes()[..], &text(b"s"), &text(b"e"), &text(&vec![b'x'; length])].concat())
+    };
+    let begin = [mcap::MAGIC, &record(0x01, &[0; 8])[..]].concat();
+    for (count, length, unreadable) in [(4096, 0, 0), (4097, 0, 1), (4100, 0, 4), (9, 8 << 20, 2)] {
+        let mut file = begin.clone();
+        (1..=count).for_each(|id| file.extend(schema(id, length)));
+        let mut reader = RecordingReader::new(&file[..], file.len() as u64).unwrap();
+        while reader.next_message().unwrap().is_some() {}
+        assert_eq!(
+            reader.unreadable().places,
+            unreadable,
+            "{count} schemas of {length} bytes: {:?}",
+            reader.unreadable()
+        );
+    }
+}
+
 /// A file with one chunk, compressed as told.
 fn compressed(compression: &str, records: &[u8], data: &[u8], size: u64) -> Vec<u8> {
     let mut chunk = Vec::new();

@@ -1,0 +1,105 @@
+//! Recordings that were not written for limen: times that jump, messages that do not fit, parts that cannot be read.
+
+use super::run;
+use mcap::records::MessageHeader;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+const MS: u64 = 1_000_000;
+/// When the recording begins, ns since 1970.
+const BEGIN: u64 = 1_700_000_000_000_000_000;
+
+/// Writes points of ROS 2 with their stamps: `(log time, stamp, value)`.
+fn record(path: &Path, messages: &[(u64, u64, f64)]) {
+    let mut writer = mcap::WriteOptions::new()
+        .compression(None)
+        .chunk_size(Some(64))
+        .create(fs::File::create(path).unwrap())
+        .unwrap();
+    let schema = writer.add_schema("geometry_msgs/msg/PointStamped", "ros2msg", b"").unwrap();
+    let channel = writer.add_channel(schema, "/p", "cdr", &BTreeMap::new()).unwrap();
+    for (log_time, stamp, value) in messages {
+        // The header of CDR, a stamp, an empty frame, and three numbers that are aligned behind that header.
+        let mut data = vec![0, 1, 0, 0];
+        data.extend(((stamp / 1_000_000_000) as i32).to_le_bytes());
+        data.extend(((stamp % 1_000_000_000) as u32).to_le_bytes());
+        data.extend([1, 0, 0, 0, 0, 0, 0, 0]);
+        [*value, 0.0, 0.0].iter().for_each(|number| data.extend(number.to_le_bytes()));
+        let header = MessageHeader { channel_id: channel, sequence: 0, log_time: *log_time, publish_time: *log_time };
+        writer.write_to_known_channel(&header, &data).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+#[test]
+fn silences_are_shortened_and_a_clock_that_was_set_back_is_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let hour = 3_600_000 * MS;
+    let times = [BEGIN, BEGIN + 10 * MS, BEGIN + hour, BEGIN + hour + 10 * MS, BEGIN - hour, BEGIN - hour + 10 * MS];
+    let messages: Vec<_> = times.iter().zip(0..).map(|(time, value)| (*time, *time, f64::from(value))).collect();
+    record(&folder.path().join("r.mcap"), &messages);
+    let graph = "
+  bag: { kind: replay, config: { path: r.mcap, max_gap: 50ms } }
+  out: { kind: jsonl, from: bag/p, config: { path: out.txt } }";
+    let report = run(folder.path(), graph);
+    let text = fs::read_to_string(folder.path().join("out.txt")).unwrap();
+    assert_eq!(text.lines().count(), 6, "{text}");
+    for expected in
+        ["1 silences longer than 50ms were shortened", "1 times the recorded time goes back by more than 50ms"]
+    {
+        assert!(report.notes.iter().any(|note| note.contains(expected)), "{expected}: {:?}", report.notes);
+    }
+}
+
+/// By the stamps in the messages, points that were logged together are apart; by the times of the log they are not.
+#[test]
+fn origins_are_stamps_or_times_of_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let day = 86_400_000 * MS;
+    let messages = [(BEGIN, BEGIN, 0.0), (BEGIN, BEGIN + 7 * MS, 1.0), (BEGIN, BEGIN + 3 * day, 2.0)];
+    record(&folder.path().join("r.mcap"), &messages);
+    for (stamps, distances) in [("header", [7 * MS, 0]), ("log", [0, 0])] {
+        let graph = format!(
+            "
+  bag: {{ kind: replay, config: {{ path: r.mcap, pace: max, stamps: {stamps} }} }}
+  z: {{ kind: outlet, from: bag/p }}"
+        );
+        let mut wired =
+            super::plan(folder.path(), &graph).unwrap_or_else(|problems| panic!("{problems}")).wire().unwrap();
+        let mut outlet = wired.outlet::<limen::Tensor>("z").unwrap();
+        let running = wired.start().unwrap();
+        let mut origins = Vec::new();
+        while let Ok(message) = outlet.recv() {
+            origins.push(message.header().origin.0);
+        }
+        let report = running.wait();
+        assert_eq!([origins[1] - origins[0], origins[2] - origins[0]], distances, "{stamps}");
+        // A stamp days away is of another clock.
+        let is_told = report.notes.iter().any(|note| note.contains("1 stamps were more than a day away"));
+        assert_eq!(is_told, stamps == "header", "{:?}", report.notes);
+    }
+}
+
+/// A chunk whose bytes do not agree with its checksum is counted, and what is around it is sent.
+#[test]
+fn what_cannot_be_read_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("r.mcap");
+    let messages: Vec<_> = (0..5).map(|n| (BEGIN + n * MS, BEGIN + n * MS, 10.0 + n as f64)).collect();
+    record(&path, &messages);
+    let mut bytes = fs::read(&path).unwrap();
+    let at = bytes.windows(8).position(|found| found == 12f64.to_le_bytes()).unwrap();
+    bytes[at] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let graph = "
+  bag: { kind: replay, config: { path: r.mcap, pace: max } }
+  out: { kind: jsonl, from: bag/p, config: { path: out.txt } }";
+    let report = run(folder.path(), graph);
+    let text = fs::read_to_string(folder.path().join("out.txt")).unwrap();
+    let found: Vec<&str> = text.lines().filter_map(|line| line.split_once("[")?.1.split(',').next()).collect();
+    assert_eq!(found, ["10", "11", "13", "14"], "{text}");
+    let metric = |name: &str| report.metric(&format!("bag.{name}"));
+    assert_eq!((metric("unreadable"), metric("malformed"), metric("oversized")), (Some(1.0), Some(0.0), Some(0.0)));
+    assert!(metric("unreadable_bytes").is_some_and(|bytes| bytes >= 64.0));
+}
