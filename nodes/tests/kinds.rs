@@ -150,15 +150,12 @@ fn formulas_without_a_finite_result_are_counted() {
 /// The spectrum of a constant has one bin, and frames go on from message to message.
 #[test]
 fn samples_become_spectra() {
-    let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("in.csv"), "x\n1\n1\n1\n1\n1\n1\n1\n").unwrap();
     let graph = "
   a: { kind: csv, config: { path: in.csv, columns: [x] } }
   s: { kind: stft, config: { length: 4, hop: 2, window: none }, from: a }
   out: { kind: jsonl, config: { path: out.txt }, inputs: { v: s } }";
-    let report = run(folder.path(), graph);
-    let text = fs::read_to_string(folder.path().join("out.txt")).unwrap();
-    assert_eq!(text.trim_end(), "{\"seq\":3,\"v\":[[4,0,0]]}\n{\"seq\":5,\"v\":[[4,0,0]]}", "{:?}", report.failures);
+    let expected = "{\"seq\":3,\"v\":[[4,0,0]]}\n{\"seq\":5,\"v\":[[4,0,0]]}";
+    check(&[("in.csv", b"x\n1\n1\n1\n1\n1\n1\n1\n")], graph, expected);
 }
 
 #[test]

@@ -43,7 +43,7 @@ impl TopicConfig {
         }
         let wrong = match self.angles {
             None => Some("a scan needs the angles of its first and its last range"),
-            // Some scanners count turns; no one writes more than these.
+            // A scanner that turns several times has more than 2π.
             Some([first, last]) if !(first.abs() <= 100.0 && last.abs() <= 100.0) => {
                 Some("angles are in rad, from -100 to 100")
             }

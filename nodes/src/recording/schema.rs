@@ -511,6 +511,12 @@ mod tests {
                 imu.replace("float64 x\nfloat64 y\nfloat64 z\nfloat64 w", "float64 w\nfloat64 x\nfloat64 y\nfloat64 z"),
                 Some("has `float64 w` in `geometry_msgs/Quaternion`, where `float64 x` is read"),
             ),
+            // What is read alike is no difference.
+            ("std_msgs/msg/Bool", "bool data".into(), None),
+            ("std_msgs/msg/Header", "time stamp\nstring frame_id".into(), None),
+            ("std_msgs/msg/String", "====\nMSG: std_msgs/String\nstring data\n".into(), None),
+            ("std_msgs/msg/UInt8MultiArray", "MultiArrayLayout layout\r\n\tbyte[] data".into(), None),
+            ("std_msgs/msg/Bool", "float64 data".into(), Some("where `uint8 data` is read")),
             (
                 "std_msgs/msg/Float32",
                 "float64 data".into(),

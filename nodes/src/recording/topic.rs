@@ -98,7 +98,7 @@ impl Topic {
         encoding: &str,
         metadata: &BTreeMap<String, String>,
     ) -> Topic {
-        let mismatch = schema.and_then(|schema| mismatch(&schema.name, &schema.encoding, &schema.data));
+        let definition = schema;
         let schema = schema.map_or("", |schema| &schema.name);
         let known = metadata.get(DTYPE).and_then(|name| dtype(name));
         let form = match encoding {
@@ -128,11 +128,10 @@ impl Topic {
             (None, _) => Content::Numbers,
         };
         let schema = if schema.is_empty() { format!("without a schema, in {encoding}") } else { schema.to_string() };
-        let mut topic = Topic { name: name.into(), schema, form, content, recorded: None, mismatch };
+        let mut topic = Topic { name: name.into(), schema, form, content, recorded: None, mismatch: None };
         let recorded = known.zip(metadata.get(SHAPE).and_then(|shape| dims(shape)));
-        if topic.form == Form::Bytes {
-            topic.mismatch = None;
-        } else {
+        if topic.form != Form::Bytes {
+            topic.mismatch = definition.and_then(|of| mismatch(&of.name, &of.encoding, &of.data));
             let labels = labels(metadata);
             topic.recorded =
                 recorded.map(|(dtype, dims)| topic.finished(PortSpec::new(dtype, dims)).with_labels(labels));
