@@ -172,6 +172,10 @@ impl Patience {
         self.may_spin
     }
 
+    pub(crate) fn is_adaptive(&self) -> bool {
+        self.wait == Wait::Adaptive
+    }
+
     /// Called after work was found: resets the spinning, and updates the mean interval with the time since idling last ended.
     #[inline]
     pub(crate) fn worked(&mut self, now: impl FnOnce() -> u64) {
@@ -215,6 +219,29 @@ impl Patience {
     }
 }
 
+/// By how much the kernel ends this thread's sleeps too late, and how early they end for it.
+#[derive(Debug, Default)]
+pub(crate) struct Oversleep {
+    /// About the 90th percentile of those seen, ns.
+    usual: u64,
+}
+
+impl Oversleep {
+    /// Notes by how much a sleep ended too late, ns.
+    // One sleep in ten steps up by nine times a step down, so the estimate stays at the 90th percentile, and a single one that the host
+    // prolonged by milliseconds moves it by a step (Ma, Muthukrishnan and Sandler, "Frugal Streaming for Estimating Quantiles", 2013).
+    pub(crate) fn learn(&mut self, late: u64) {
+        let step = (self.usual / 64).max(100);
+        self.usual = if late > self.usual { self.usual + 9 * step } else { self.usual.saturating_sub(step) };
+    }
+
+    /// How long before a timer that is `left` away a sleep ends, ns, so that the thread is awake by then: a tenth of that time at most,
+    /// which the thread may then spin.
+    pub(crate) fn ahead(&self, left: u64) -> u64 {
+        self.usual.min(left / 10)
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -237,6 +264,23 @@ mod tests {
         };
         assert_eq!((spun(&mut slow, 1_000_000), spun(&mut slow, 30_000)), (GRACE_NS, 60_000));
         assert_eq!(spun(&mut fast, 1_000_000), WAKE_NS);
+    }
+
+    #[test]
+    fn a_sleep_ends_earlier_by_what_nine_in_ten_are_late() {
+        let mut oversleep = Oversleep::default();
+        assert_eq!(oversleep.ahead(1_000_000), 0);
+        // Each of 1 to 100 µs equally often, in an order without trend, and now and then a pause of the host.
+        let late = |n: u64| if n.is_multiple_of(200) { 5_000_000 } else { (n * 37 % 100 + 1) * 1_000 };
+        (0..2_000).for_each(|n| oversleep.learn(late(n)));
+        let seen: Vec<u64> =
+            (2_000..4_000).map(|n| (oversleep.learn(late(n)), oversleep.ahead(10_000_000)).1).collect();
+        let mean = seen.iter().sum::<u64>() / seen.len() as u64;
+        assert!((80_000..=100_000).contains(&mean) && seen.iter().all(|ahead| *ahead < 140_000), "{mean} {seen:?}");
+        assert_eq!(oversleep.ahead(300_000), 30_000);
+        // A host that becomes quick is followed.
+        (0..500).for_each(|_| oversleep.learn(2_000));
+        assert!((1_000..=3_000).contains(&oversleep.ahead(1_000_000)), "{oversleep:?}");
     }
 
     /// \[L9\]

@@ -6,7 +6,7 @@ use crate::exec::device_idler::{AwaitDevice, DeviceIdler};
 use crate::exec::outlier::ASK_EVERY;
 use crate::exec::stage::Turn;
 use crate::host::sync::Arc;
-use crate::host::wait::{Bell, Idle, Patience};
+use crate::host::wait::{Bell, Idle, Oversleep, Patience};
 use crate::ledger::span::Activity;
 use std::time::Duration;
 
@@ -23,10 +23,15 @@ pub(crate) struct Idler {
     /// Rounds of housekeeping since the log was folded.
     folds: u32,
     device: DeviceIdler,
+    oversleep: Oversleep,
+    /// The timer for which the last sleep ended ahead of time: the worker does not sleep again before.
+    awaited: u64,
+    /// Whether caches may have got cold since what a message needs was last fetched.
+    is_cold: bool,
 }
 
-/// A worker wakes up this long before a timer is due, ns: what a message needs is in its caches by then.
-const AHEAD_NS: u64 = 3_000;
+/// A timer is near that is due within this time, ns: a worker does not sleep any more, and fetches what a message needs into its caches.
+const NEAR_NS: u64 = 3_000;
 /// After a sleep at least this long, caches are cold, ns.
 const COLD_NS: u64 = 50_000;
 /// Passes between two checks whether the log is worth folding.
@@ -39,8 +44,19 @@ const ASK_IDLE_NS: u64 = 5_000;
 impl Idler {
     pub(crate) fn new(wait: Wait, may_spin: bool, bell: Arc<Bell>) -> Self {
         let patience = Patience::new(wait, may_spin);
-        let device = DeviceIdler::default();
-        Idler { patience, bell, armed: false, passes: 0, busy_since: 0, housekeep_every: FOLD_EVERY, folds: 0, device }
+        Idler {
+            patience,
+            bell,
+            armed: false,
+            passes: 0,
+            busy_since: 0,
+            housekeep_every: FOLD_EVERY,
+            folds: 0,
+            device: DeviceIdler::default(),
+            oversleep: Oversleep::default(),
+            awaited: 0,
+            is_cold: false,
+        }
     }
 
     /// Waits as appropriate after a turn, or after a pass over all stages. False when the worker should end.
@@ -105,14 +121,18 @@ impl Idler {
         };
         let waits_for_descriptors = cx.poller.is_used();
         // Where another thread may have work, waiting for the last moment before a timer would keep the core from it.
-        let ahead = if self.patience.may_spin() { AHEAD_NS } else { 0 };
-        if wake.saturating_sub(ahead) <= cx.watch.now() {
-            if waits_for_descriptors {
-                cx.ask(ASK_BUSY_NS);
+        let may_spin = self.patience.may_spin();
+        let is_near = wake.saturating_sub(if may_spin { NEAR_NS } else { 0 }) <= cx.watch.now();
+        if is_near || wake <= self.awaited {
+            if is_near && std::mem::take(&mut self.is_cold) {
+                cx.footprint.fetch();
             }
-            // A timer is due, or will be at once, or a ring is settling: check again immediately, but let other threads on this core run.
+            if waits_for_descriptors {
+                cx.ask(if is_near { ASK_BUSY_NS } else { ASK_IDLE_NS });
+            }
+            // A timer is due, or will be soon, or a ring is settling: check again immediately, but let other threads on this core run.
             std::hint::spin_loop();
-            if !self.patience.may_spin() {
+            if !may_spin {
                 std::thread::yield_now();
             }
             return true;
@@ -135,26 +155,39 @@ impl Idler {
                     cx.ask(ASK_IDLE_NS);
                 }
             }
-            Idle::Sleep => {
-                let begin = if cx.writes_spans() { cx.watch.now() } else { 0 };
-                cx.judge.sleeps();
-                let now = cx.watch.now();
-                let timer = if wake == u64::MAX { wake } else { wake.saturating_sub(ahead) };
-                if waits_for_descriptors {
-                    cx.poller.sleep(timer);
-                } else {
-                    let at_most = (timer != u64::MAX).then(|| Duration::from_nanos(timer.saturating_sub(now)));
-                    self.bell.sleep(at_most);
-                }
-                self.armed = false;
-                if cx.watch.now().saturating_sub(now) >= COLD_NS {
-                    cx.footprint.fetch();
-                }
-                if begin > 0 {
-                    cx.write_span(Activity::Sleep, begin);
-                }
-            }
+            Idle::Sleep => self.sleep(cx, wake),
         }
         true
+    }
+
+    /// Sleeps until the bell is rung, a descriptor is ready, or shortly before `wake`.
+    fn sleep(&mut self, cx: &mut Cx, wake: u64) {
+        cx.judge.sleeps();
+        let now = cx.watch.now();
+        let ahead = match self.patience.may_spin() {
+            true if self.patience.is_adaptive() => NEAR_NS + self.oversleep.ahead(wake.saturating_sub(now)),
+            true => NEAR_NS,
+            false => 0,
+        };
+        let timer = if wake == u64::MAX { wake } else { wake.saturating_sub(ahead) };
+        if cx.poller.is_used() {
+            cx.poller.sleep(timer);
+        } else {
+            let at_most = (timer != u64::MAX).then(|| Duration::from_nanos(timer.saturating_sub(now)));
+            self.bell.sleep(at_most);
+        }
+        self.armed = false;
+        let woken = cx.watch.now();
+        if now < timer && timer <= woken {
+            self.oversleep.learn(woken - timer);
+            self.awaited = wake;
+        }
+        if woken.saturating_sub(now) >= COLD_NS {
+            cx.footprint.fetch();
+            self.is_cold = woken.saturating_add(NEAR_NS) < wake;
+        }
+        if cx.writes_spans() {
+            cx.write_span(Activity::Sleep, now);
+        }
     }
 }
