@@ -4,7 +4,8 @@
 //! the same instructions every time. `.ci/instructions` counts and compares them.
 //!
 //! `limen-work cold K` sends single messages through a chain of K nodes, one a turn with everything recorded, and prints the address of a
-//! function that it calls before each: `.ci/cold` counts the cache lines from one call to the next.
+//! function that it calls before each: `.ci/cold` counts the cache lines from one call to the next. `limen-work cold stock` does so with stock
+//! kinds, whose inputs and outputs have names of their own.
 
 use limen::policy::Telemetry;
 use limen::{Clock, Drain, Options, Plan, Registry, Spec};
@@ -51,9 +52,16 @@ fn between(message: usize) {
     black_box(message);
 }
 
-fn cold(k: usize) {
-    let chain = Chain { k, bytes: Some(64), capacity: Some(1), ..Chain::DEFAULT };
-    let spec = Spec::from_text(&chain.yaml(), "work.yaml").unwrap_or_else(|problems| panic!("{problems}"));
+/// A chain of `k` nodes, or of stock kinds.
+fn cold(k: Option<usize>) {
+    let text = match k {
+        Some(k) => chain(k, Some(64), Some(1)),
+        None => "version: 1\nnodes:\n  a: { kind: synthetic, config: { pattern: counter } }\n  \
+            p: { kind: pass, from: { from: a, capacity: 1 } }\n  \
+            z: { kind: \"null\", from: { from: p, capacity: 1 } }\n"
+            .into(),
+    };
+    let spec = Spec::from_text(&text, "work.yaml").unwrap_or_else(|problems| panic!("{problems}"));
     let options = Options { telemetry: Some(Telemetry::Full), ..Options::default() };
     let plan = Plan::with_options(spec, &registry(), &options).unwrap_or_else(|problems| panic!("{problems}"));
     let mut graph = plan.wire().expect("wires").drive(Clock::Monotonic).expect("builds");
@@ -77,7 +85,7 @@ fn main() {
         return;
     }
     if name == "cold" {
-        return cold(std::env::args().nth(2).and_then(|k| k.parse().ok()).unwrap_or(8));
+        return cold(std::env::args().nth(2).and_then(|k| k.parse().ok()));
     }
     let Some((_, text)) = works().into_iter().find(|(work, _)| *work == name) else {
         eprintln!("there is no workload `{name}`; `limen-work list` prints the names");

@@ -156,6 +156,11 @@ impl<T: Payload> Rx<T> {
         }
     }
 
+    /// Whether [`Rx::has_only`] may be true.
+    pub(crate) fn takes_directly(&self) -> bool {
+        matches!(self.kind, RxKind::Local(_))
+    }
+
     /// Whether the only message waiting was sent alone.
     #[inline]
     pub(crate) fn has_only(&self) -> bool {

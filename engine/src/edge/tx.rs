@@ -150,6 +150,11 @@ impl<T: Payload> Tx<T> {
         if let TxKind::Local(local) = &self.kind { Some(local.clone()) } else { None }
     }
 
+    /// Whether nothing waits on the edge, which is within a worker.
+    pub(crate) fn is_empty(&self) -> bool {
+        if let TxKind::Local(local) = &self.kind { local.is_empty() } else { false }
+    }
+
     /// Whether the edge would fail its producer because it has no room for all messages of these classes and sizes.
     /// Until they are sent only the consumer changes the edge, and it only makes room.
     pub(crate) fn refuses(&self, coming: impl ExactSizeIterator<Item = (Qos, u64)> + Clone) -> bool {

@@ -97,8 +97,10 @@ pub trait Intake: Sized + 'static {
         let _ = see;
     }
     /// Adds what a single message touches.
-    fn footprint(&self, to: &mut Footprint) {
-        let _ = to;
+    fn footprint(&self, to: &mut Footprint);
+    /// Whether [`Intake::has_only`] may be true.
+    fn takes_directly(&self) -> bool {
+        false
     }
     /// Whether exactly one message is waiting, sent alone within the worker, so that [`Intake::take_only`] returns it.
     fn has_only(&self) -> bool {
@@ -232,6 +234,9 @@ impl<T: Payload> Intake for Single<T> {
     fn footprint(&self, to: &mut Footprint) {
         self.rx.footprint(to);
     }
+    fn takes_directly(&self) -> bool {
+        self.rx.takes_directly()
+    }
     #[inline]
     fn has_only(&self) -> bool {
         self.rx.has_only()
@@ -305,6 +310,9 @@ pub struct Mutable {
     burst: TakenBurst<Message<Tensor>>,
 }
 
+/// Why [`Mutable::own`] cannot fail: the plan chose between moving and copying, and `room` saw a free slot.
+const OWNS: &str = "the plan made the buffer exclusive or gave it a copy's slot";
+
 impl Mutable {
     fn own(&mut self, message: Message<Tensor>) -> Option<TensorMut> {
         match &mut self.copies {
@@ -335,6 +343,22 @@ impl Intake for Mutable {
     fn footprint(&self, to: &mut Footprint) {
         self.single.footprint(to);
     }
+    fn takes_directly(&self) -> bool {
+        self.copies.is_none() && self.single.takes_directly()
+    }
+    #[inline]
+    fn has_only(&self) -> bool {
+        self.copies.is_none() && self.single.has_only()
+    }
+    #[inline]
+    fn take_only(&mut self) -> Option<(TensorMut, u64)> {
+        let (message, sent) = self.single.take_only()?;
+        Some((self.own(message).expect(OWNS), sent))
+    }
+    #[inline]
+    fn last_run(&self, n: usize) -> Run {
+        self.single.last_run(n)
+    }
     fn room(&mut self, calls: usize) -> usize {
         let Some(pool) = &mut self.copies else { return calls };
         let mut room = calls;
@@ -347,8 +371,7 @@ impl Intake for Mutable {
         let mut burst = std::mem::replace(&mut self.burst, TakenBurst { items: Vec::new(), runs: Vec::new() });
         self.single.fill(n, &mut burst);
         for message in burst.items.drain(..) {
-            // The plan chose between moving and copying, and `room` saw a free slot: neither can fail.
-            into.items.push(self.own(message).expect("the plan made the buffer exclusive or gave it a copy's slot"));
+            into.items.push(self.own(message).expect(OWNS));
         }
         into.runs.append(&mut burst.runs);
         self.single.recycle(&mut burst);

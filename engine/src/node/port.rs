@@ -64,15 +64,10 @@ pub trait PortSet: Sized + 'static {
     fn each(&mut self, step: &mut dyn FnMut(&mut dyn AnyPort));
     /// Returns how many calls every blocking edge and every pool have room for, at most `calls`.
     fn room(&mut self, calls: usize, now: &mut impl FnMut() -> u64) -> usize;
-    /// Whether there is room and a slot for a call's only message: one consumer, on this worker, with an empty edge.
-    #[inline]
-    fn is_clear(&mut self) -> bool {
-        false
-    }
+    /// Whether there is room and a slot for a message of one call: all edges are empty and within this worker.
+    fn is_clear(&mut self) -> bool;
     /// Whether [`PortSet::is_clear`] may be true.
-    fn sends_directly(&self) -> bool {
-        false
-    }
+    fn sends_directly(&self) -> bool;
     /// Adds what a single message touches.
     fn footprint(&self, to: &mut Footprint) {
         let _ = to;
@@ -81,11 +76,8 @@ pub trait PortSet: Sized + 'static {
     fn ring(&mut self);
     /// Whether the call has sent anything.
     fn has_emitted(&self) -> bool;
-    /// The origin of the only staged message, if that is cheap to say.
-    #[inline]
-    fn lone_origin(&self) -> Option<Time> {
-        None
-    }
+    /// The origin of the only staged message of the first port that has any.
+    fn lone_origin(&self) -> Option<Time>;
     /// Discards messages staged since the last successful call.
     fn rollback(&mut self);
     /// Ends a successful call: checks it against the declared bounds.
@@ -119,11 +111,7 @@ pub trait PortSet: Sized + 'static {
     ///
     /// # Errors
     /// As [`PortSet::publish`].
-    #[inline]
-    fn publish_all(&mut self, accounted: u64, weight: u32, sent: u64, emit: u64) -> Result<(), NodeError> {
-        self.portion(accounted, weight);
-        self.publish(sent, emit)
-    }
+    fn publish_all(&mut self, accounted: u64, weight: u32, sent: u64, emit: u64) -> Result<(), NodeError>;
 }
 
 /// The operations of a port that are independent of its payload.
@@ -164,6 +152,8 @@ pub struct Port<T: Payload> {
 struct Staged<T: Payload> {
     /// The only edge, if it is within this worker and a call sends one message.
     direct: Option<Rc<Local<T>>>,
+    /// Whether there are edges, all of them within this worker, and a call sends one message.
+    is_local: bool,
     has_pool: bool,
     items: Vec<Message<T>>,
     /// One more than the number of messages of successful calls: up to this count, a call needs no check.
@@ -186,7 +176,9 @@ impl<T: Payload> Port<T> {
             [edge] if parts.emits == 1 => edge.local(),
             _ => None,
         };
-        let staged = Staged { direct, has_pool: parts.pool.is_some(), items: staged, unchecked: 1, in_runs: 0 };
+        let is_local = parts.emits == 1 && !edges.is_empty() && edges.iter().all(|edge| edge.local().is_some());
+        let has_pool = parts.pool.is_some();
+        let staged = Staged { direct, is_local, has_pool, items: staged, unchecked: 1, in_runs: 0 };
         Port {
             name: parts.name,
             emits: parts.emits,
@@ -330,6 +322,27 @@ impl<T: Payload> Port<T> {
             // `sent` is set on publishing; until then it only marks whether the run is recorded.
             push_run(&mut self.runs, Run { sent: u64::from(weight > 0), accounted, hold: 0, n, weight });
         }
+    }
+
+    #[inline(never)]
+    fn edges_are_empty(&self) -> bool {
+        self.edges.iter().all(Tx::is_empty)
+    }
+
+    /// As [`PortSet::is_clear`], for one of several ports, which may be unconnected.
+    #[inline]
+    fn is_clear_or_unused(&mut self) -> bool {
+        if self.edges.is_empty() {
+            self.pool.as_mut().is_none_or(|pool| pool.has_free(self.slots))
+        } else {
+            self.is_clear()
+        }
+    }
+
+    /// As [`PortSet::publish_all`], for one of several ports, which may have sent nothing.
+    #[inline]
+    fn publish_any(&mut self, accounted: u64, weight: u32, sent: u64, emit: u64) -> Result<(), NodeError> {
+        if self.staged.items.is_empty() { Ok(()) } else { self.publish_all(accounted, weight, sent, emit) }
     }
 
     /// Out of line: what a lone message within a worker does not need stays apart from what it needs.
@@ -515,18 +528,21 @@ impl<T: Payload> PortSet for Port<T> {
     }
     #[inline]
     fn is_clear(&mut self) -> bool {
-        self.staged.direct.as_ref().is_some_and(|edge| edge.is_empty())
-            && (!self.staged.has_pool || self.pool.as_mut().is_none_or(|pool| pool.has_free(1)))
+        let are_empty = match &self.staged.direct {
+            Some(edge) => edge.is_empty(),
+            None => self.staged.is_local && self.edges_are_empty(),
+        };
+        are_empty && (!self.staged.has_pool || self.pool.as_mut().is_none_or(|pool| pool.has_free(1)))
     }
     fn sends_directly(&self) -> bool {
-        self.staged.direct.is_some()
+        self.staged.is_local
     }
     fn footprint(&self, to: &mut Footprint) {
         to.add(self, 128);
         to.add(self.staged.items.as_ptr(), 64);
-        to.add(self.edges.as_ptr(), 64);
-        if let Some(edge) = &self.staged.direct {
-            edge.footprint(to);
+        for edge in &self.edges {
+            to.add(edge, 64);
+            edge.local().iter().for_each(|local| local.footprint(to));
         }
         if let Some(pool) = &self.pool {
             pool.footprint(to);
@@ -618,6 +634,13 @@ macro_rules! tuple_outputs {
                 $(room = self.$i.room(room, now);)+
                 room
             }
+            #[inline]
+            fn is_clear(&mut self) -> bool {
+                $(self.$i.is_clear_or_unused() &&)+ true
+            }
+            fn sends_directly(&self) -> bool {
+                $((self.$i.edges.is_empty() || self.$i.sends_directly()) &&)+ true
+            }
             fn footprint(&self, to: &mut Footprint) {
                 $(self.$i.footprint(to);)+
             }
@@ -626,6 +649,13 @@ macro_rules! tuple_outputs {
             }
             fn has_emitted(&self) -> bool {
                 $(self.$i.has_emitted() ||)+ false
+            }
+            #[inline]
+            fn lone_origin(&self) -> Option<Time> {
+                $(if !self.$i.staged.items.is_empty() {
+                    return self.$i.lone_origin();
+                })+
+                None
             }
             fn rollback(&mut self) {
                 $(self.$i.rollback();)+
@@ -645,6 +675,12 @@ macro_rules! tuple_outputs {
             fn publish(&mut self, sent: u64, emit: u64) -> Result<(), NodeError> {
                 let results = [$(self.$i.publish(sent, emit)),+];
                 results.into_iter().collect()
+            }
+            #[inline]
+            fn publish_all(&mut self, accounted: u64, weight: u32, sent: u64, emit: u64) -> Result<(), NodeError> {
+                let mut result = Ok(());
+                $(result = result.and(self.$i.publish_any(accounted, weight, sent, emit));)+
+                result
             }
         }
     };
@@ -695,6 +731,13 @@ impl<T: Payload> PortSet for PortList<T> {
     fn room(&mut self, calls: usize, now: &mut impl FnMut() -> u64) -> usize {
         self.0.iter_mut().fold(calls, |room, p| p.room(room, now))
     }
+    #[inline]
+    fn is_clear(&mut self) -> bool {
+        self.0.iter_mut().all(Port::is_clear_or_unused)
+    }
+    fn sends_directly(&self) -> bool {
+        self.0.iter().all(|port| port.edges.is_empty() || port.sends_directly())
+    }
     fn footprint(&self, to: &mut Footprint) {
         self.0.iter().for_each(|port| port.footprint(to));
     }
@@ -703,6 +746,10 @@ impl<T: Payload> PortSet for PortList<T> {
     }
     fn has_emitted(&self) -> bool {
         self.0.iter().any(PortSet::has_emitted)
+    }
+    #[inline]
+    fn lone_origin(&self) -> Option<Time> {
+        self.0.iter().find(|port| !port.staged.items.is_empty()).and_then(PortSet::lone_origin)
     }
     fn rollback(&mut self) {
         self.0.iter_mut().for_each(PortSet::rollback);
@@ -720,5 +767,10 @@ impl<T: Payload> PortSet for PortList<T> {
     }
     fn publish(&mut self, sent: u64, emit: u64) -> Result<(), NodeError> {
         self.0.iter_mut().map(|p| p.publish(sent, emit)).fold(Ok(()), Result::and)
+    }
+    #[inline]
+    fn publish_all(&mut self, accounted: u64, weight: u32, sent: u64, emit: u64) -> Result<(), NodeError> {
+        let publish = |port: &mut Port<T>| port.publish_any(accounted, weight, sent, emit);
+        self.0.iter_mut().map(publish).fold(Ok(()), Result::and)
     }
 }

@@ -210,8 +210,11 @@ fn give_or_fail<I: Intake, E: Ends<I>>(
     Ok(())
 }
 
-/// About the bytes of machine code of [`Feed::process_timed`].
+/// About the bytes of machine code of [`Feed::process_timed`], and of what a single message runs of [`Feed::process_burst`].
 const TIMED_CODE: usize = 1984;
+const BURST_CODE: usize = 3072;
+/// About the bytes that a single message runs of a stage's turn in the general case.
+const TURN_CODE: usize = 2048;
 
 /// The inputs, and the messages taken from them for the current turn.
 #[repr(C)]
@@ -226,10 +229,15 @@ impl<I: Intake> Feed<I> {
         Feed { intake, burst }
     }
 
-    /// Adds what a single message touches on its way to a node; `timed` is [`Feed::timed`].
-    pub(super) fn footprint(&self, timed: *const (), to: &mut Footprint) {
+    /// Adds what a single message touches on its way to a node; `timed` is [`Feed::timed`], `turn` the stage's turn in the general case.
+    pub(super) fn footprint<E: Ends<I>>(&self, timed: *const (), turn: *const (), to: &mut Footprint) {
         self.intake.footprint(to);
-        to.add(timed, TIMED_CODE);
+        if self.intake.takes_directly() {
+            to.add(timed, TIMED_CODE);
+        } else {
+            to.add(turn, TURN_CODE);
+            to.add(Self::process_burst::<E> as *const (), BURST_CODE);
+        }
     }
 
     /// Where the code is that calls a node with a single message and times the call.

@@ -77,7 +77,7 @@ impl<I: Intake> Ends<I> for PathEnds {
     }
     #[inline]
     fn publish_lone(&mut self, ledger: LoneLedger, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
-        debug_assert!(!I::JOINS && !self.traced, "such messages are never lone");
+        debug_assert!(self.skew.is_none() && !self.traced, "such messages are never lone");
         let LoneLedger { source, begun, accounted, weight } = ledger;
         if weight > 0 {
             let note = OriginNote { source, reused: false, closes: true, begun, n: 1 };

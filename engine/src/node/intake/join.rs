@@ -15,6 +15,7 @@ use crate::base::policy::Pick;
 use crate::edge::BURST;
 use crate::edge::{EdgeState, Reason};
 use crate::host::clock::Clock;
+use crate::host::footprint::Footprint;
 use crate::ledger::{Run, push_run};
 use crate::message::MAX_PORTS;
 use crate::message::origins::Origin;
@@ -257,6 +258,11 @@ macro_rules! tuple_inputs {
                     see(Self::header(set, Lead::Oldest));
                 }
             }
+            fn footprint(&self, to: &mut Footprint) {
+                to.add_value(self);
+                $(self.$s.footprint(to);)+
+                to.add(self.sets.as_slices().0.as_ptr(), 64);
+            }
             fn fill(&mut self, n: usize, into: &mut TakenBurst<Self::Taken>) {
                 for (set, run) in self.sets.drain(..n) {
                     into.items.push(set);
@@ -418,6 +424,26 @@ impl<T: Payload> Intake for ZipMany<T> {
             see(Self::header(set, Lead::Oldest));
         }
     }
+    fn footprint(&self, to: &mut Footprint) {
+        to.add_value(self);
+        self.sides.iter().for_each(|side| side.footprint(to));
+    }
+    fn takes_directly(&self) -> bool {
+        self.is_sole && self.sides[0].rx.takes_directly()
+    }
+    #[inline]
+    fn has_only(&self) -> bool {
+        self.is_sole && self.sides[0].rx.has_only()
+    }
+    #[inline]
+    fn take_only(&mut self) -> Option<(MessageSet<T>, u64)> {
+        let (message, sent) = self.sides[0].rx.take_only()?;
+        Some((MessageSet::from_iter([message]), sent))
+    }
+    #[inline]
+    fn last_run(&self, n: usize) -> Run {
+        self.sides[0].rx.last_run(n)
+    }
     fn fill(&mut self, n: usize, into: &mut TakenBurst<MessageSet<T>>) {
         if self.is_sole {
             let JoinInput { rx, items, .. } = &mut self.sides[0];
@@ -430,7 +456,11 @@ impl<T: Payload> Intake for ZipMany<T> {
             push_run(&mut into.runs, run);
         }
     }
+    #[inline]
     fn received(&mut self, calls: u64) {
+        if self.is_sole {
+            return self.sides[0].rx.received(calls);
+        }
         let fresh = self.fresh.pop(calls);
         self.sides.iter().zip(fresh).for_each(|(s, n)| s.rx.received(n));
     }
@@ -469,6 +499,9 @@ impl<T: Payload> Intake for ZipMany<T> {
         self.sides.len() == 1 && self.sides[0].rx.is_perishable()
     }
     fn header(taken: &MessageSet<T>, lead: Lead) -> &Header {
+        if let [sole] = &taken[..] {
+            return sole.header();
+        }
         lead.of(taken.iter().map(Message::header)).unwrap_or(taken[0].header())
     }
     fn each_header(taken: &MessageSet<T>, see: &mut dyn FnMut(usize, &Header)) {

@@ -6,6 +6,7 @@ use crate::base::policy::Pick;
 use crate::edge::BURST;
 use crate::edge::{EdgeState, Reason, Rx, rx};
 use crate::host::clock::Time;
+use crate::host::footprint::Footprint;
 use crate::ledger::Run;
 use crate::message::payload::{Message, Payload};
 use crate::message::pool::Pool;
@@ -108,6 +109,15 @@ pub(in crate::node::intake) trait AnyJoinInput {
 }
 
 impl<T: Payload> JoinInput<T> {
+    /// Adds what a single message touches.
+    pub(in crate::node::intake) fn footprint(&self, to: &mut Footprint) {
+        to.add_value(self);
+        self.rx.footprint(to);
+        to.add(self.queue.as_slices().0.as_ptr(), 64);
+        to.add(self.items.as_ptr(), 64);
+        to.add(self.runs.as_ptr(), 64);
+    }
+
     /// `pool` is for interpolated messages.
     pub(in crate::node::intake) fn new(end: Box<dyn Any>, policy: JoinPolicy, pool: Option<Pool>) -> Self {
         let rx: Rx<T> = rx(end);
