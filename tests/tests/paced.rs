@@ -2,9 +2,10 @@
 
 use limen::message::{DType, PortSpec};
 use limen::node::{
-    Building, Connected, Emit, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Sink, Source,
+    Building, Connected, Emit, Many, MessageSet, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Sink,
+    Source, Transform,
 };
-use limen::{Clock, Drain, Message, Options, Plan, Report, SimulatedClock, Spec, Tensor, Time};
+use limen::{Clock, Drain, Message, Options, Plan, Report, SimulatedClock, Spec, Tensor, TensorMut, Time};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::time::Duration;
@@ -94,8 +95,133 @@ impl Sink for Keeper {
     }
 }
 
+/// As [`Scripted`], with two outputs: `b` sends on both, `1` and `2` on one of them, `t` twice on the first, which is one too many, and `e`,
+/// `f`, `x` fail as there.
+struct Scripted2(Scripted);
+
+impl Node for Scripted2 {
+    type Config = Script;
+    fn ports(_: &Script, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let spec = || PortSpec::fixed(DType::U64, []);
+        Ok(Ports::new().output("first", spec()).output("second", spec()))
+    }
+    fn build(config: Script, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Scripted2(Scripted::build(config, cx)?))
+    }
+}
+
+impl Source for Scripted2 {
+    type Out = Many<Tensor>;
+    fn next(&mut self, out: &mut Emit<Many<Tensor>>) -> Result<Next, NodeError> {
+        let header = out.header(out.now());
+        let mut send = |at: usize| -> Result<(), NodeError> {
+            let mut tensor = out[at].loan(&header)?;
+            tensor.bytes_mut().copy_from_slice(&header.seq.to_ne_bytes());
+            out[at].send(tensor);
+            Ok(())
+        };
+        let Some(letter) = self.0.script.get(self.0.at) else { return Ok(Next::Done) };
+        self.0.at += 1;
+        match letter {
+            b'b' => send(0).and_then(|()| send(1))?,
+            b'1' => send(0)?,
+            b'2' => send(1)?,
+            b't' => send(0).and_then(|()| send(0))?,
+            b'e' => return Err(NodeError::other("this was asked for")),
+            b'f' => return send(0).and_then(|()| Err(NodeError::other("this was asked for"))),
+            b'x' => {
+                send(1)?;
+                panic!("this was asked for")
+            }
+            _ => unreachable!("no such letter"),
+        }
+        Ok(Next::At(out.now() + 1_000_000))
+    }
+}
+
+/// Which call fails, and which panics, from 1.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+struct Failing {
+    fails: u64,
+    panics: u64,
+}
+
+impl Failing {
+    fn call(&self, calls: &mut u64) -> Result<(), NodeError> {
+        *calls += 1;
+        assert_ne!(*calls, self.panics, "this was asked for");
+        if *calls == self.fails { Err(NodeError::other("this was asked for")) } else { Ok(()) }
+    }
+}
+
+/// Adds one to each message in place.
+struct Adder(Failing, u64);
+
+impl Node for Adder {
+    type Config = Failing;
+    fn ports(_: &Failing, _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let spec = PortSpec::fixed(DType::U64, []);
+        Ok(Ports::new().input("in", spec.clone()).output_forwarding("out", Some(spec), "in"))
+    }
+    fn build(config: Failing, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Adder(config, 0))
+    }
+}
+
+impl Transform for Adder {
+    type In = TensorMut;
+    type Out = Tensor;
+    fn apply(&mut self, mut input: TensorMut, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        self.0.call(&mut self.1)?;
+        if let Some(bytes) = input.bytes_mut().first_chunk_mut::<8>() {
+            *bytes = (u64::from_ne_bytes(*bytes) + 1).to_ne_bytes();
+        }
+        out.send(input);
+        Ok(())
+    }
+}
+
+/// Adds up what arrives on inputs of any name.
+struct Summer {
+    failing: Failing,
+    calls: u64,
+    count: u64,
+    sum: u64,
+}
+
+impl Node for Summer {
+    type Config = Failing;
+    fn ports(_: &Failing, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        Ok(given.inputs().fold(Ports::new(), |ports, (name, _)| ports.input(name, PortSpec::fixed(DType::U64, []))))
+    }
+    fn build(failing: Failing, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Summer { failing, calls: 0, count: 0, sum: 0 })
+    }
+    fn metrics(&self, to: &mut Metrics) {
+        to.set("count", self.count as f64);
+        to.set("sum", self.sum as f64);
+    }
+}
+
+impl Sink for Summer {
+    type In = Many<Tensor>;
+    fn take(&mut self, input: MessageSet<Tensor>) -> Result<(), NodeError> {
+        self.failing.call(&mut self.calls)?;
+        self.count += 1;
+        for message in &input {
+            self.sum += message.body.bytes().first_chunk::<8>().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+        }
+        Ok(())
+    }
+}
+
 fn plan(graph: &str, frames: Option<u64>) -> Plan {
-    let registry = limen_tests::registry().source::<Scripted>("scripted").sink::<Keeper>("keeper");
+    let registry = limen_tests::registry()
+        .source::<Scripted>("scripted")
+        .source::<Scripted2>("scripted2")
+        .transform::<Adder>("adder")
+        .sink::<Summer>("summer")
+        .sink::<Keeper>("keeper");
     let spec = Spec::from_text(graph, "test.yaml").unwrap_or_else(|problems| panic!("{problems}"));
     let options = Options { frames, ..Options::default() };
     Plan::with_options(spec, &registry, &options).unwrap_or_else(|problems| panic!("{problems}"))
@@ -206,4 +332,69 @@ fn a_source_that_answers_more_is_called_in_bursts_from_then_on() {
     // The first call of the burst is made alone.
     let script = format!("ss{}", "m".repeat(40));
     assert_eq!(turns(&script, None), turns(&script, Some(1 << 40)) + 1);
+}
+
+/// What a run moved, lost and failed.
+fn summary(report: &Report) -> String {
+    let nodes: Vec<_> = report
+        .nodes
+        .iter()
+        .map(|n| (&n.name, n.done, n.failed, n.restarts, n.metrics.iter().collect::<Vec<_>>()))
+        .collect();
+    let edges: Vec<_> = report.edges.iter().map(|e| (&e.from, &e.to, e.sent, e.received, &e.lost)).collect();
+    let failures: Vec<_> = report.failures.iter().map(|f| (f.call, &f.text)).collect();
+    format!("{nodes:?}\n{edges:?}\n{failures:?}\n{} {:?}", report.exit_code(), report.bugs)
+}
+
+/// Whether outputs are sent from alone or in bursts, with one consumer, two, or none, and whether inputs are taken from alone or each call is
+/// watched (a budget), is not to be seen in the result.
+#[test]
+fn messages_alone_go_through_nodes_of_every_shape_as_bursts_do() {
+    let scripts = ["bbbbbb", "b12b21b", "btb1t2", "ebfb1x2b", "xb", "tt2"];
+    let policies = ["skip", "stop", "detach", "{ restart: { max: 2, backoff: 1ms } }"];
+    let failing = [(0, 0), (2, 0), (0, 3), (1, 2)];
+    // The first output has two consumers, so that one that writes its input in place gets copies, or the second output has one, too.
+    let others = [
+        "",
+        "  d: { kind: keeper, from: a/first, core: 0 }\n",
+        "  e: { kind: summer, config: { fails: 0, panics: 0 }, from: a/second, core: 0 }\n",
+    ];
+    for script in scripts {
+        for on_error in policies {
+            for (fails, panics) in failing {
+                for other in others {
+                    let run = |budget: &str, frames: Option<u64>| {
+                        let config = format!(
+                            "config: {{ fails: {fails}, panics: {panics} }}, on_error: {on_error}, core: 0{budget}"
+                        );
+                        let graph = format!(
+                            "version: 1\nnodes:\n  \
+                             a: {{ kind: scripted2, config: {{ script: {script} }}, on_error: {on_error}, core: 0 }}\n  \
+                             b: {{ kind: adder, {config}, from: a/first }}\n  \
+                             c: {{ kind: summer, {config}, inputs: {{ any: b }} }}\n{other}"
+                        );
+                        let simulation = plan(&graph, frames).wire().expect("wires").simulate(3).expect("builds");
+                        simulation.run_as_scheduled(10_000_000).unwrap_or_else(|stuck| panic!("{stuck}"))
+                    };
+                    let alone = run("", None);
+                    let bursts = run(", budget: 1s", Some(1 << 40));
+                    let name = format!("{script}, {on_error}, fails {fails}, panics {panics}\n{other}");
+                    assert_eq!(summary(&alone), summary(&bursts), "{name}");
+                    assert!(alone.bugs.is_empty(), "{name}");
+                }
+            }
+        }
+    }
+}
+
+/// Nobody but the stage itself catches the panic of a source that is alone on its core, and whose outputs have no consumer.
+#[test]
+fn a_source_without_consumers_that_panics_is_no_bug() {
+    for on_error in ["skip", "stop", "{ restart: { max: 2, backoff: 1ms } }"] {
+        let graph = format!(
+            "version: 1\nnodes:\n  a: {{ kind: scripted2, config: {{ script: bxbxb }}, on_error: {on_error}, core: 0 }}\n"
+        );
+        let report = plan(&graph, None).wire().expect("wires").start().expect("starts").wait();
+        assert!(report.bugs.is_empty() && report.nodes[0].failed >= 1, "{on_error}: {report:#?}");
+    }
 }

@@ -52,14 +52,14 @@ fn between(message: usize) {
     black_box(message);
 }
 
-/// A chain of `k` nodes, or of stock kinds.
-fn cold(k: Option<usize>) {
+/// A chain of `k` nodes, or of stock kinds if `k` is `stock`.
+fn cold(k: &str) {
     let text = match k {
-        Some(k) => chain(k, Some(64), Some(1)),
-        None => "version: 1\nnodes:\n  a: { kind: synthetic, config: { pattern: counter } }\n  \
+        "stock" => "version: 1\nnodes:\n  a: { kind: synthetic, config: { pattern: counter } }\n  \
             p: { kind: pass, from: { from: a, capacity: 1 } }\n  \
             z: { kind: \"null\", from: { from: p, capacity: 1 } }\n"
             .into(),
+        _ => chain(k.parse().expect("a number of nodes, or `stock`"), Some(64), Some(1)),
     };
     let spec = Spec::from_text(&text, "work.yaml").unwrap_or_else(|problems| panic!("{problems}"));
     let options = Options { telemetry: Some(Telemetry::Full), ..Options::default() };
@@ -85,7 +85,7 @@ fn main() {
         return;
     }
     if name == "cold" {
-        return cold(std::env::args().nth(2).and_then(|k| k.parse().ok()));
+        return cold(&std::env::args().nth(2).unwrap_or_default());
     }
     let Some((_, text)) = works().into_iter().find(|(work, _)| *work == name) else {
         eprintln!("there is no workload `{name}`; `limen-work list` prints the names");

@@ -433,8 +433,8 @@ pub enum Isolation {
 pub enum Wait {
     /// Never sleeps. For a dedicated core.
     Spin,
-    /// Spins if the next message is expected before a sleeping worker would be awake; sleeps otherwise, and until so long before a timer
-    /// is due as the kernel usually takes to wake the worker, at most a tenth of the time.
+    /// Spins if the next message is expected before a sleeping worker would be awake; sleeps otherwise. Wakes up before a timer is due by
+    /// as much as the kernel usually wakes it too late, at most by a tenth of the time left.
     #[default]
     Adaptive,
     /// Sleeps as soon as there is nothing to do.

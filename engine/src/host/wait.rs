@@ -219,6 +219,9 @@ impl Patience {
     }
 }
 
+/// A sleep that ends so late was prolonged by a pause of the host, not by what it takes to wake up, ns.
+const PAUSE_NS: u64 = 1_000_000;
+
 /// By how much the kernel ends this thread's sleeps too late, and how early they end for it.
 #[derive(Debug, Default)]
 pub(crate) struct Oversleep {
@@ -229,8 +232,12 @@ pub(crate) struct Oversleep {
 impl Oversleep {
     /// Notes by how much a sleep ended too late, ns.
     // One sleep in ten steps up by nine times a step down, so the estimate stays at the 90th percentile, and a single one that the host
-    // prolonged by milliseconds moves it by a step (Ma, Muthukrishnan and Sandler, "Frugal Streaming for Estimating Quantiles", 2013).
+    // prolonged moves it by a step (Ma, Muthukrishnan and Sandler, "Frugal Streaming for Estimating Quantiles", 2013).
     pub(crate) fn learn(&mut self, late: u64) {
+        // Of a CPU that is taken away for so long, for example by a quota, spinning takes more.
+        if late > PAUSE_NS {
+            return;
+        }
         let step = (self.usual / 64).max(100);
         self.usual = if late > self.usual { self.usual + 9 * step } else { self.usual.saturating_sub(step) };
     }

@@ -64,7 +64,7 @@ pub trait PortSet: Sized + 'static {
     fn each(&mut self, step: &mut dyn FnMut(&mut dyn AnyPort));
     /// Returns how many calls every blocking edge and every pool have room for, at most `calls`.
     fn room(&mut self, calls: usize, now: &mut impl FnMut() -> u64) -> usize;
-    /// Whether there is room and a slot for a message of one call: all edges are empty and within this worker.
+    /// Whether there is room and a slot for the messages of one call: there are edges, all of them empty and within this worker.
     fn is_clear(&mut self) -> bool;
     /// Whether [`PortSet::is_clear`] may be true.
     fn sends_directly(&self) -> bool;
@@ -337,6 +337,10 @@ impl<T: Payload> Port<T> {
         } else {
             self.is_clear()
         }
+    }
+
+    fn sends_directly_or_is_unused(&self) -> bool {
+        self.edges.is_empty() || self.sends_directly()
     }
 
     /// As [`PortSet::publish_all`], for one of several ports, which may have sent nothing.
@@ -636,10 +640,10 @@ macro_rules! tuple_outputs {
             }
             #[inline]
             fn is_clear(&mut self) -> bool {
-                $(self.$i.is_clear_or_unused() &&)+ true
+                ($(self.$i.staged.is_local ||)+ false) $(&& self.$i.is_clear_or_unused())+
             }
             fn sends_directly(&self) -> bool {
-                $((self.$i.edges.is_empty() || self.$i.sends_directly()) &&)+ true
+                ($(self.$i.staged.is_local ||)+ false) $(&& self.$i.sends_directly_or_is_unused())+
             }
             fn footprint(&self, to: &mut Footprint) {
                 $(self.$i.footprint(to);)+
@@ -733,10 +737,10 @@ impl<T: Payload> PortSet for PortList<T> {
     }
     #[inline]
     fn is_clear(&mut self) -> bool {
-        self.0.iter_mut().all(Port::is_clear_or_unused)
+        self.0.iter().any(|port| port.staged.is_local) && self.0.iter_mut().all(Port::is_clear_or_unused)
     }
     fn sends_directly(&self) -> bool {
-        self.0.iter().all(|port| port.edges.is_empty() || port.sends_directly())
+        self.0.iter().any(|port| port.staged.is_local) && self.0.iter().all(Port::sends_directly_or_is_unused)
     }
     fn footprint(&self, to: &mut Footprint) {
         self.0.iter().for_each(|port| port.footprint(to));

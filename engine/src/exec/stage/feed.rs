@@ -229,10 +229,17 @@ impl<I: Intake> Feed<I> {
         Feed { intake, burst }
     }
 
-    /// Adds what a single message touches on its way to a node; `timed` is [`Feed::timed`], `turn` the stage's turn in the general case.
-    pub(super) fn footprint<E: Ends<I>>(&self, timed: *const (), turn: *const (), to: &mut Footprint) {
+    /// Adds what a single message touches on its way to a node; `timed` is [`Feed::timed`], `turn` the stage's turn in the general case,
+    /// which `is_general` if it is the only one.
+    pub(super) fn footprint<E: Ends<I>>(
+        &self,
+        timed: *const (),
+        turn: *const (),
+        is_general: bool,
+        to: &mut Footprint,
+    ) {
         self.intake.footprint(to);
-        if self.intake.takes_directly() {
+        if self.intake.takes_directly() && !is_general {
             to.add(timed, TIMED_CODE);
         } else {
             to.add(turn, TURN_CODE);

@@ -320,7 +320,8 @@ impl<I: Intake> SinkParts<I> {
     /// Adds what a single message touches of the stage, except its node, and of the code of its turn.
     #[inline(never)]
     fn footprint(&self, turn: *const (), timed: *const (), to: &mut Footprint) {
-        self.feed.footprint::<PathEnds>(timed, Self::turn as *const (), to);
+        let is_general = self.common.special || self.waits.is_some();
+        self.feed.footprint::<PathEnds>(timed, Self::turn as *const (), is_general, to);
         self.common.footprint(to);
         self.ends.footprint(to);
         to.add(turn, TURN_CODE);

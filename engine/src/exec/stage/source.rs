@@ -217,7 +217,7 @@ impl<O: Outputs> SourceParts<O> {
         }
     }
 
-    /// Whether the source is paced, and its next message needs no closer look: its only consumer, on this worker, has taken every earlier
+    /// Whether the source is paced, and its next message needs no closer look: its consumers, all on this worker, have taken every earlier
     /// message.
     #[inline]
     fn sends_lone(&mut self, cx: &Cx) -> bool {

@@ -348,7 +348,7 @@ impl<I: Intake, O: Outputs> TransformParts<I, O> {
     /// Adds what a single message touches of the stage, except its node, and of the code of its turn.
     #[inline(never)]
     fn footprint(&self, turn: *const (), timed: *const (), to: &mut Footprint) {
-        self.feed.footprint::<PortEnds<O>>(timed, Self::turn as *const (), to);
+        self.feed.footprint::<PortEnds<O>>(timed, Self::turn as *const (), self.common.special, to);
         self.common.footprint(to);
         self.ends.emit.footprint(to);
         to.add(turn, TURN_CODE);
