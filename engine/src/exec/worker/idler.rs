@@ -32,7 +32,7 @@ pub(crate) struct Idler {
 
 /// A timer is near that is due within this time, ns: a worker does not sleep any more, and fetches what a message needs into its caches.
 const NEAR_NS: u64 = 3_000;
-/// After a sleep at least this long, caches are cold, ns.
+/// After this time without messages, caches are cold, ns.
 const COLD_NS: u64 = 50_000;
 /// Passes between two checks whether the log is worth folding.
 const FOLD_EVERY: u32 = 64;
@@ -122,7 +122,10 @@ impl Idler {
         let waits_for_descriptors = cx.poller.is_used();
         // Where another thread may have work, waiting for the last moment before a timer would keep the core from it.
         let may_spin = self.patience.may_spin();
-        let is_near = wake.saturating_sub(if may_spin { NEAR_NS } else { 0 }) <= cx.watch.now();
+        let now = cx.watch.now();
+        let is_near = wake.saturating_sub(if may_spin { NEAR_NS } else { 0 }) <= now;
+        // Not only a sleep makes caches cold: spinning needs little of what a message does.
+        self.is_cold |= wake.saturating_sub(now) >= COLD_NS;
         if is_near || wake <= self.awaited {
             if is_near && std::mem::take(&mut self.is_cold) {
                 cx.footprint.fetch();
@@ -184,7 +187,6 @@ impl Idler {
         }
         if woken.saturating_sub(now) >= COLD_NS {
             cx.footprint.fetch();
-            self.is_cold = woken.saturating_add(NEAR_NS) < wake;
         }
         if cx.writes_spans() {
             cx.write_span(Activity::Sleep, now);
