@@ -346,8 +346,7 @@ fn summary(report: &Report) -> String {
     format!("{nodes:?}\n{edges:?}\n{failures:?}\n{} {:?}", report.exit_code(), report.bugs)
 }
 
-/// Whether outputs are sent from alone or in bursts, with one consumer, two, or none, and whether inputs are taken from alone or each call is
-/// watched (a budget), is not to be seen in the result.
+/// A budget and a limit of messages have all nodes take the general path; the results are the same.
 #[test]
 fn messages_alone_go_through_nodes_of_every_shape_as_bursts_do() {
     let scripts = ["bbbbbb", "b12b21b", "btb1t2", "ebfb1x2b", "xb", "tt2"];

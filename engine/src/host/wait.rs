@@ -222,7 +222,7 @@ impl Patience {
 /// A sleep that ends so late was prolonged by a pause of the host, not by what it takes to wake up, ns.
 const PAUSE_NS: u64 = 1_000_000;
 
-/// By how much the kernel ends this thread's sleeps too late, and how early they end for it.
+/// Learns how late the kernel ends this thread's sleeps, and says how much earlier to set its timers.
 #[derive(Debug, Default)]
 pub(crate) struct Oversleep {
     /// About the 90th percentile of those seen, ns.
@@ -234,7 +234,7 @@ impl Oversleep {
     // One sleep in ten steps up by nine times a step down, so the estimate stays at the 90th percentile, and a single one that the host
     // prolonged moves it by a step (Ma, Muthukrishnan and Sandler, "Frugal Streaming for Estimating Quantiles", 2013).
     pub(crate) fn learn(&mut self, late: u64) {
-        // Of a CPU that is taken away for so long, for example by a quota, spinning takes more.
+        // It cannot be made up for by waking earlier, and under a CPU quota spinning would cause more of it.
         if late > PAUSE_NS {
             return;
         }
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleep_ends_earlier_by_what_nine_in_ten_are_late() {
+    fn timers_are_set_earlier_by_the_90th_percentile_of_lateness() {
         let mut oversleep = Oversleep::default();
         assert_eq!(oversleep.ahead(1_000_000), 0);
         // Each of 1 to 100 µs equally often, in an order without trend, and now and then a pause of the host.
