@@ -190,6 +190,31 @@ impl<T: Payload> Local<T> {
         self.len.set(1);
     }
 
+    /// Has the consumer turn as for a message that was sent alone, which it will not find.
+    pub(crate) fn rehearse(&self, sent: u64, accounted: u64, weight: u32) {
+        if self.is_empty() {
+            self.run.set(sent, accounted, weight);
+            self.run.form.set(Form::Lone);
+            self.len.set(1);
+        }
+    }
+
+    /// Whether the consumer would turn as [`Local::rehearse`] says.
+    pub(crate) fn is_rehearsed(&self) -> bool {
+        let message = self.lone.take();
+        let has_none = message.is_none();
+        self.lone.set(message);
+        has_none && self.has_lone()
+    }
+
+    /// Undoes [`Local::rehearse`].
+    pub(crate) fn end_rehearsal(&self) {
+        if self.is_rehearsed() {
+            self.run.form.set(Form::Listed);
+            self.len.set(0);
+        }
+    }
+
     #[inline]
     fn put_burst(&self, staged: &mut Vec<Message<T>>, sent: u64, accounted: u64, weight: u32) {
         self.shared.producer.moved.add(staged.len() as u64);
@@ -205,13 +230,14 @@ impl<T: Payload> Local<T> {
         self.run.form.get() == Form::Lone
     }
 
-    /// Takes the message that was sent alone, and when it was sent; 0 if it is not recorded.
+    /// Takes the message that was sent alone, and when it was sent; 0 if it is not recorded. In a rehearsal there is no message. Requires
+    /// [`Local::has_lone`].
     #[inline]
-    pub(super) fn take_lone(&self) -> Option<(Message<T>, u64)> {
-        let message = self.lone.take()?;
+    pub(super) fn take_lone(&self) -> (Option<Message<T>>, u64) {
+        let message = self.lone.take();
         self.run.form.set(Form::Listed);
         self.len.set(0);
-        Some((message, self.run.sent.get()))
+        (message, self.run.sent.get())
     }
 
     /// Moves all messages to an empty list, if they were published together and are at most `most`.

@@ -167,14 +167,19 @@ impl<T: Payload> Rx<T> {
         if let RxKind::Local(local) = &self.kind { local.has_lone() } else { false }
     }
 
-    /// Takes a message that was sent alone, and returns when it was sent; 0 if it is not recorded.
+    /// Takes a message that was sent alone, and returns when it was sent; 0 if it is not recorded. In a rehearsal there is no message.
     #[inline]
-    pub(crate) fn take_only(&mut self) -> Option<(Message<T>, u64)> {
+    pub(crate) fn take_only(&mut self) -> (Option<Message<T>>, u64) {
         if let RxKind::Local(local) = &self.kind {
             return local.take_lone();
         }
         cold_path();
-        None
+        (None, 0)
+    }
+
+    /// Whether a rehearsal has come this far.
+    pub(crate) fn is_rehearsed(&self) -> bool {
+        if let RxKind::Local(local) = &self.kind { local.is_rehearsed() } else { false }
     }
 
     /// Moves all messages to an empty list, if they were published together within the worker and are at most `most`.

@@ -14,6 +14,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 const FAIR_NS: u64 = 20_000_000;
 /// Turns chosen individually before the worker does its other duties.
 const CHOICES: usize = 64;
+/// A stage is rehearsed if at least so much time is left, ns: code and memory that are not at hand take it no longer.
+const STAGE_NS: u64 = 1_000;
 /// Most consecutive turns of one stage.
 const AGAIN: usize = 16;
 
@@ -203,8 +205,29 @@ impl Scheduler {
             if turn == Turn::Done || !idler.after(cx, turn, &mut |wait| self.await_device(wait)) {
                 break;
             }
+            match std::mem::take(&mut cx.to_rehearse) {
+                0 => {}
+                due => _ = self.rehearse(due, cx),
+            }
             self.obey(cx);
         }
+    }
+
+    /// Has stages do what they do for a single message, but for the calls of their nodes, without counting it: code, memory and the
+    /// predictions of branches are at hand then when the messages come that are due at `due`. Returns how many stages took part.
+    #[inline(never)]
+    pub(crate) fn rehearse(&mut self, due: u64, cx: &mut Cx) -> usize {
+        cx.rehearse(|cx| {
+            let mut rehearsed = 0;
+            for member in self.members.iter_mut().filter(|member| !member.is_done) {
+                if cx.latest().saturating_add(STAGE_NS) >= due {
+                    break;
+                }
+                rehearsed += usize::from(member.stage.rehearse(due, cx));
+            }
+            self.members.iter_mut().for_each(|member| member.stage.end_rehearsal());
+            rehearsed
+        })
     }
 
     /// Waits for a call on a device that a stage needs, as [`Stage::await_device`]: blocks on the first one, has the end of each ring.

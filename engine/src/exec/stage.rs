@@ -111,6 +111,16 @@ pub(crate) trait Stage {
         }
     }
 
+    /// Has the stage do what it does for a single message, without calling its node and without counting it: a source, if its next message is
+    /// due at `due` or before; another, if the stage before it has done so. Returns whether it took part.
+    fn rehearse(&mut self, due: u64, cx: &mut Cx) -> bool {
+        let _ = (due, cx);
+        false
+    }
+
+    /// Ends the rehearsal where the next stage did not take part.
+    fn end_rehearsal(&mut self) {}
+
     /// Handles a panic that escaped a turn. Returns true if it came from the node, in an unguarded single-message call;
     /// it is then recorded as the node's failure.
     fn take_panic(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {

@@ -6,7 +6,7 @@ use crate::base::policy::Telemetry;
 const ONE_IN: u32 = 16;
 
 /// Decides which of a source's bursts are recorded; the decision travels with the messages.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Sampler {
     telemetry: Telemetry,
     count: u32,

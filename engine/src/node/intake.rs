@@ -106,10 +106,14 @@ pub trait Intake: Sized + 'static {
     fn has_only(&self) -> bool {
         false
     }
-    /// Takes the only waiting message, if that is cheaper than a burst of one, and returns when it was sent; 0 if it is
-    /// not recorded.
-    fn take_only(&mut self) -> Option<(Self::Taken, u64)> {
-        None
+    /// Whether a rehearsal has come this far: [`Intake::has_only`] is true, and there is no message.
+    fn is_rehearsed(&self) -> bool {
+        false
+    }
+    /// Takes the only waiting message, if [`Intake::has_only`], and returns when it was sent; 0 if it is not recorded. In a rehearsal there
+    /// is no message.
+    fn take_only(&mut self) -> (Option<Self::Taken>, u64) {
+        (None, 0)
     }
     /// Takes everything waiting, if it was published together within the worker, is enough for at most `most` calls,
     /// and needs no closer look. `into` must be empty.
@@ -242,8 +246,11 @@ impl<T: Payload> Intake for Single<T> {
         self.rx.has_only()
     }
     #[inline]
-    fn take_only(&mut self) -> Option<(Message<T>, u64)> {
+    fn take_only(&mut self) -> (Option<Message<T>>, u64) {
         self.rx.take_only()
+    }
+    fn is_rehearsed(&self) -> bool {
+        self.rx.is_rehearsed()
     }
     #[inline]
     fn take_burst(&mut self, most: usize, into: &mut Vec<Message<T>>) -> bool {
@@ -351,9 +358,12 @@ impl Intake for Mutable {
         self.copies.is_none() && self.single.has_only()
     }
     #[inline]
-    fn take_only(&mut self) -> Option<(TensorMut, u64)> {
-        let (message, sent) = self.single.take_only()?;
-        Some((self.own(message).expect(OWNS), sent))
+    fn take_only(&mut self) -> (Option<TensorMut>, u64) {
+        let (message, sent) = self.single.take_only();
+        (message.map(|message| self.own(message).expect(OWNS)), sent)
+    }
+    fn is_rehearsed(&self) -> bool {
+        self.copies.is_none() && self.single.is_rehearsed()
     }
     #[inline]
     fn last_run(&self, n: usize) -> Run {

@@ -128,6 +128,10 @@ pub trait AnyPort {
     fn refused_by(&self) -> Option<String>;
     /// Discards the staged messages.
     fn take_back(&mut self);
+    /// Has the next stage rehearse a message, if it is the only one that follows, and on this worker.
+    fn rehearse(&self, sent: u64, accounted: u64, weight: u32);
+    /// Ends the rehearsal of the next stage.
+    fn end_rehearsal(&self);
 }
 
 /// One output port.
@@ -507,6 +511,13 @@ impl<T: Payload> AnyPort for Port<T> {
         self.staged.items.clear();
         self.runs.clear();
         (self.staged.unchecked, self.staged.in_runs) = (1, 0);
+    }
+    fn rehearse(&self, sent: u64, accounted: u64, weight: u32) {
+        let sent = if weight > 0 { sent } else { 0 };
+        self.staged.direct.iter().for_each(|edge| edge.rehearse(sent, accounted, weight));
+    }
+    fn end_rehearsal(&self) {
+        self.staged.direct.iter().for_each(|edge| edge.end_rehearsal());
     }
 }
 

@@ -51,6 +51,8 @@ pub(super) trait Ends<I: Intake> {
     fn publish(&mut self, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError>;
     /// As [`Ends::publish_all`], for a single message that was not noted.
     fn publish_lone(&mut self, ledger: LoneLedger, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError>;
+    /// Has the stages that follow rehearse a message.
+    fn rehearse(&mut self, accounted: u64, weight: u32, sent: u64, compute: u64);
     /// `portion` and `publish` in one, when all calls of the turn share one ledger.
     fn publish_all(
         &mut self,
@@ -322,11 +324,15 @@ impl<I: Intake> Feed<I> {
         node: &mut C,
         ends: &mut E,
     ) -> Result<(), Trouble> {
-        let Some((item, sent)) = self.intake.take_only() else { return Ok(()) };
-        let probed = common.counts.taken.count() % PROBE_ALONE == 1 || common.is_slow();
+        let (item, sent) = self.intake.take_only();
+        let probed = common.counts.taken.count(cx.counts_as()) % PROBE_ALONE == 1 || common.is_slow();
         if probed || sent != 0 {
             return self.process_timed(item, probed, common, cx, node, ends);
         }
+        let Some(item) = item else {
+            ends.rehearse(0, 0, 0, 0);
+            return Ok(());
+        };
         self.intake.received(1);
         common.calling = true;
         let result = node.give_one(item, ends);
@@ -345,7 +351,7 @@ impl<I: Intake> Feed<I> {
     #[inline(never)]
     fn process_timed<E: Ends<I>, C: Calls<I::Taken, E>>(
         &mut self,
-        item: I::Taken,
+        item: Option<I::Taken>,
         probed: bool,
         common: &mut Common,
         cx: &mut Cx,
@@ -355,12 +361,16 @@ impl<I: Intake> Feed<I> {
         let started = cx.mark();
         let run = self.intake.last_run(1);
         let recorded = run.is_recorded();
-        let header = I::header(&item, common.lead);
-        let (source, begun) = (header.source, header.origin.0);
-        self.intake.received(1);
-        common.calling = true;
-        let result = node.give_one(item, ends);
-        common.calling = false;
+        let (mut source, mut begun, mut one, mut result) = (0, 0, 0, Ok(()));
+        // In a rehearsal, all but this is done as for a message, and counts for none.
+        if let Some(item) = item {
+            let header = I::header(&item, common.lead);
+            (source, begun, one) = (header.source, header.origin.0, 1);
+            self.intake.received(1);
+            common.calling = true;
+            result = node.give_one(item, ends);
+            common.calling = false;
+        }
         let end = cx.read();
         let compute = end - started;
         // Recorded after the call, so that the node has its message earlier. A message whose call panics has no terms.
@@ -372,14 +382,19 @@ impl<I: Intake> Feed<I> {
         }
         if probed || compute > SLOW_NS {
             cold_path();
-            common.learn(compute, 1);
+            if one > 0 {
+                common.learn(compute, 1);
+            }
         }
         common.blocked_since = 0;
         if let Err(error) = result {
             cold_path();
             return self.skip_one(Trouble::error("call", &error), common, cx, ends);
         }
-        common.counts.done.add(1);
+        common.counts.done.add(one);
+        if one == 0 {
+            ends.rehearse(accounted, weight, end, compute);
+        }
         let ledger = LoneLedger { source, begun, accounted, weight };
         ends.publish_lone(ledger, cx, end, compute).map_err(|e| Trouble::error("emit", &e))
     }

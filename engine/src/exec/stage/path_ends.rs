@@ -75,6 +75,7 @@ impl<I: Intake> Ends<I> for PathEnds {
         self.record(cx, sent, compute);
         Ok(())
     }
+    fn rehearse(&mut self, _: u64, _: u32, _: u64, _: u64) {}
     #[inline]
     fn publish_lone(&mut self, ledger: LoneLedger, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
         debug_assert!(self.skew.is_none() && !self.traced, "such messages are never lone");

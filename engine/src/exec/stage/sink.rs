@@ -302,6 +302,12 @@ impl<I: Intake> SinkParts<I> {
         true
     }
 
+    /// Whether exactly one message is waiting that the node may be called with at once.
+    #[inline]
+    fn has_only<N: Sink>(&self) -> bool {
+        !N::WAITS && self.common.life == Life::Open && self.feed.has_only(&self.common)
+    }
+
     #[inline(never)]
     fn standing(&mut self, cx: &mut Cx) -> Standing {
         if self.common.life == Life::Open
@@ -364,18 +370,26 @@ impl<N: Sink> SinkStage<N> {
 impl<N: Sink> Stage for SinkStage<N> {
     fn turn(&mut self, cx: &mut Cx) -> Turn {
         let SinkStage { slot, rest } = self;
-        let is_plain = !N::WAITS && rest.common.life == Life::Open && rest.feed.has_only(&rest.common);
-        if is_plain && slot.room(1) > 0 {
-            rest.common.counts.turns.add(1);
+        if rest.has_only::<N>() && slot.room(1) > 0 {
+            let is_message = cx.counts_as() > 0;
+            rest.common.counts.turns.add(u64::from(is_message));
             cx.enter(rest.common.node);
-            rest.dirty = true;
+            rest.dirty |= is_message;
             if let Err(trouble) = rest.feed.process_only(&mut rest.common, cx, slot, &mut rest.ends) {
                 rest.fail(slot, cx, trouble);
             }
-            slot.turned();
+            if is_message {
+                slot.turned();
+            }
             return Turn::Worked;
         }
         rest.turn(slot, cx)
+    }
+
+    fn rehearse(&mut self, _: u64, cx: &mut Cx) -> bool {
+        let SinkStage { slot, rest } = self;
+        let takes_part = rest.feed.intake.is_rehearsed() && rest.has_only::<N>() && slot.room(1) > 0;
+        takes_part && self.turn(cx) == Turn::Worked
     }
 
     fn take_panic(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {

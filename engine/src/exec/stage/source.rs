@@ -186,6 +186,9 @@ impl<O: Outputs> SourceParts<O> {
         let end = cx.read();
         if done + failed > 0 && (is_probed || end - started > SLOW_NS) {
             cold_path();
+            if cx.counts_as() == 0 {
+                return (end, weight);
+            }
             self.common.learn(end - started, (done + failed) as usize);
             self.common.check_budget(end - started);
         }
@@ -232,10 +235,10 @@ impl<O: Outputs> SourceParts<O> {
     /// As [`SourceParts::turn`], for one call of a source that [`SourceParts::sends_lone`]: the usual case at low rates.
     #[inline(never)]
     fn turn_lone<N: Source<Out = O>>(&mut self, node: &mut Slot<N>, cx: &mut Cx) -> Turn {
-        self.common.counts.turns.add(1);
+        self.common.counts.turns.add(cx.counts_as());
         cx.enter(self.common.node);
         let now = cx.read();
-        if now < self.due && !self.is_woken() {
+        if now < self.due && !self.is_woken() && cx.counts_as() > 0 {
             self.after_idle = true;
             return Turn::Idle(self.due);
         }
@@ -249,7 +252,8 @@ impl<O: Outputs> SourceParts<O> {
         self.emit.now = Time(started);
         let number = self.emit.seq;
         self.common.calling = true;
-        let result = node.give_one(&mut self.emit);
+        let one = cx.counts_as();
+        let result = if one > 0 { node.give_one(&mut self.emit) } else { Ok(Next::At(Time(self.due))) };
         self.common.calling = false;
         let next = match result {
             Ok(next) => next,
@@ -262,10 +266,13 @@ impl<O: Outputs> SourceParts<O> {
                 return self.fail_lone(node, Trouble::error("next", &error), cx);
             }
         };
-        if self.emit.seq == number {
+        if self.emit.seq == number && one > 0 {
             return self.end_lone(node, next, started, cx);
         }
         let (end, weight) = self.record(started, 1, 0, cx);
+        if one == 0 {
+            return self.rehearse_next(end, weight);
+        }
         let published = self.emit.ports.publish_all(end, weight, end, 0);
         node.turned();
         self.common.counts.taken.add(1);
@@ -282,6 +289,13 @@ impl<O: Outputs> SourceParts<O> {
             return Turn::Worked;
         }
         self.turn_after_lone(node, next, true, end)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn rehearse_next(&mut self, end: u64, weight: u32) -> Turn {
+        self.emit.ports.each(&mut |port| port.rehearse(end, end, weight));
+        Turn::Worked
     }
 
     /// Ends a turn of [`SourceParts::call_lone`] whose call sent nothing.
@@ -486,6 +500,21 @@ impl<N: Source> Stage for SourceStage<N> {
     fn turn(&mut self, cx: &mut Cx) -> Turn {
         let SourceStage { slot, rest } = self;
         if rest.sends_lone(cx) { rest.turn_lone(slot, cx) } else { rest.turn(slot, cx) }
+    }
+
+    fn rehearse(&mut self, due: u64, cx: &mut Cx) -> bool {
+        let SourceStage { slot, rest } = self;
+        let takes_part = rest.due <= due && rest.sends_lone(cx);
+        if takes_part {
+            let before = (rest.sampler.clone(), rest.after_idle, rest.common.turns);
+            rest.turn_lone(slot, cx);
+            (rest.sampler, rest.after_idle, rest.common.turns) = before;
+        }
+        takes_part
+    }
+
+    fn end_rehearsal(&mut self) {
+        self.rest.emit.ports.each(&mut |port| port.end_rehearsal());
     }
 
     fn take_panic(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {

@@ -150,6 +150,10 @@ impl<I: Intake, O: Outputs> Ends<I> for PortEnds<O> {
     fn publish(&mut self, _: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
         self.emit.ports.publish(sent, compute)
     }
+    #[cold]
+    fn rehearse(&mut self, accounted: u64, weight: u32, sent: u64, compute: u64) {
+        self.emit.ports.each(&mut |port| port.rehearse(sent, accounted + compute, weight));
+    }
     #[inline(always)]
     fn publish_lone(&mut self, ledger: LoneLedger, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
         Ends::<I>::publish_all(self, ledger.accounted, ledger.weight, cx, sent, compute)
@@ -396,7 +400,7 @@ impl<N: Transform> Stage for TransformStage<N> {
         if rest.has_only() {
             let is_clear = rest.ends.emit.ports.is_clear();
             if is_clear || rest.has_room(cx) {
-                rest.common.counts.turns.add(1);
+                rest.common.counts.turns.add(cx.counts_as());
                 cx.enter(rest.common.node);
                 rest.ends.emit.now = Time(cx.latest());
                 if let Err(trouble) = rest.feed.process_only(&mut rest.common, cx, slot, &mut rest.ends) {
@@ -409,6 +413,16 @@ impl<N: Transform> Stage for TransformStage<N> {
             }
         }
         rest.turn(slot, cx)
+    }
+
+    fn rehearse(&mut self, _: u64, cx: &mut Cx) -> bool {
+        let rest = &mut self.rest;
+        let takes_part = rest.feed.intake.is_rehearsed() && rest.has_only() && rest.ends.emit.ports.is_clear();
+        takes_part && self.turn(cx) == Turn::Worked
+    }
+
+    fn end_rehearsal(&mut self) {
+        self.rest.ends.emit.ports.each(&mut |port| port.end_rehearsal());
     }
 
     fn take_panic(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {

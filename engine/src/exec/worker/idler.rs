@@ -31,7 +31,7 @@ pub(crate) struct Idler {
 }
 
 /// A timer is near that is due within this time, ns: a worker does not sleep any more, and fetches what a message needs into its caches.
-const NEAR_NS: u64 = 3_000;
+const NEAR_NS: u64 = 5_000;
 /// After this time without messages, caches are cold, ns.
 const COLD_NS: u64 = 50_000;
 /// Passes between two checks whether the log is worth folding.
@@ -129,6 +129,9 @@ impl Idler {
         if is_near || wake <= self.awaited {
             if is_near && std::mem::take(&mut self.is_cold) {
                 cx.footprint.fetch();
+                if wake > now {
+                    cx.to_rehearse = wake;
+                }
             }
             if waits_for_descriptors {
                 cx.ask(if is_near { ASK_BUSY_NS } else { ASK_IDLE_NS });

@@ -436,9 +436,12 @@ impl<T: Payload> Intake for ZipMany<T> {
         self.is_sole && self.sides[0].rx.has_only()
     }
     #[inline]
-    fn take_only(&mut self) -> Option<(MessageSet<T>, u64)> {
-        let (message, sent) = self.sides[0].rx.take_only()?;
-        Some((MessageSet::from_iter([message]), sent))
+    fn take_only(&mut self) -> (Option<MessageSet<T>>, u64) {
+        let (message, sent) = self.sides[0].rx.take_only();
+        (message.map(|message| MessageSet::from_iter([message])), sent)
+    }
+    fn is_rehearsed(&self) -> bool {
+        self.is_sole && self.sides[0].rx.is_rehearsed()
     }
     #[inline]
     fn last_run(&self, n: usize) -> Run {
