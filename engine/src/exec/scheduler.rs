@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 const FAIR_NS: u64 = 20_000_000;
 /// Turns chosen individually before the worker does its other duties.
 const CHOICES: usize = 64;
-/// A stage is rehearsed if at least so much time is left, ns: code and memory that are not at hand take it no longer.
+/// A stage is rehearsed only if this much time is left, ns: with cold caches it takes no longer.
 const STAGE_NS: u64 = 1_000;
 /// Most consecutive turns of one stage.
 const AGAIN: usize = 16;
@@ -213,8 +213,8 @@ impl Scheduler {
         }
     }
 
-    /// Has stages do what they do for a single message, but for the calls of their nodes, without counting it: code, memory and the
-    /// predictions of branches are at hand then when the messages come that are due at `due`. Returns how many stages took part.
+    /// Has stages do what they do for a single message, without one: no node is called, and nothing counts. The messages that are due at
+    /// `due` then find code and memory in the caches, and branches predicted. Returns how many stages took part.
     #[inline(never)]
     pub(crate) fn rehearse(&mut self, due: u64, cx: &mut Cx) -> usize {
         cx.rehearse(|cx| {

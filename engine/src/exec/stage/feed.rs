@@ -362,7 +362,7 @@ impl<I: Intake> Feed<I> {
         let run = self.intake.last_run(1);
         let recorded = run.is_recorded();
         let (mut source, mut begun, mut one, mut result) = (0, 0, 0, Ok(()));
-        // In a rehearsal, all but this is done as for a message, and counts for none.
+        // A rehearsal has no message: it skips this, and adds 0 to the counters below.
         if let Some(item) = item {
             let header = I::header(&item, common.lead);
             (source, begun, one) = (header.source, header.origin.0, 1);
