@@ -201,10 +201,13 @@ impl<T: Payload> Local<T> {
 
     /// Whether the consumer would turn as [`Local::rehearse`] says.
     pub(crate) fn is_rehearsed(&self) -> bool {
+        if !self.has_lone() {
+            return false;
+        }
         let message = self.lone.take();
         let has_none = message.is_none();
         self.lone.set(message);
-        has_none && self.has_lone()
+        has_none
     }
 
     /// Undoes [`Local::rehearse`].

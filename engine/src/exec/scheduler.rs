@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 const FAIR_NS: u64 = 20_000_000;
 /// Turns chosen individually before the worker does its other duties.
 const CHOICES: usize = 64;
-/// A stage is rehearsed only if this much time is left, ns: with cold caches it takes no longer.
+/// A stage is rehearsed only if this much time is left, ns: about what it takes with cold caches.
 const STAGE_NS: u64 = 1_000;
 /// Most consecutive turns of one stage.
 const AGAIN: usize = 16;
@@ -33,6 +33,8 @@ struct Member {
     is_done: bool,
     /// Found no work since a message last moved.
     is_quiet: bool,
+    /// Took part in the rehearsal under way.
+    has_rehearsed: bool,
     /// When its last turn began, ns; maintained only for schedules that use it.
     turned_at: u64,
 }
@@ -44,6 +46,7 @@ impl Scheduler {
             node: *node,
             is_done: false,
             is_quiet: false,
+            has_rehearsed: false,
             turned_at: 0,
         };
         Scheduler { members: stages.into_iter().zip(nodes).map(member).collect(), schedule, last: 0 }
@@ -220,12 +223,17 @@ impl Scheduler {
         cx.rehearse(|cx| {
             let mut rehearsed = 0;
             for member in self.members.iter_mut().filter(|member| !member.is_done) {
-                if cx.latest().saturating_add(STAGE_NS) >= due {
+                // Not every stage reads the clock: those that record nothing do not.
+                if cx.read().saturating_add(STAGE_NS) >= due {
                     break;
                 }
-                rehearsed += usize::from(member.stage.rehearse(due, cx));
+                member.has_rehearsed = member.stage.rehearse(due, cx);
+                rehearsed += usize::from(member.has_rehearsed);
             }
-            self.members.iter_mut().for_each(|member| member.stage.end_rehearsal());
+            for member in self.members.iter_mut().filter(|member| member.has_rehearsed) {
+                member.has_rehearsed = false;
+                member.stage.end_rehearsal();
+            }
             rehearsed
         })
     }

@@ -432,12 +432,11 @@ mod tests {
         }
     }
 
-    /// A rehearsal goes as far as one message would on its worker, and leaves nothing behind.
+    /// A rehearsal goes from stage to stage on its worker while each is the only consumer, and leaves nothing behind.
     #[test]
     fn a_rehearsal_takes_the_way_of_a_message_and_counts_nothing() {
         let registry = Registry::new().source::<Clockwork>("clockwork").transform::<Pass>("pass").sink::<End>("end");
-        // The other nodes, and how many stages take part: all; the source and the first of two consumers' edges, which no rehearsal enters;
-        // none, as the source's message leaves the worker.
+        // The other nodes, and how many stages take part: all; those before two consumers, twice; none, as the message leaves the worker.
         let graphs = [
             ("b: { kind: pass, from: a }, c: { kind: pass, from: b }, d: { kind: end, from: c }", 4),
             ("b: { kind: pass, from: a }, c: { kind: end, from: b }, d: { kind: end, from: b }", 2),

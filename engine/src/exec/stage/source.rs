@@ -506,9 +506,9 @@ impl<N: Source> Stage for SourceStage<N> {
         let SourceStage { slot, rest } = self;
         let takes_part = rest.due <= due && rest.sends_lone(cx);
         if takes_part {
-            let before = (rest.sampler.clone(), rest.after_idle, rest.common.turns);
+            let before = (rest.sampler.clone(), rest.after_idle, rest.common.turns, rest.emit.now);
             rest.turn_lone(slot, cx);
-            (rest.sampler, rest.after_idle, rest.common.turns) = before;
+            (rest.sampler, rest.after_idle, rest.common.turns, rest.emit.now) = before;
         }
         takes_part
     }

@@ -418,7 +418,12 @@ impl<N: Transform> Stage for TransformStage<N> {
     fn rehearse(&mut self, _: u64, cx: &mut Cx) -> bool {
         let rest = &mut self.rest;
         let takes_part = rest.feed.intake.is_rehearsed() && rest.has_only() && rest.ends.emit.ports.is_clear();
-        takes_part && self.turn(cx) == Turn::Worked
+        if takes_part {
+            let before = rest.ends.emit.now;
+            self.turn(cx);
+            self.rest.ends.emit.now = before;
+        }
+        takes_part
     }
 
     fn end_rehearsal(&mut self) {

@@ -30,7 +30,8 @@ pub(crate) struct Idler {
     is_cold: bool,
 }
 
-/// A timer is near that is due within this time, ns: a worker does not sleep any more, and fetches what a message needs into its caches.
+/// A timer is near that is due within this time, ns: a worker does not sleep any more, fetches what a message needs into its caches, and
+/// rehearses it.
 const NEAR_NS: u64 = 5_000;
 /// After this time without messages, caches are cold, ns.
 const COLD_NS: u64 = 50_000;
