@@ -128,7 +128,6 @@ impl Cx {
     /// Runs a rehearsal: what its turns record is forgotten.
     pub(crate) fn rehearse<T>(&mut self, turns: impl FnOnce(&mut Cx) -> T) -> T {
         let before = (self.now, self.fresh);
-        self.read();
         self.is_rehearsing = true;
         self.meter.begin_rehearsal();
         let result = turns(self);

@@ -23,7 +23,7 @@ pub(super) trait Calls<T, E>: NodeSlot {
 }
 
 /// Source, origin (`begun`) and ledger of a single message whose call has ended; `weight` is 0 if it is not recorded.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct LoneLedger {
     pub(super) source: u16,
     pub(super) begun: u64,
@@ -51,8 +51,8 @@ pub(super) trait Ends<I: Intake> {
     fn publish(&mut self, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError>;
     /// As [`Ends::publish_all`], for a single message that was not noted.
     fn publish_lone(&mut self, ledger: LoneLedger, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError>;
-    /// Has the stages that follow rehearse a message.
-    fn rehearse(&mut self, accounted: u64, weight: u32, sent: u64, compute: u64);
+    /// [`Ends::publish_lone`] in a rehearsal: there is no message to publish.
+    fn rehearse(&mut self, ledger: LoneLedger, cx: &mut Cx, sent: u64, compute: u64);
     /// `portion` and `publish` in one, when all calls of the turn share one ledger.
     fn publish_all(
         &mut self,
@@ -330,7 +330,7 @@ impl<I: Intake> Feed<I> {
             return self.process_timed(item, probed, common, cx, node, ends);
         }
         let Some(item) = item else {
-            ends.rehearse(0, 0, 0, 0);
+            ends.rehearse(LoneLedger::default(), cx, 0, 0);
             return Ok(());
         };
         self.intake.received(1);
@@ -361,11 +361,11 @@ impl<I: Intake> Feed<I> {
         let started = cx.mark();
         let run = self.intake.last_run(1);
         let recorded = run.is_recorded();
-        let (mut source, mut begun, mut one, mut result) = (0, 0, 0, Ok(()));
-        // A rehearsal has no message: it skips this, and adds 0 to the counters below.
+        let (mut source, mut begun, mut is_message, mut result) = (0, 0, false, Ok(()));
+        // A rehearsal has no message.
         if let Some(item) = item {
             let header = I::header(&item, common.lead);
-            (source, begun, one) = (header.source, header.origin.0, 1);
+            (source, begun, is_message) = (header.source, header.origin.0, true);
             self.intake.received(1);
             common.calling = true;
             result = node.give_one(item, ends);
@@ -382,7 +382,7 @@ impl<I: Intake> Feed<I> {
         }
         if probed || compute > SLOW_NS {
             cold_path();
-            if one > 0 {
+            if is_message {
                 common.learn(compute, 1);
             }
         }
@@ -391,11 +391,12 @@ impl<I: Intake> Feed<I> {
             cold_path();
             return self.skip_one(Trouble::error("call", &error), common, cx, ends);
         }
-        common.counts.done.add(one);
-        if one == 0 {
-            ends.rehearse(accounted, weight, end, compute);
-        }
         let ledger = LoneLedger { source, begun, accounted, weight };
+        if !is_message {
+            ends.rehearse(ledger, cx, end, compute);
+            return Ok(());
+        }
+        common.counts.done.add(1);
         ends.publish_lone(ledger, cx, end, compute).map_err(|e| Trouble::error("emit", &e))
     }
 

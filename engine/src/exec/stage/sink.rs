@@ -389,7 +389,10 @@ impl<N: Sink> Stage for SinkStage<N> {
     fn rehearse(&mut self, _: u64, cx: &mut Cx) -> bool {
         let SinkStage { slot, rest } = self;
         let takes_part = rest.feed.intake.is_rehearsed() && rest.has_only::<N>() && slot.room(1) > 0;
-        takes_part && self.turn(cx) == Turn::Worked
+        if takes_part {
+            self.turn(cx);
+        }
+        takes_part
     }
 
     fn take_panic(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {

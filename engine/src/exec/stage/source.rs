@@ -252,8 +252,8 @@ impl<O: Outputs> SourceParts<O> {
         self.emit.now = Time(started);
         let number = self.emit.seq;
         self.common.calling = true;
-        let one = cx.counts_as();
-        let result = if one > 0 { node.give_one(&mut self.emit) } else { Ok(Next::At(Time(self.due))) };
+        let is_message = cx.counts_as() > 0;
+        let result = if is_message { node.give_one(&mut self.emit) } else { Ok(Next::At(Time(self.due))) };
         self.common.calling = false;
         let next = match result {
             Ok(next) => next,
@@ -266,11 +266,11 @@ impl<O: Outputs> SourceParts<O> {
                 return self.fail_lone(node, Trouble::error("next", &error), cx);
             }
         };
-        if self.emit.seq == number && one > 0 {
+        if self.emit.seq == number && is_message {
             return self.end_lone(node, next, started, cx);
         }
         let (end, weight) = self.record(started, 1, 0, cx);
-        if one == 0 {
+        if !is_message {
             return self.rehearse_next(end, weight);
         }
         let published = self.emit.ports.publish_all(end, weight, end, 0);
@@ -291,6 +291,7 @@ impl<O: Outputs> SourceParts<O> {
         self.turn_after_lone(node, next, true, end)
     }
 
+    /// Has the stages that follow rehearse.
     #[cold]
     #[inline(never)]
     fn rehearse_next(&mut self, end: u64, weight: u32) -> Turn {

@@ -151,7 +151,8 @@ impl<I: Intake, O: Outputs> Ends<I> for PortEnds<O> {
         self.emit.ports.publish(sent, compute)
     }
     #[cold]
-    fn rehearse(&mut self, accounted: u64, weight: u32, sent: u64, compute: u64) {
+    fn rehearse(&mut self, ledger: LoneLedger, _: &mut Cx, sent: u64, compute: u64) {
+        let LoneLedger { accounted, weight, .. } = ledger;
         self.emit.ports.each(&mut |port| port.rehearse(sent, accounted + compute, weight));
     }
     #[inline(always)]
