@@ -369,6 +369,7 @@ fn impossible_restarts_clocks_and_cores_are_refused() {
     );
 }
 
+/// \[L9\]
 #[test]
 fn a_helper_needs_a_core_that_does_not_spin() {
     let own = plan("version: 1\nnodes:\n  a: { kind: numbers }\n  b: { kind: collect, from: a }\n");

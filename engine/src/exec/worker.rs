@@ -442,6 +442,8 @@ pub(crate) struct WorkerStart {
     pub(crate) index: usize,
     pub(crate) name: String,
     pub(crate) place: ThreadPlace,
+    /// Whether it is a helper thread, whose core may have a worker.
+    pub(crate) is_helper: bool,
     pub(crate) schedule: Schedule,
     pub(crate) nodes: Vec<usize>,
     pub(crate) build: BuildStages,
@@ -497,7 +499,7 @@ pub(crate) fn work(plan: WorkerStart, mut cx: Cx, warmup: u64) -> WorkerOutcome 
     bell.set_sleeper();
     let pinned = cpu::apply(&plan.place);
     let index = plan.index;
-    let (wait, may_spin) = (plan.place.wait, plan.place.may_spin);
+    let (wait, is_helper) = (plan.place.wait, plan.is_helper);
     let mut bug = None;
     let (mut scheduler, error) = match plan.build(&mut cx) {
         Ok(scheduler) => {
@@ -509,7 +511,7 @@ pub(crate) fn work(plan: WorkerStart, mut cx: Cx, warmup: u64) -> WorkerOutcome 
     let go = shared.built(index, pinned, error);
     if go {
         cx.warm_up(warmup);
-        let mut idler = Idler::new(wait, may_spin, bell);
+        let mut idler = Idler::new(wait, is_helper, bell);
         // Node code is guarded call by call. A panic here is the engine's own, and must not hang the other workers.
         if let Err(trouble) = crate::exec::stage::guarded("run", || {
             scheduler.run(&mut cx, &mut idler);

@@ -17,7 +17,6 @@ pub(crate) struct ThreadPlace {
     /// The CPUs of the run.
     pub(crate) allowed: Vec<usize>,
     pub(crate) wait: Wait,
-    pub(crate) may_spin: bool,
     pub(crate) real_time: Option<RealTime>,
 }
 

@@ -15,7 +15,7 @@ pub(crate) fn spawn_helper(
 ) -> std::io::Result<JoinHandle<()>> {
     // Linux keeps 15 bytes of a thread's name.
     let name = format!("limen-{name}").chars().take(15).collect();
-    let place = ThreadPlace { cpu: None, allowed, wait: Wait::Park, may_spin: false, real_time: None };
+    let place = ThreadPlace { cpu: None, allowed, wait: Wait::Park, real_time: None };
     std::thread::Builder::new().name(name).spawn(move || {
         // A thread inherits affinity and policy from its parent; failing to leave them makes it slow at worst.
         cpu::drop_real_time();

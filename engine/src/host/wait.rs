@@ -139,12 +139,16 @@ const WAKE_NS: u64 = 60_000;
 /// How long to spin even if no message is expected soon, ns: messages often come in groups.
 const GRACE_NS: u64 = 1_000;
 
-/// Decides how long to spin before sleeping, from the intervals between arrivals.
+/// A timer is near that is due within this time, ns: a worker does not sleep any more, unless it is a helper thread.
+const NEAR_NS: u64 = 5_000;
+
+/// Decides how long to spin before sleeping, from the intervals between arrivals, and how early to wake up for a timer.
 #[derive(Debug)]
 pub(crate) struct Patience {
     wait: Wait,
-    /// Whether this worker may keep its core busy while idle: false when workers outnumber cores.
-    may_spin: bool,
+    /// How long before a timer this worker does not sleep any more, ns; 0 for a helper thread, whose core may have a worker with messages.
+    near: u64,
+    oversleep: Oversleep,
     rounds: u32,
     idle_since: u64,
     last_work: u64,
@@ -157,23 +161,35 @@ pub(crate) struct Patience {
 pub(crate) enum Idle {
     /// Check again at once.
     Spin,
-    /// Yield to other threads, then check again.
-    Yield,
     /// Sleep.
     Sleep,
 }
 
 impl Patience {
-    pub(crate) fn new(wait: Wait, may_spin: bool) -> Self {
-        Patience { wait, may_spin, rounds: 0, idle_since: 0, last_work: 0, interval: u64::MAX / 2 }
+    pub(crate) fn new(wait: Wait, is_helper: bool) -> Self {
+        let near = if is_helper { 0 } else { NEAR_NS };
+        let (oversleep, interval) = (Oversleep::default(), u64::MAX / 2);
+        Patience { wait, near, oversleep, rounds: 0, idle_since: 0, last_work: 0, interval }
     }
 
-    pub(crate) fn may_spin(&self) -> bool {
-        self.may_spin
+    /// Whether this is a helper thread.
+    pub(crate) fn is_helper(&self) -> bool {
+        self.near == 0
     }
 
-    pub(crate) fn is_adaptive(&self) -> bool {
-        self.wait == Wait::Adaptive
+    /// Whether a timer that is due at `wake` is so near at `now` that this worker does not sleep any more.
+    pub(crate) fn is_near(&self, wake: u64, now: u64) -> bool {
+        wake.saturating_sub(self.near) <= now
+    }
+
+    /// How long before a timer that is `left` away a sleep ends, ns.
+    pub(crate) fn ahead(&self, left: u64) -> u64 {
+        self.near + if self.wait == Wait::Adaptive { self.oversleep.ahead(left) } else { 0 }
+    }
+
+    /// Notes by how much a sleep ended too late, ns.
+    pub(crate) fn overslept(&mut self, late: u64) {
+        self.oversleep.learn(late);
     }
 
     /// Called after work was found: resets the spinning, and updates the mean interval with the time since idling last ended.
@@ -204,10 +220,6 @@ impl Patience {
             Wait::Park => return Idle::Sleep,
             Wait::Adaptive => {}
         }
-        if !self.may_spin {
-            // A yield lets the producer run; a few of them bridge a busy neighbour's turn.
-            return if self.rounds < 4 { Idle::Yield } else { Idle::Sleep };
-        }
         // Measured by the clock, not in rounds: a round is a pass over all stages, which takes longer the more there are.
         let now = now();
         if self.rounds == 1 {
@@ -224,7 +236,7 @@ const PAUSE_NS: u64 = 1_000_000;
 
 /// Learns how late the kernel ends this thread's sleeps, and says how much earlier to set its timers.
 #[derive(Debug, Default)]
-pub(crate) struct Oversleep {
+struct Oversleep {
     /// About the 90th percentile of those seen, ns.
     usual: u64,
 }
@@ -233,7 +245,7 @@ impl Oversleep {
     /// Notes by how much a sleep ended too late, ns.
     // One sleep in ten steps up by nine times a step down, so the estimate stays at the 90th percentile, and a single one that the host
     // prolonged moves it by a step (Ma, Muthukrishnan and Sandler, "Frugal Streaming for Estimating Quantiles", 2013).
-    pub(crate) fn learn(&mut self, late: u64) {
+    fn learn(&mut self, late: u64) {
         // It cannot be made up for by waking earlier, and under a CPU quota spinning would cause more of it.
         if late > PAUSE_NS {
             return;
@@ -242,9 +254,9 @@ impl Oversleep {
         self.usual = if late > self.usual { self.usual + 9 * step } else { self.usual.saturating_sub(step) };
     }
 
-    /// How long before a timer that is `left` away a sleep ends, ns, so that the thread is awake by then: a tenth of that time at most,
-    /// which the thread may then spin.
-    pub(crate) fn ahead(&self, left: u64) -> u64 {
+    /// How much earlier to set a timer that is `left` away, ns, so that the thread is awake by then: a tenth of that time at most, which the
+    /// thread may then spin.
+    fn ahead(&self, left: u64) -> u64 {
         self.usual.min(left / 10)
     }
 }
@@ -255,8 +267,8 @@ mod tests {
 
     #[test]
     fn adaptive_spins_only_if_a_message_is_expected_before_a_wake_up() {
-        let mut slow = Patience::new(Wait::Adaptive, true);
-        let mut fast = Patience::new(Wait::Adaptive, true);
+        let mut slow = Patience::new(Wait::Adaptive, false);
+        let mut fast = Patience::new(Wait::Adaptive, false);
         for n in 1..20u64 {
             for (patience, interval) in [(&mut slow, 100_000), (&mut fast, 5_000)] {
                 patience.idle(|| n * interval, u64::MAX);
@@ -292,10 +304,20 @@ mod tests {
 
     /// \[L9\]
     #[test]
-    fn a_worker_that_shares_its_core_never_spins() {
-        let mut patience = Patience::new(Wait::Adaptive, false);
-        let seen: Vec<_> = (0..5).map(|_| patience.idle(|| 0, u64::MAX)).collect();
-        assert!(!seen.contains(&Idle::Spin) && seen.last() == Some(&Idle::Sleep), "{seen:?}");
+    fn a_helper_does_not_wake_up_before_a_timer() {
+        for (wait, is_helper, ahead) in [
+            (Wait::Adaptive, false, NEAR_NS + 100_000),
+            (Wait::Spin, false, NEAR_NS),
+            (Wait::Park, false, NEAR_NS),
+            (Wait::Park, true, 0),
+        ] {
+            let mut patience = Patience::new(wait, is_helper);
+            (0..1_000).for_each(|_| patience.overslept(500_000));
+            let case = format!("{wait:?} {is_helper}");
+            assert_eq!(patience.ahead(1_000_000), ahead, "{case}");
+            assert_eq!(patience.is_near(10_000, 10_000 - NEAR_NS), !is_helper, "{case}");
+            assert!(patience.is_near(10_000, 10_000), "{case}");
+        }
     }
 }
 

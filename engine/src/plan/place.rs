@@ -290,7 +290,7 @@ fn workers(
         for at in &members {
             nodes[*at].worker = workers.len();
         }
-        let place = ThreadPlace { cpu, allowed: cpus.to_vec(), wait: core.wait, may_spin: true, real_time: core.rt };
+        let place = ThreadPlace { cpu, allowed: cpus.to_vec(), wait: core.wait, real_time: core.rt };
         workers.push(WorkerPlan { name, nodes: members, place, schedule: core.schedule, is_helper });
     }
     check_helpers(nodes, specs, &workers, cpus, problems);

@@ -408,6 +408,7 @@ impl Wired {
                 index,
                 name: worker.name.clone(),
                 place: worker.place.clone(),
+                is_helper: worker.is_helper,
                 schedule: worker.schedule,
                 nodes: worker.nodes.clone(),
                 build: Box::new(move |cx: &mut Cx| build(nodes, ends, &folders, cx)),

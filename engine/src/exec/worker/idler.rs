@@ -1,4 +1,4 @@
-//! What a worker does when nothing moves: it folds its log, and spins, yields or sleeps as its [`Wait`] says.
+//! What a worker does when nothing moves: it folds its log, and spins or sleeps as its [`Wait`] says.
 
 use super::Cx;
 use crate::base::policy::Wait;
@@ -6,11 +6,11 @@ use crate::exec::device_idler::{AwaitDevice, DeviceIdler};
 use crate::exec::outlier::ASK_EVERY;
 use crate::exec::stage::Turn;
 use crate::host::sync::Arc;
-use crate::host::wait::{Bell, Idle, Oversleep, Patience};
+use crate::host::wait::{Bell, Idle, Patience};
 use crate::ledger::span::Activity;
 use std::time::Duration;
 
-/// A worker's idle policy: learns how messages arrive, and decides whether to spin, yield or sleep.
+/// A worker's idle policy: learns how messages arrive, and decides whether to spin or sleep.
 pub(crate) struct Idler {
     patience: Patience,
     bell: Arc<Bell>,
@@ -23,16 +23,12 @@ pub(crate) struct Idler {
     /// Rounds of housekeeping since the log was folded.
     folds: u32,
     device: DeviceIdler,
-    oversleep: Oversleep,
     /// The timer for which the last sleep ended ahead of time: the worker does not sleep again before.
     awaited: u64,
     /// Whether caches may have got cold since what a message needs was last fetched.
     is_cold: bool,
 }
 
-/// A timer is near that is due within this time, ns: a worker does not sleep any more, fetches what a message needs into its caches, and
-/// rehearses it.
-const NEAR_NS: u64 = 5_000;
 /// After this time without messages, caches are cold, ns.
 const COLD_NS: u64 = 50_000;
 /// Passes between two checks whether the log is worth folding.
@@ -43,8 +39,8 @@ const ASK_BUSY_NS: u64 = 50_000;
 const ASK_IDLE_NS: u64 = 5_000;
 
 impl Idler {
-    pub(crate) fn new(wait: Wait, may_spin: bool, bell: Arc<Bell>) -> Self {
-        let patience = Patience::new(wait, may_spin);
+    pub(crate) fn new(wait: Wait, is_helper: bool, bell: Arc<Bell>) -> Self {
+        let patience = Patience::new(wait, is_helper);
         Idler {
             patience,
             bell,
@@ -54,7 +50,6 @@ impl Idler {
             housekeep_every: FOLD_EVERY,
             folds: 0,
             device: DeviceIdler::default(),
-            oversleep: Oversleep::default(),
             awaited: 0,
             is_cold: false,
         }
@@ -121,10 +116,8 @@ impl Idler {
             _ => u64::MAX,
         };
         let waits_for_descriptors = cx.poller.is_used();
-        // Where another thread may have work, waiting for the last moment before a timer would keep the core from it.
-        let may_spin = self.patience.may_spin();
         let now = cx.watch.now();
-        let is_near = wake.saturating_sub(if may_spin { NEAR_NS } else { 0 }) <= now;
+        let is_near = self.patience.is_near(wake, now);
         // Not only a sleep makes caches cold: spinning needs little of what a message does.
         self.is_cold |= wake.saturating_sub(now) >= COLD_NS;
         if is_near || wake <= self.awaited {
@@ -139,7 +132,7 @@ impl Idler {
             }
             // A timer is due, or will be soon, or a ring is settling: check again immediately, but let other threads on this core run.
             std::hint::spin_loop();
-            if !may_spin {
+            if self.patience.is_helper() {
                 std::thread::yield_now();
             }
             return true;
@@ -151,7 +144,6 @@ impl Idler {
         }
         match idle {
             Idle::Spin => std::hint::spin_loop(),
-            Idle::Yield => std::thread::yield_now(),
             Idle::Sleep if !self.armed => {
                 self.bell.arm();
                 self.armed = true;
@@ -171,11 +163,7 @@ impl Idler {
     fn sleep(&mut self, cx: &mut Cx, wake: u64) {
         cx.judge.sleeps();
         let now = cx.watch.now();
-        let ahead = match self.patience.may_spin() {
-            true if self.patience.is_adaptive() => NEAR_NS + self.oversleep.ahead(wake.saturating_sub(now)),
-            true => NEAR_NS,
-            false => 0,
-        };
+        let ahead = self.patience.ahead(wake.saturating_sub(now));
         let timer = if wake == u64::MAX { wake } else { wake.saturating_sub(ahead) };
         if cx.poller.is_used() {
             cx.poller.sleep(timer);
@@ -186,7 +174,7 @@ impl Idler {
         self.armed = false;
         let woken = cx.watch.now();
         if now < timer && timer <= woken {
-            self.oversleep.learn(woken - timer);
+            self.patience.overslept(woken - timer);
             self.awaited = wake;
         }
         if woken.saturating_sub(now) >= COLD_NS {
