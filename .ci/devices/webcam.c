@@ -68,6 +68,15 @@ static uint8_t *file, frame[PAYLOAD];
 static size_t filled, at, images[1000], count;
 static struct { uint32_t number; int length; } waiting[256];
 static int waits, shown;
+// Requests that were withdrawn and did not wait here, the last ones: vhci-hcd may withdraw a request before it sends it, and unplugs the
+// camera if it answers such a request.
+static uint32_t withdrawn[256];
+static unsigned withdrawals;
+static int was_withdrawn(uint32_t number) {
+    for (unsigned i = 0; i < 256; i++)
+        if (number && withdrawn[i] == number) return 1;
+    return 0;
+}
 static long now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1000 + t.tv_nsec / 1000000; }
 static void next_frame(void) {
     size_t from = images[shown % count], size = images[shown % count + 1] - from;
@@ -122,10 +131,12 @@ int main(int argc, char **argv) {
                 int found = 0;
                 for (int i = 0; i < waits; i++)
                     if (waiting[i].number == which) memmove(waiting + i, waiting + i + 1, (--waits - i) * sizeof *waiting), found = 1;
+                if (!found) withdrawn[withdrawals++ % 256] = which;
                 answer(4, from.number, found ? -104 : 0, 0, 0, 0);
                 continue;
             }
             if (!is_in && length > 0) all(1, sent, length);
+            if (was_withdrawn(from.number)) continue;
             if (endpoint == 0) control(&from, sent, length);
             else if (waits < 256) waiting[waits].number = from.number, waiting[waits++].length = length;
         }
