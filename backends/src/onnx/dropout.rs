@@ -1,23 +1,18 @@
 //! `Dropout` in a model that is not trained, where it does nothing: an `Identity`, for runtimes that lack it.
 
-use super::edit::replace_nodes;
+use super::edit::{made, replace_nodes};
+use super::node::graphs_of;
 use super::wire;
 use prost::Message;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Returns the file of a model with `Identity` for each `Dropout` of its graph that drops nothing; `None` if there is none.
 pub(crate) fn without_dropout(file: &[u8]) -> Option<Vec<u8>> {
     let graph = wire::Model::decode(file).ok()?.graph?;
-    let read: HashSet<&str> = graph
-        .nodes
-        .iter()
-        .flat_map(|node| &node.inputs)
-        .chain(graph.outputs.iter().map(|output| &output.name))
-        .map(String::as_str)
-        .collect();
+    let (mut read, mut weights) = (HashSet::new(), HashMap::new());
+    collect(&graph, &mut read, &mut weights);
     let is_false = |name: &str| {
-        let weight = graph.initializers.iter().find(|weight| weight.name == name);
-        weight.is_some_and(|weight| match &weight.raw {
+        weights.get(name).is_some_and(|weight| match &weight.raw {
             Some(raw) => **raw == [0],
             None => weight.ints == [0],
         })
@@ -27,17 +22,20 @@ pub(crate) fn without_dropout(file: &[u8]) -> Option<Vec<u8>> {
         let training = node.inputs.get(2).is_none_or(|training| training.is_empty() || is_false(training));
         node.op == "Dropout" && matches!(&*node.domain, "" | "ai.onnx") && training && !mask
     };
-    let first = |names: &[String]| names.first().cloned().into_iter().collect();
     replace_nodes(file, &graph, |node| {
-        let identity = wire::Node {
-            inputs: first(&node.inputs),
-            outputs: first(&node.outputs),
-            name: node.name.clone(),
-            op: "Identity".into(),
-            ..wire::Node::default()
-        };
-        drops_nothing(node).then(|| vec![identity])
+        let (x, y) = (node.inputs.first()?, node.outputs.first()?);
+        drops_nothing(node).then(|| vec![made("Identity", &[x], y, Vec::new())])
     })
+}
+
+/// Collects which tensors a graph and its subgraphs read, and their weights.
+fn collect<'a>(graph: &'a wire::Graph, read: &mut HashSet<&'a str>, weights: &mut HashMap<&'a str, &'a wire::Tensor>) {
+    read.extend(graph.outputs.iter().map(|output| output.name.as_str()));
+    weights.extend(graph.initializers.iter().map(|weight| (weight.name.as_str(), weight)));
+    for node in &graph.nodes {
+        read.extend(node.inputs.iter().map(String::as_str));
+        graphs_of(node).for_each(|inner| collect(inner, read, weights));
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! `LRN`, normalization across channels, as a mean over them, for runtimes that lack it.
 
-use super::edit::replace_nodes;
+use super::edit::{constant, int, ints, list, made, number, replace_nodes};
+use super::node::graphs_of;
 use super::wire;
 use prost::Message;
 
@@ -18,10 +19,18 @@ pub(crate) fn without_lrn(file: &[u8]) -> Option<Vec<u8>> {
     let is_standard = |domain: &str| matches!(domain, "" | "ai.onnx");
     let opset = model.opsets.iter().find(|set| is_standard(&set.domain)).map_or(0, |set| set.version);
     let is_lrn = |node: &wire::Node| node.op == "LRN" && is_standard(&node.domain);
-    if graph.nodes.iter().filter(|node| is_lrn(node)).count() > MOST {
+    if count(&graph, &is_lrn) > MOST {
         return None;
     }
     replace_nodes(file, &graph, |node| if is_lrn(node) { expanded(node, opset) } else { None })
+}
+
+fn count(graph: &wire::Graph, is: &impl Fn(&wire::Node) -> bool) -> usize {
+    graph
+        .nodes
+        .iter()
+        .map(|node| usize::from(is(node)) + graphs_of(node).map(|inner| count(inner, is)).sum::<usize>())
+        .sum()
 }
 
 /// Returns `x / (bias + alpha * mean(x²))^beta`, with the mean over the channels around each, as many as its `size`.
@@ -33,28 +42,13 @@ fn expanded(node: &wire::Node, opset: i64) -> Option<Vec<wire::Node>> {
     // Of an even window the larger half lies behind.
     let before = (size - 1) / 2;
     let named = |what: &str| format!("{y}/lrn/{what}");
-    let make = |op: &str, inputs: &[&str], output: &str, attributes: Vec<wire::Attribute>| wire::Node {
-        inputs: inputs.iter().map(|input| input.to_string()).collect(),
-        outputs: vec![output.to_string()],
-        name: output.to_string(),
-        op: op.to_string(),
-        attributes,
-        domain: String::new(),
-    };
-    let constant = |name: &str, tensor: wire::Tensor| make("Constant", &[], &named(name), vec![tensor_of(tensor)]);
-    let number = |number: f32| wire::Tensor { elem: 1, floats: vec![number], ..wire::Tensor::default() };
-    let list = |longs: &[i64]| wire::Tensor {
-        dims: vec![longs.len() as i64],
-        elem: 7,
-        longs: longs.to_vec(),
-        ..wire::Tensor::default()
-    };
+    let plain = |op: &str, inputs: &[&str], output: &str| made(op, inputs, output, Vec::new());
     let window = vec![
         ints("kernel_shape", &[size, 1]),
         // rten takes strides for an image if there are none.
         ints("strides", &[1, 1]),
         ints("pads", &[before, 0, size - 1 - before, 0]),
-        wire::Attribute { name: "count_include_pad".into(), int: Some(1), kind: INT, ..wire::Attribute::default() },
+        int("count_include_pad", 1),
     ];
     let (axes, axis) = match opset < 13 {
         true => (vec![ints("axes", &[1])], None),
@@ -62,37 +56,23 @@ fn expanded(node: &wire::Node, opset: i64) -> Option<Vec<wire::Node>> {
     };
     let flat = named("flat");
     let unsqueezed: Vec<&str> = [flat.as_str()].into_iter().chain(axis.as_deref()).collect();
-    let step = |op: &str, inputs: [&str; 2], output: &str| make(op, &inputs, output, Vec::new());
     Some(vec![
-        constant("rows", list(&[0, 0, -1])),
-        constant("axis", list(&[1])),
-        constant("alpha", number(float("alpha", 1e-4))),
-        constant("beta", number(float("beta", 0.75))),
-        constant("bias", number(float("bias", 1.0))),
-        make("Shape", &[x], &named("shape"), Vec::new()),
-        step("Mul", [x, x], &named("square")),
-        step("Reshape", [&named("square"), &named("rows")], &flat),
-        make("Unsqueeze", &unsqueezed, &named("plane"), axes),
-        make("AveragePool", &[&named("plane")], &named("means"), window),
-        step("Reshape", [&named("means"), &named("shape")], &named("mean")),
-        step("Mul", [&named("mean"), &named("alpha")], &named("scaled")),
-        step("Add", [&named("scaled"), &named("bias")], &named("sum")),
-        step("Pow", [&named("sum"), &named("beta")], &named("power")),
-        make("Div", &[x, &named("power")], y, Vec::new()),
+        constant(&named("rows"), list(&[0, 0, -1])),
+        constant(&named("axis"), list(&[1])),
+        constant(&named("alpha"), number(float("alpha", 1e-4))),
+        constant(&named("beta"), number(float("beta", 0.75))),
+        constant(&named("bias"), number(float("bias", 1.0))),
+        plain("Shape", &[x], &named("shape")),
+        plain("Mul", &[x, x], &named("square")),
+        plain("Reshape", &[&named("square"), &named("rows")], &flat),
+        made("Unsqueeze", &unsqueezed, &named("plane"), axes),
+        made("AveragePool", &[&named("plane")], &named("means"), window),
+        plain("Reshape", &[&named("means"), &named("shape")], &named("mean")),
+        plain("Mul", &[&named("mean"), &named("alpha")], &named("scaled")),
+        plain("Add", &[&named("scaled"), &named("bias")], &named("sum")),
+        plain("Pow", &[&named("sum"), &named("beta")], &named("power")),
+        plain("Div", &[x, &named("power")], y),
     ])
-}
-
-/// Types of attributes.
-const INT: i32 = 2;
-const TENSOR: i32 = 4;
-const INTS: i32 = 7;
-
-fn ints(name: &str, ints: &[i64]) -> wire::Attribute {
-    wire::Attribute { name: name.into(), ints: ints.to_vec(), kind: INTS, ..wire::Attribute::default() }
-}
-
-fn tensor_of(tensor: wire::Tensor) -> wire::Attribute {
-    wire::Attribute { name: "value".into(), tensor: Some(tensor), kind: TENSOR, ..wire::Attribute::default() }
 }
 
 #[cfg(test)]
