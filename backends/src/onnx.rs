@@ -14,6 +14,8 @@
 //! have a bound, and such a model takes one item per call. A call whose outputs have other shapes fails.
 
 mod artifact;
+#[cfg(feature = "rten")]
+mod bool_cast;
 mod buffers;
 mod compare;
 mod constant;
@@ -22,7 +24,7 @@ mod data_file;
 mod deviation;
 #[cfg(feature = "rten")]
 mod dropout;
-#[cfg(feature = "rten")]
+#[cfg(any(feature = "rten", feature = "tract"))]
 mod edit;
 mod elem;
 mod fallback;
@@ -37,10 +39,14 @@ mod node;
 mod node_shapes;
 mod outline;
 mod outputs;
+#[cfg(any(feature = "rten", feature = "tract"))]
+mod overflow;
 mod prepared;
 mod ranks;
 mod reference;
 mod runtime;
+#[cfg(feature = "rten")]
+mod same_lower;
 #[cfg(feature = "rten")]
 mod separate;
 mod session;
@@ -56,13 +62,15 @@ mod wrong;
 
 pub use artifact::Artifact;
 pub(crate) use artifact::UncheckedModel;
+#[cfg(feature = "rten")]
+pub(crate) use bool_cast::{LONGER as BOOL_CAST_LONGER, without_bool_casts};
 pub(crate) use compare::{Compared, Comparison, compare};
 pub use constant::Constant;
 pub(crate) use constant::Constants;
 pub use contents::{External, Op, Weight};
 pub use data_file::DataFile;
 pub use deviation::Deviation;
-pub(crate) use deviation::{aligns_fractional_corners, covers_several_dims};
+pub(crate) use deviation::{aligns_fractional_corners, covers_several_dims, has_same_padding};
 #[cfg(feature = "rten")]
 pub(crate) use dropout::without_dropout;
 pub use elem::Elem;
@@ -75,10 +83,16 @@ pub(crate) use measure::measure;
 pub(crate) use outline::BoundShapes;
 pub use outline::{Outline, Output};
 pub(crate) use outputs::NotPrepared;
+#[cfg(feature = "rten")]
+pub(crate) use overflow::LONGER as OVERFLOW_LONGER;
+#[cfg(any(feature = "rten", feature = "tract"))]
+pub(crate) use overflow::without_overflow;
 pub(crate) use prepared::batch_dims;
 pub use prepared::{ModelState, Onnx, OnnxModel, OnnxPrepared};
 pub(crate) use reference::{AnySession, Reference};
 pub use runtime::{Call, CallInput, DeviceCalls, Precision, Provider, Runner, Runtime, Take};
+#[cfg(feature = "rten")]
+pub(crate) use same_lower::{LONGER as SAME_LOWER_LONGER, without_same_lower};
 #[cfg(feature = "rten")]
 pub(crate) use separate::separate_weights;
 pub use session::OnnxSession;

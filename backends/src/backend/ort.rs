@@ -24,7 +24,10 @@ use self::values::{give, value};
 pub use self::webgpu::OrtWebgpuRuntime;
 use crate::base::{BackendOptions, caught};
 use crate::cache::{self, Compiled, Found, Key};
-use crate::onnx::{Artifact, Call, DataFile, Deviation, Elem, Onnx, Runner, Runtime, Take, aligns_fractional_corners};
+use crate::onnx::{
+    Artifact, Call, DataFile, Deviation, Elem, Onnx, Op, Runner, Runtime, Take, aligns_fractional_corners,
+    has_same_padding,
+};
 use ::ort::LoadDynamicError;
 use ::ort::environment::Environment;
 use ::ort::logging::LogLevel;
@@ -133,6 +136,9 @@ impl Library {
 
 /// What ONNX Runtime 1.22 to 1.32 computes otherwise than ONNX.
 const DEVIATIONS: &[Deviation] = &[
+    Deviation { op: "AveragePool", concerns: pads_without_dilation, what: PADS_WITHOUT_DILATION },
+    Deviation { op: "LpPool", concerns: pads_without_dilation, what: PADS_WITHOUT_DILATION },
+    Deviation { op: "MaxPool", concerns: pads_without_dilation, what: PADS_WITHOUT_DILATION },
     Deviation {
         op: "MaxUnpool",
         concerns: |op| op.has_input(2),
@@ -144,6 +150,12 @@ const DEVIATIONS: &[Deviation] = &[
         what: "aligns corners to the rounded length where its scales give a fraction",
     },
 ];
+
+const PADS_WITHOUT_DILATION: &str = "pads as without `dilations` where `auto_pad` is `SAME_UPPER` or `SAME_LOWER`";
+
+fn pads_without_dilation(op: &Op) -> bool {
+    has_same_padding(op) && op.ints("dilations").iter().any(|dilation| *dilation != 1)
+}
 
 /// Whether a path is only a name, which the system looks for itself.
 fn is_bare(path: &Path) -> bool {

@@ -17,8 +17,9 @@
 
 use crate::base::{BackendOptions, elements};
 use crate::onnx::{
-    Artifact, Call, Deviation, LRN_LONGER, Onnx, Op, Runner, Runtime, Take, aligns_fractional_corners,
-    covers_several_dims, separate_weights, without_dropout, without_lrn,
+    Artifact, BOOL_CAST_LONGER, Call, Deviation, Elem, LRN_LONGER, OVERFLOW_LONGER, Onnx, Op, Runner, Runtime,
+    SAME_LOWER_LONGER, Take, aligns_fractional_corners, covers_several_dims, has_same_padding, separate_weights,
+    without_bool_casts, without_dropout, without_lrn, without_overflow, without_same_lower,
 };
 use ::rten::{
     LoadError, LoadErrorKind, Model, ModelOptions, NodeId, RunOptions, ShapeInferenceMode, ThreadPool, Value,
@@ -59,6 +60,8 @@ const OPS: &str = "\
     com.microsoft.MatMulNBits com.microsoft.MultiHeadAttention com.microsoft.QuickGelu \
     com.microsoft.SkipLayerNormalization";
 
+/// The `data_type` of bools.
+const BOOL: i64 = 9;
 const DYNAMIC_LSTM: &str = "com.microsoft.DynamicQuantizeLSTM";
 
 /// Loaded as `Identity`.
@@ -66,8 +69,12 @@ const DROPOUT: &str = "Dropout";
 /// Loaded as a mean over channels.
 const LRN: &str = "LRN";
 
+/// Loaded as others where they would overflow.
+const OVERFLOWING: [&str; 2] = ["Softplus", "ReduceL2"];
+
 /// What rten 0.27 computes otherwise than ONNX.
 const DEVIATIONS: &[Deviation] = &[
+    Deviation { op: "Acosh", concerns: |_| true, what: "gives infinity beyond 1.8e19" },
     Deviation {
         op: "ArgMax",
         concerns: |op| op.int("select_last_index") != Some(1),
@@ -77,6 +84,12 @@ const DEVIATIONS: &[Deviation] = &[
         op: "ArgMin",
         concerns: |op| op.int("select_last_index") != Some(1),
         what: "takes the last of equal elements",
+    },
+    Deviation { op: "Asinh", concerns: |_| true, what: "gives infinity beyond 1.8e19" },
+    Deviation {
+        op: "ConvInteger",
+        concerns: |op| op.has_input(2) && (has_same_padding(op) || op.ints("pads").iter().any(|pad| *pad != 0)),
+        what: "pads with other numbers than the zero point",
     },
     Deviation {
         op: "DynamicQuantizeLinear",
@@ -165,7 +178,7 @@ impl Runtime for RtenRuntime {
     }
 
     fn rewrites(operator: &str) -> bool {
-        matches!(operator, "Constant" | DROPOUT | LRN)
+        matches!(operator, "Constant" | "Softplus" | DROPOUT | LRN)
     }
 
     fn deviations() -> &'static [Deviation] {
@@ -186,7 +199,13 @@ impl Runtime for RtenRuntime {
         }
         let has = |id: &str| artifact.outline.ops.iter().filter(|op| op.id == id).count();
         let (lrns, dropouts, dynamic) = (has(LRN), has(DROPOUT), has(DYNAMIC_LSTM));
-        let depth = artifact.outline.depth.saturating_add(lrns.saturating_mul(LRN_LONGER));
+        let count = |is: fn(&Op) -> bool| artifact.outline.ops.iter().filter(|op| is(op)).count();
+        let casts = count(|op| op.id == "Cast" && op.int("to") == Some(BOOL) || op.id == "CastLike");
+        let lower = count(|op| op.word("auto_pad") == Some("SAME_LOWER"));
+        let overflows = count(|op| OVERFLOWING.contains(&&*op.id));
+        let longer =
+            [(lrns, LRN_LONGER), (casts, BOOL_CAST_LONGER), (overflows, OVERFLOW_LONGER), (lower, SAME_LOWER_LONGER)];
+        let depth = longer.iter().fold(artifact.outline.depth, |depth, (nodes, longer)| depth + nodes * longer);
         if depth > MAX_DEPTH {
             return Err(BackendError::Unsupported(format!(
                 "it has a chain of {depth} operators; rten takes at most {MAX_DEPTH}; use another backend"
@@ -205,6 +224,12 @@ impl Runtime for RtenRuntime {
         let rewritten = (dropouts > 0).then(|| without_dropout(&bytes)).flatten();
         bytes = rewritten.map_or(bytes, Arc::new);
         let rewritten = (lrns > 0).then(|| without_lrn(&bytes)).flatten();
+        bytes = rewritten.map_or(bytes, Arc::new);
+        let rewritten = (casts > 0).then(|| without_bool_casts(&bytes)).flatten();
+        bytes = rewritten.map_or(bytes, Arc::new);
+        let rewritten = (overflows > 0).then(|| without_overflow(&bytes, &OVERFLOWING)).flatten();
+        bytes = rewritten.map_or(bytes, Arc::new);
+        let rewritten = if lower > 0 { without_same_lower(&bytes).map_err(BackendError::Unsupported)? } else { None };
         let mut bytes = rewritten.unwrap_or_else(|| Arc::unwrap_or_clone(bytes));
         // rten copies the weights in the model, but uses those beside it where they lie.
         if !data.contains(SEPARATED)
@@ -227,6 +252,7 @@ impl Runtime for RtenRuntime {
             pool: shared.clone().unwrap_or_else(own_pool),
             inputs: call.inputs.iter().map(|input| id(&input.name)).collect::<Result<_, _>>()?,
             outputs: call.outputs.iter().map(id).collect::<Result<_, _>>()?,
+            bools: call.inputs.iter().map(|input| input.elem == Elem::Bool).collect(),
             threads: call.threads,
         })
     }
@@ -277,6 +303,8 @@ pub struct RtenRunner {
     pool: Arc<ThreadPool>,
     inputs: Vec<NodeId>,
     outputs: Vec<NodeId>,
+    /// Which inputs are bools in the model.
+    bools: Vec<bool>,
     threads: usize,
 }
 
@@ -289,8 +317,13 @@ impl std::fmt::Debug for RtenRunner {
 impl Runner for RtenRunner {
     fn run(&mut self, _: usize, inputs: &[BatchRef<'_>], take: &mut Take<'_>) -> Result<(), BackendError> {
         let mut values = Vec::with_capacity(inputs.len());
-        for (input, id) in inputs.iter().zip(&self.inputs) {
+        for (at, (input, id)) in inputs.iter().zip(&self.inputs).enumerate() {
             let value = match input.dtype {
+                // rten computes with bools as with integers, so a message's other numbers become 1.
+                DType::I32 if self.bools[at] => {
+                    let bools: Vec<i32> = elements::<i32>(input.bytes)?.iter().map(|x| i32::from(*x != 0)).collect();
+                    Value::from_shape(input.shape, bools).map(ValueOrView::Value).map_err(BackendError::call)
+                }
                 DType::F32 => value::<f32>(input),
                 DType::I32 => value::<i32>(input),
                 DType::I8 => value::<i8>(input),

@@ -35,16 +35,21 @@ pub struct Op {
 }
 
 /// The attributes that are kept: the others decide nothing before the model is loaded.
-const ATTRIBUTES: [&str; 9] = [
+const ATTRIBUTES: [&str; 14] = [
     "activations",
     "alpha",
+    "auto_pad",
     "axis",
     "clip",
     "coordinate_transformation_mode",
+    "dilations",
     "direction",
     "input_forget",
     "mode",
+    "output_padding",
+    "pads",
     "select_last_index",
+    "to",
 ];
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,6 +57,7 @@ enum AttributeValue {
     Int(i64),
     Float(f32),
     Word(String),
+    Ints(Vec<i64>),
 }
 
 /// The longest word that is kept of an attribute.
@@ -60,13 +66,16 @@ const MAX_WORD: usize = 32;
 /// The most words that are kept of a list: one more than any operator has.
 const MAX_WORDS: usize = 7;
 
+/// The most integers that are kept of a list: two for each dim of a window.
+const MAX_INTS: usize = 16;
+
 impl Op {
     /// Whether it has an input at this place, which is not left out.
     pub fn has_input(&self, at: u32) -> bool {
         self.inputs.checked_shr(at).is_some_and(|inputs| inputs & 1 == 1)
     }
 
-    /// Returns the attribute `axis`, `input_forget` or `select_last_index`.
+    /// Returns the attribute `axis`, `input_forget`, `select_last_index` or `to`.
     pub fn int(&self, name: &str) -> Option<i64> {
         self.attributes.get(name).and_then(|value| if let AttributeValue::Int(int) = value { Some(*int) } else { None })
     }
@@ -78,7 +87,15 @@ impl Op {
             .and_then(|value| if let AttributeValue::Float(float) = value { Some(*float) } else { None })
     }
 
-    /// Returns the attribute `direction`, `mode` or `coordinate_transformation_mode`, or `activations` with a space between words.
+    /// Returns the attribute `dilations`, `output_padding` or `pads`; empty if it has none.
+    pub fn ints(&self, name: &str) -> &[i64] {
+        match self.attributes.get(name) {
+            Some(AttributeValue::Ints(ints)) => ints,
+            _ => &[],
+        }
+    }
+
+    /// Returns the attribute `auto_pad`, `direction`, `mode` or `coordinate_transformation_mode`, or `activations` with a space between words.
     pub fn word(&self, name: &str) -> Option<&str> {
         self.attributes
             .get(name)
@@ -91,9 +108,11 @@ fn attributes(node: &wire::Node) -> HashMap<String, AttributeValue> {
     // A list is never left out: what it says is not the default, even if it is too long or no text.
     let word = |text: &Bytes| String::from_utf8_lossy(&text[..text.len().min(MAX_WORD)]).into_owned();
     let words = |texts: &[Bytes]| texts.iter().take(MAX_WORDS).map(word).collect::<Vec<_>>().join(" ");
+    let few = |ints: &[i64]| ints.iter().take(MAX_INTS).copied().collect();
     let value =
         |attribute: &wire::Attribute| match (attribute.int, attribute.float, std::str::from_utf8(&attribute.text)) {
             _ if !attribute.texts.is_empty() => Some(AttributeValue::Word(words(&attribute.texts))),
+            _ if !attribute.ints.is_empty() => Some(AttributeValue::Ints(few(&attribute.ints))),
             (Some(int), _, _) => Some(AttributeValue::Int(int)),
             (_, Some(float), _) => Some(AttributeValue::Float(float)),
             (_, _, Ok(word)) if !word.is_empty() && word.len() <= MAX_WORD => {

@@ -3,7 +3,8 @@
 use super::contents::Op;
 
 /// An operator that a runtime is known to compute otherwise than ONNX defines it, without an error. Known from the test cases of
-/// the ONNX project (`benches/backends/conformance-*.txt`, which say `deviation`) and from the tests of the backends.
+/// the ONNX project (`benches/backends/conformance-*.txt`, which say `deviation`), from `benches/backends/operators.py` and from the tests
+/// of the backends.
 #[derive(Clone, Copy, Debug)]
 pub struct Deviation {
     /// The operator, as in [`Op::id`].
@@ -34,4 +35,9 @@ pub(crate) fn aligns_fractional_corners(op: &Op) -> bool {
     op.word("coordinate_transformation_mode") == Some("align_corners")
         && !op.has_input(3)
         && !op.scales.as_ref().is_some_and(is_whole)
+}
+
+/// Whether `auto_pad` is `SAME_UPPER` or `SAME_LOWER`.
+pub(crate) fn has_same_padding(op: &Op) -> bool {
+    op.word("auto_pad").is_some_and(|padding| padding.starts_with("SAME"))
 }

@@ -44,7 +44,46 @@ fn a_runtime_deviates_from_onnx_only_where_it_says<R: Runtime>() {
         })
         .collect();
     let counts = [0.0f32, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
+    let one_tap = floats("w", &[1, 1, 2], &[10.0, 1.0]);
+    let lower = [1.0, 12.0, 23.0, 34.0];
     let rows: &[Row<'_>] = &[
+        (
+            18,
+            &["y = Conv x w kernel_shape=2 strides=1 auto_pad=:SAME_LOWER"],
+            std::slice::from_ref(&one_tap),
+            &["1", "1", "4"],
+            &[1.0, 2.0, 3.0, 4.0],
+            &["1", "1", "4"],
+            &lower,
+        ),
+        (
+            18,
+            &["a = Neg x", "b = Neg a", "y = Conv b w kernel_shape=2 strides=2 auto_pad=:SAME_LOWER"],
+            std::slice::from_ref(&one_tap),
+            &["1", "1", "5"],
+            &[1.0, 2.0, 3.0, 4.0, 5.0],
+            &["1", "1", "3"],
+            &[1.0, 23.0, 45.0],
+        ),
+        (
+            18,
+            &["a = Neg x", "b = Neg a", "y = MaxPool b kernel_shape=2 strides=2 auto_pad=:SAME_LOWER"],
+            &[],
+            &["1", "1", "5"],
+            &[1.0, 2.0, 3.0, 4.0, 5.0],
+            &["1", "1", "3"],
+            &[1.0, 3.0, 5.0],
+        ),
+        (
+            18,
+            &["b = Cast x to==9", "y = Cast b to==1"],
+            &[],
+            &["5"],
+            &[0.0, -0.0, 0.5, f32::NAN, 2.0],
+            &["5"],
+            &[0.0, 0.0, 1.0, 1.0, 1.0],
+        ),
+        (18, &["y = Softplus x"], &[], &["3"], &[0.0, 100.0, -100.0], &["3"], &[2f32.ln(), 100.0, 0.0]),
         (18, &["y = Sign x"], &[], &["3"], &[-2.0, 0.0, 3.0], &["3"], &[-1.0, 0.0, 1.0]),
         (18, &["a = ArgMax x axis==0", "y = Cast a to==1"], &[], &["3"], &[1.0, 2.0, 2.0], &["1"], &[1.0]),
         (
@@ -272,4 +311,41 @@ fn cubic_upsampled() -> Vec<f32> {
         (from..from + 4).map(|i| weight(x - i as f32) * (i.clamp(0, 3) + 1) as f32).sum()
     };
     (0..8).map(at).collect()
+}
+
+/// The table of docs/models.md is that of the program; `LIMEN_BLESS=1` rewrites it.
+#[cfg(all(feature = "rten", feature = "tract", feature = "ort"))]
+#[test]
+fn the_page_lists_all_deviations() {
+    use crate::onnx::Deviation;
+    use std::fmt::Write as _;
+    let mut table = String::from("| backend | operators | what the backend does |\n|---|---|---|\n");
+    let mut list = |backend: &str, deviations: &[Deviation]| {
+        let mut written: Vec<&str> = Vec::new();
+        for what in deviations.iter().map(|deviation| deviation.what) {
+            if written.contains(&what) {
+                continue;
+            }
+            let ops = deviations.iter().filter(|deviation| deviation.what == what);
+            let ops: Vec<String> = ops.map(|deviation| format!("`{}`", deviation.op)).collect();
+            let backend = if written.is_empty() { backend } else { "" };
+            written.push(what);
+            let _ = writeln!(table, "| {backend} | {} | {what} |", ops.join(", "));
+        }
+    };
+    list("`rten`", crate::backend::RtenRuntime::deviations());
+    list("`tract`, `wgpu`, `cuda`", crate::backend::TractRuntime::deviations());
+    list("`ort`, on every device", crate::backend::OrtRuntime::deviations());
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/models.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) = page.split_once("<!-- deviations -->\n").unwrap();
+    let (_, behind) = rest.split_once("<!-- end of deviations -->").unwrap();
+    let made = format!("{before}<!-- deviations -->\n{table}<!-- end of deviations -->{behind}");
+    if std::env::var_os("LIMEN_BLESS").is_some() {
+        std::fs::write(&path, &made).unwrap();
+    }
+    assert!(
+        made == page || std::env::var_os("LIMEN_BLESS").is_some(),
+        "docs/models.md is out of date; LIMEN_BLESS=1 rewrites it"
+    );
 }

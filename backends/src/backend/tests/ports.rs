@@ -6,6 +6,7 @@ on_every_runtime! {
     symbolic_dims_get_their_lengths_from_connected_inputs
     wide_integers_travel_as_i32_and_names_become_ports
     constants_are_part_of_every_call
+    bools_are_0_or_1
 }
 
 fn symbolic_dims_get_their_lengths_from_connected_inputs<R: Runtime>() {
@@ -115,5 +116,43 @@ fn an_unplanned_shape_is_an_error_that_names_model_and_tensor() {
     });
     for (found, (.., why)) in std::iter::zip(found, rows) {
         assert_eq!(found, if why.is_empty() { Ok(()) } else { Err(format!("inference failed: {why}")) });
+    }
+}
+
+/// A port carries bools as `i32`: every number but 0 is true, and true leaves a model as 1.
+fn bools_are_0_or_1<R: Runtime>() {
+    let given = [0, 1, 2, -1, i32::MIN];
+    let is_set = [0, 1, 1, 1, 1];
+    let is_unset = [1, 0, 0, 0, 0];
+    for (nodes, weights, expected) in [
+        (&["y = Identity x"][..], &[][..], is_set),
+        (&["y = Not x"], &[], is_unset),
+        (&["y = Xor x yes"], &["yes"], is_unset),
+        (&["y = Equal x yes"], &["yes"], is_set),
+        (&["y = And x yes"], &["yes"], is_set),
+        (&["a = Cast x to==1", "y = Cast a to==9"], &[], is_set),
+    ] {
+        let weights: Vec<_> = weights.iter().map(|name| boolean(name, true)).collect();
+        let bytes = model(&[("x", D::BOOL, &["5"])], &[("y", D::BOOL, &["5"])], &weights, nodes);
+        let prepared = match prepare_bytes::<R>(bytes, &[]) {
+            Ok(prepared) => prepared,
+            // tract does not compare bools.
+            Err(BackendError::Unsupported(_)) if R::NAME == "tract" => continue,
+            Err(error) => panic!("{nodes:?}: {error}"),
+        };
+        let mut found = [7i32; 5];
+        let input = BatchRef { dtype: DType::I32, shape: &[5], bytes: bytemuck::cast_slice(&given) };
+        let output = BatchMut { dtype: DType::I32, shape: &mut [], bytes: bytemuck::cast_slice_mut(&mut found) };
+        prepared.session(1).unwrap().infer_batch(1, &[input], &mut [output], &mut [OnnxLane::default()]).unwrap();
+        assert_eq!(found, expected, "{nodes:?}");
+    }
+}
+
+fn boolean(name: &str, value: bool) -> onnx::TensorProto {
+    onnx::TensorProto {
+        name: Some(name.into()),
+        data_type: Some(onnx::DataType::BOOL),
+        raw_data: Some(vec![u8::from(value)].into()),
+        ..Default::default()
     }
 }

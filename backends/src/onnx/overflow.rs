@@ -1,0 +1,111 @@
+//! Operators whose exponential overflows in some runtimes, or that these compute otherwise at an edge, as others: `Softplus` as its input
+//! where that is large, `LogSoftmax` as a difference, and `ReduceL2` of nothing as the `Abs` that it is.
+
+use super::edit::{constant, int, ints, list, made, number, replace_nodes};
+use super::wire;
+use prost::Message;
+
+/// How many operators longer each node makes the longest chain.
+pub(crate) const LONGER: usize = 5;
+
+/// From here on `Softplus` of a number differs from it by less than half a unit in the last place of 32 bits.
+const LINEAR: f32 = 20.0;
+
+/// Returns the file of a model with other operators for each node with one of these operators; `None` if there is none.
+pub(crate) fn without_overflow(file: &[u8], ops: &[&str]) -> Option<Vec<u8>> {
+    let model = wire::Model::decode(file).ok()?;
+    let is_standard = |domain: &str| matches!(domain, "" | "ai.onnx");
+    let opset = model.opsets.iter().find(|set| is_standard(&set.domain)).map_or(0, |set| set.version);
+    replace_nodes(file, &model.graph?, |node| {
+        if !is_standard(&node.domain) || !ops.contains(&&*node.op) {
+            return None;
+        }
+        let (x, y) = (node.inputs.first()?, node.outputs.first()?);
+        match node.op.as_str() {
+            "Softplus" => Some(softplus(x, y)),
+            "ReduceL2" => {
+                let is_noop = node.attributes.iter().any(|a| a.name == "noop_with_empty_axes" && a.int == Some(1));
+                let has_axes = node.inputs.get(1).is_some_and(|axes| !axes.is_empty());
+                (is_noop && !has_axes).then(|| vec![made("Abs", &[x], y, Vec::new())])
+            }
+            "LogSoftmax" => {
+                let axis = node.attributes.iter().find(|a| a.name == "axis").and_then(|a| a.int);
+                Some(log_softmax(x, y, axis, opset))
+            }
+            _ => None,
+        }
+    })
+}
+
+fn plain(op: &str, inputs: &[&str], output: &str) -> wire::Node {
+    made(op, inputs, output, Vec::new())
+}
+
+fn softplus(x: &str, y: &str) -> Vec<wire::Node> {
+    let named = |what: &str| format!("{y}/softplus/{what}");
+    vec![
+        constant(&named("bound"), number(LINEAR)),
+        plain("Greater", &[x, &named("bound")], &named("is_linear")),
+        plain("Softplus", &[x], &named("below")),
+        plain("Where", &[&named("is_linear"), x, &named("below")], y),
+    ]
+}
+
+/// Returns `d - log(sum(exp(d)))` of the differences `d` to the greatest element.
+fn log_softmax(x: &str, y: &str, axis: Option<i64>, opset: i64) -> Vec<wire::Node> {
+    let named = |what: &str| format!("{y}/log_softmax/{what}");
+    let [axes, most, difference, exp, sum, log] = ["axes", "most", "difference", "exp", "sum", "log"].map(named);
+    // Operator set 13 covers one dim, earlier ones all from `axis` on; the axes of these operators became inputs in 13 and 18.
+    let from = axis.unwrap_or(1);
+    let (flat, axis) = if opset < 13 { (named("flat"), 1) } else { (x.to_string(), axis.unwrap_or(-1)) };
+    let reduce = |op: &str, from: &str, to: &str, takes_input: bool| match takes_input {
+        true => plain(op, &[from, &axes], to),
+        false => made(op, &[from], to, vec![ints("axes", &[axis])]),
+    };
+    let result = if opset < 13 { named("result") } else { y.to_string() };
+    let mut nodes = vec![
+        constant(&axes, list(&[axis])),
+        reduce("ReduceMax", &flat, &most, opset >= 18),
+        plain("Sub", &[&flat, &most], &difference),
+        plain("Exp", &[&difference], &exp),
+        reduce("ReduceSum", &exp, &sum, opset >= 13),
+        plain("Log", &[&sum], &log),
+        plain("Sub", &[&difference, &log], &result),
+    ];
+    if opset < 13 {
+        let flatten = made("Flatten", &[x], &flat, vec![int("axis", from)]);
+        nodes.insert(0, flatten);
+        nodes.extend([plain("Shape", &[x], &named("shape")), plain("Reshape", &[&result, &named("shape")], y)]);
+    }
+    nodes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_overflow;
+    use crate::onnx::test_models::{ints, model};
+    use crate::onnx::wire;
+    use prost::Message;
+    use rten_onnx::onnx::DataType as D;
+
+    const OPS: [&str; 3] = ["Softplus", "ReduceL2", "LogSoftmax"];
+
+    #[test]
+    fn only_these_nodes_are_replaced() {
+        let (x, y) = (("x", D::FLOAT, &["n", "2"][..]), ("y", D::FLOAT, &["n", "2"][..]));
+        let ops = |node: &str| {
+            let file = without_overflow(&model(&[x], &[y], &[ints("axes", &[1])], &[node]), &OPS)?;
+            let graph = wire::Model::decode(&*file).unwrap().graph.unwrap();
+            Some(graph.nodes.into_iter().map(|node| node.op).collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(ops("y = Softplus x").unwrap(), "Constant Greater Softplus Where");
+        assert_eq!(ops("y = ReduceL2 x noop_with_empty_axes==1").unwrap(), "Abs");
+        assert_eq!(ops("y = ReduceL2 x axes noop_with_empty_axes==1"), None);
+        assert_eq!(ops("y = ReduceL2 x"), None);
+        assert_eq!(ops("y = LogSoftmax x").unwrap(), "Constant ReduceMax Sub Exp ReduceSum Log Sub");
+        assert_eq!(ops("y = Relu x"), None);
+        let file = model(&[x], &[y], &[], &["y = Softplus x"]);
+        assert_eq!(without_overflow(&file, &["LogSoftmax"]), None);
+        (0..file.len()).for_each(|length| _ = without_overflow(&file[..length], &OPS));
+    }
+}
