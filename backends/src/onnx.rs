@@ -20,6 +20,8 @@ mod buffers;
 mod compare;
 mod constant;
 mod contents;
+#[cfg(any(feature = "rten", feature = "tract"))]
+mod corrected;
 mod data_file;
 mod deviation;
 #[cfg(feature = "rten")]
@@ -39,8 +41,6 @@ mod node;
 mod node_shapes;
 mod outline;
 mod outputs;
-#[cfg(any(feature = "rten", feature = "tract"))]
-mod overflow;
 mod prepared;
 mod ranks;
 mod reference;
@@ -68,6 +68,10 @@ pub(crate) use compare::{Compared, Comparison, compare};
 pub use constant::Constant;
 pub(crate) use constant::Constants;
 pub use contents::{External, Op, Weight};
+#[cfg(feature = "rten")]
+pub(crate) use corrected::LONGER as CORRECTED_LONGER;
+#[cfg(any(feature = "rten", feature = "tract"))]
+pub(crate) use corrected::with_corrections;
 pub use data_file::DataFile;
 pub use deviation::Deviation;
 pub(crate) use deviation::{aligns_fractional_corners, covers_several_dims, has_same_padding};
@@ -83,10 +87,6 @@ pub(crate) use measure::measure;
 pub(crate) use outline::BoundShapes;
 pub use outline::{Outline, Output};
 pub(crate) use outputs::NotPrepared;
-#[cfg(feature = "rten")]
-pub(crate) use overflow::LONGER as OVERFLOW_LONGER;
-#[cfg(any(feature = "rten", feature = "tract"))]
-pub(crate) use overflow::without_overflow;
 pub(crate) use prepared::batch_dims;
 pub use prepared::{ModelState, Onnx, OnnxModel, OnnxPrepared};
 pub(crate) use reference::{AnySession, Reference};

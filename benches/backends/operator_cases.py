@@ -146,7 +146,14 @@ def binary(t, op):
             yield f"constant{at}", [a[:, None], C(b)], attributes
             yield f"scalars{at}", [scalar(t), scalar(t)], attributes
             yield f"empty{at}", [empty(t), scalar(t)], attributes
-            yield f"broadcast{at}", [a[:2].reshape(2, 1, 1), np.stack([b[:2]] * 3)], attributes
+            if t != "bool":
+                # Each operand with the greater rank, and with dims that only the other one has.
+                three, two = np.array([7, 5], TYPES[t]).reshape(2, 1, 1), np.array([[3, 2], [1, 2], [2, 3]], TYPES[t])
+                yield f"rank3by2_{at}", [three, two], attributes
+                yield f"rank2by3_{at}", [two, three], attributes
+                yield f"rank3by1_{at}", [np.stack([two] * 2), two[0]], attributes
+                yield f"rank1by3_{at}", [two[0], np.stack([two] * 2)], attributes
+                yield f"crossed{at}", [two[:, :1].copy(), two[:1].copy()], attributes
     if op == "PRelu":
         yield "channels", [some(t, 2, 3, 2, 2), C(some(t, 3, 1, 1, seed=2))], {}
     if op in ("Max", "Min", "Mean", "Sum"):

@@ -17,9 +17,9 @@
 
 use crate::base::{BackendOptions, elements};
 use crate::onnx::{
-    Artifact, BOOL_CAST_LONGER, Call, Deviation, Elem, LRN_LONGER, OVERFLOW_LONGER, Onnx, Op, Runner, Runtime,
+    Artifact, BOOL_CAST_LONGER, CORRECTED_LONGER, Call, Deviation, Elem, LRN_LONGER, Onnx, Op, Runner, Runtime,
     SAME_LOWER_LONGER, Take, aligns_fractional_corners, covers_several_dims, has_same_padding, separate_weights,
-    without_bool_casts, without_dropout, without_lrn, without_overflow, without_same_lower,
+    with_corrections, without_bool_casts, without_dropout, without_lrn, without_same_lower,
 };
 use ::rten::{
     LoadError, LoadErrorKind, Model, ModelOptions, NodeId, RunOptions, ShapeInferenceMode, ThreadPool, Value,
@@ -69,8 +69,8 @@ const DROPOUT: &str = "Dropout";
 /// Loaded as a mean over channels.
 const LRN: &str = "LRN";
 
-/// Loaded as others where they would overflow.
-const OVERFLOWING: [&str; 2] = ["Softplus", "ReduceL2"];
+/// Loaded as others: see [`with_corrections`].
+const CORRECTED: [&str; 2] = ["Softplus", "ReduceL2"];
 
 /// What rten 0.27 computes otherwise than ONNX.
 const DEVIATIONS: &[Deviation] = &[
@@ -202,9 +202,9 @@ impl Runtime for RtenRuntime {
         let count = |is: fn(&Op) -> bool| artifact.outline.ops.iter().filter(|op| is(op)).count();
         let casts = count(|op| op.id == "Cast" && op.int("to") == Some(BOOL) || op.id == "CastLike");
         let lower = count(|op| op.word("auto_pad") == Some("SAME_LOWER"));
-        let overflows = count(|op| OVERFLOWING.contains(&&*op.id));
+        let corrected = count(|op| CORRECTED.contains(&&*op.id));
         let longer =
-            [(lrns, LRN_LONGER), (casts, BOOL_CAST_LONGER), (overflows, OVERFLOW_LONGER), (lower, SAME_LOWER_LONGER)];
+            [(lrns, LRN_LONGER), (casts, BOOL_CAST_LONGER), (corrected, CORRECTED_LONGER), (lower, SAME_LOWER_LONGER)];
         let depth = longer.iter().fold(artifact.outline.depth, |depth, (nodes, longer)| depth + nodes * longer);
         if depth > MAX_DEPTH {
             return Err(BackendError::Unsupported(format!(
@@ -227,7 +227,7 @@ impl Runtime for RtenRuntime {
         bytes = rewritten.map_or(bytes, Arc::new);
         let rewritten = (casts > 0).then(|| without_bool_casts(&bytes)).flatten();
         bytes = rewritten.map_or(bytes, Arc::new);
-        let rewritten = (overflows > 0).then(|| without_overflow(&bytes, &OVERFLOWING)).flatten();
+        let rewritten = (corrected > 0).then(|| with_corrections(&bytes, &CORRECTED)).flatten();
         bytes = rewritten.map_or(bytes, Arc::new);
         let rewritten = if lower > 0 { without_same_lower(&bytes).map_err(BackendError::Unsupported)? } else { None };
         let mut bytes = rewritten.unwrap_or_else(|| Arc::unwrap_or_clone(bytes));

@@ -8,7 +8,7 @@ use crate::base::{BackendOptions, caught, elements, narrow};
 use crate::cache::Compiled;
 use crate::onnx::{
     Artifact, Call, CallInput, Constant, DataFile, Deviation, Elem, Input, Length, Onnx, Op, Runner, Runtime, Take,
-    has_same_padding, without_overflow,
+    has_same_padding, with_corrections,
 };
 use limen::backend::{BackendError, BatchRef, Capabilities, Ops, SessionMetadata};
 use limen::files::memory_name;
@@ -127,8 +127,8 @@ const AS_THEY_ARE: &str = "\
     If IsInf IsNaN LRN Less LessOrEqual Log Max Mean Min Mul Neg NonZero Not Or Pad Reciprocal Round Rsqrt Sigmoid \
     Sign Sin Sinh Slice Sqrt Sub Sum Tan Tanh";
 
-/// Loaded as others where they would overflow.
-const OVERFLOWING: [&str; 2] = ["Softplus", "LogSoftmax"];
+/// Loaded as others: see [`with_corrections`].
+const CORRECTED: [&str; 2] = ["Softplus", "LogSoftmax"];
 
 /// What tract 0.23 computes otherwise than ONNX.
 const DEVIATIONS: &[Deviation] = &[
@@ -161,6 +161,12 @@ const DEVIATIONS: &[Deviation] = &[
         op: "LSTM",
         concerns: |op| op.int("input_forget").is_some_and(|coupled| coupled != 0),
         what: "does not couple its gates where `input_forget` is 1",
+    },
+    Deviation {
+        op: "Mod",
+        // A second operand without dims is never larger than the first.
+        concerns: |op| op.ranks[1] != Some(0),
+        what: "may swap its operands where the first is broadcast",
     },
     Deviation {
         op: "ReduceLogSumExp",
@@ -258,8 +264,8 @@ impl Runtime for TractRuntime {
         let mut onnx = operators::reader();
         onnx.provider = Arc::new(WeightFiles(artifact.data));
         let unsupported = |error: TractError| BackendError::Unsupported(text(&error));
-        let overflows = artifact.outline.ops.iter().any(|op| OVERFLOWING.contains(&&*op.id));
-        let rewritten = overflows.then(|| without_overflow(&artifact.bytes, &OVERFLOWING)).flatten();
+        let corrected = artifact.outline.ops.iter().any(|op| CORRECTED.contains(&&*op.id));
+        let rewritten = corrected.then(|| with_corrections(&artifact.bytes, &CORRECTED)).flatten();
         let proto = onnx.proto_model_for_read(&mut rewritten.as_deref().unwrap_or(&artifact.bytes));
         let proto = proto.map_err(|error| BackendError::Model(text(&error)))?;
         let parse = |onnx: &tract_onnx::Onnx| -> Result<InferenceModel, BackendError> {

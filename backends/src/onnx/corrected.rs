@@ -1,5 +1,5 @@
-//! Operators whose exponential overflows in some runtimes, or that these compute otherwise at an edge, as others: `Softplus` as its input
-//! where that is large, `LogSoftmax` as a difference, and `ReduceL2` of nothing as the `Abs` that it is.
+//! Operators that some runtimes compute otherwise at an edge, as others: `Softplus`, whose exponential overflows, as its input where that is
+//! large; `LogSoftmax` as a difference; and `ReduceL2` of nothing as the `Abs` that it is.
 
 use super::edit::{constant, int, ints, list, made, number, replace_nodes};
 use super::wire;
@@ -12,7 +12,7 @@ pub(crate) const LONGER: usize = 5;
 const LINEAR: f32 = 20.0;
 
 /// Returns the file of a model with other operators for each node with one of these operators; `None` if there is none.
-pub(crate) fn without_overflow(file: &[u8], ops: &[&str]) -> Option<Vec<u8>> {
+pub(crate) fn with_corrections(file: &[u8], ops: &[&str]) -> Option<Vec<u8>> {
     let model = wire::Model::decode(file).ok()?;
     let is_standard = |domain: &str| matches!(domain, "" | "ai.onnx");
     let opset = model.opsets.iter().find(|set| is_standard(&set.domain)).map_or(0, |set| set.version);
@@ -82,7 +82,7 @@ fn log_softmax(x: &str, y: &str, axis: Option<i64>, opset: i64) -> Vec<wire::Nod
 
 #[cfg(test)]
 mod tests {
-    use super::without_overflow;
+    use super::with_corrections;
     use crate::onnx::test_models::{ints, model};
     use crate::onnx::wire;
     use prost::Message;
@@ -94,7 +94,7 @@ mod tests {
     fn only_these_nodes_are_replaced() {
         let (x, y) = (("x", D::FLOAT, &["n", "2"][..]), ("y", D::FLOAT, &["n", "2"][..]));
         let ops = |node: &str| {
-            let file = without_overflow(&model(&[x], &[y], &[ints("axes", &[1])], &[node]), &OPS)?;
+            let file = with_corrections(&model(&[x], &[y], &[ints("axes", &[1])], &[node]), &OPS)?;
             let graph = wire::Model::decode(&*file).unwrap().graph.unwrap();
             Some(graph.nodes.into_iter().map(|node| node.op).collect::<Vec<_>>().join(" "))
         };
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(ops("y = LogSoftmax x").unwrap(), "Constant ReduceMax Sub Exp ReduceSum Log Sub");
         assert_eq!(ops("y = Relu x"), None);
         let file = model(&[x], &[y], &[], &["y = Softplus x"]);
-        assert_eq!(without_overflow(&file, &["LogSoftmax"]), None);
-        (0..file.len()).for_each(|length| _ = without_overflow(&file[..length], &OPS));
+        assert_eq!(with_corrections(&file, &["LogSoftmax"]), None);
+        (0..file.len()).for_each(|length| _ = with_corrections(&file[..length], &OPS));
     }
 }
