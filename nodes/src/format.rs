@@ -5,6 +5,7 @@ pub(crate) mod crc;
 pub(crate) mod excerpt;
 pub(crate) mod field;
 pub(crate) mod packet;
+pub(crate) mod precision;
 pub(crate) mod record;
 pub(crate) mod row;
 pub(crate) mod sentence;

@@ -176,19 +176,22 @@ impl Record {
 /// The greatest whole number up to which an `f64` has every whole number.
 const MOST_EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// The number in a type; `None` if an integer type cannot have it. A fraction is rounded.
+/// The number in a type; `None` if it is out of the type's range, or a fraction for an integer type. A fraction is rounded.
 fn converted<T: Number>(value: Value) -> Option<T> {
     match value {
         Value::Whole(value) if T::IS_WHOLE => {
             let number = T::from_whole(value);
             (number.to_whole() == value).then_some(number)
         }
-        Value::Whole(value) => Some(T::from_f64(value as f64)),
+        Value::Whole(value) => converted(Value::Fraction(value as f64)),
         Value::Fraction(value) if T::IS_WHOLE => {
             let is_whole = value.fract() == 0.0 && value.abs() <= MOST_EXACT;
             is_whole.then(|| converted(Value::Whole(value as i128)))?
         }
-        Value::Fraction(value) => Some(T::from_f64(value)),
+        Value::Fraction(value) => {
+            let number = T::from_f64(value);
+            (number.to_f64().is_finite() || !value.is_finite()).then_some(number)
+        }
         Value::Missing => (!T::IS_WHOLE).then(|| T::from_f64(f64::NAN)),
     }
 }
@@ -224,7 +227,9 @@ mod tests {
             (DType::I64, Value::Fraction(f64::NAN), None),
             (DType::I64, Value::Missing, None),
             (DType::F32, Value::Fraction(0.1), Some(Value::Fraction(f64::from(0.1f32)))),
-            (DType::F32, Value::Fraction(1e300), Some(Value::Fraction(f64::INFINITY))),
+            (DType::F32, Value::Fraction(f64::INFINITY), Some(Value::Fraction(f64::INFINITY))),
+            (DType::F32, Value::Fraction(1e39), None),
+            (DType::F16, Value::Whole(70_000), None),
             (DType::F16, Value::Whole(3), Some(Value::Fraction(3.0))),
         ] {
             assert_eq!(fits(dtype, value), expected, "{dtype} {value}");

@@ -129,13 +129,23 @@ impl Row {
     }
 }
 
-/// The number that a column has.
-pub(super) fn parse(text: &[u8]) -> Option<Value> {
+/// The words that mean a missing value to pandas, and therefore in the files of many programs; `nan` is a number of Rust, too.
+const MISSING: [&str; 15] = [
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA", "NULL", "None",
+    "n/a", "null",
+];
+
+/// Returns the number of a column; `None` for other text and for a number beyond the range of `f64`.
+pub(crate) fn parse(text: &[u8]) -> Option<Value> {
     let text = std::str::from_utf8(text).ok()?.trim();
-    if text.is_empty() {
-        return Some(Value::Missing);
-    }
     // Fractions have a `.`, an exponent or letters, which `i128` refuses.
-    let whole = text.parse().ok().map(Value::Whole);
-    whole.or_else(|| text.parse().ok().map(Value::Fraction))
+    if let Ok(whole) = text.parse() {
+        return Some(Value::Whole(whole));
+    }
+    match text.parse::<f64>() {
+        Ok(value) if value.is_nan() => Some(Value::Missing),
+        Ok(value) if value.is_infinite() && text.bytes().any(|byte| byte.is_ascii_digit()) => None,
+        Ok(value) => Some(Value::Fraction(value)),
+        Err(_) => MISSING.contains(&text).then_some(Value::Missing),
+    }
 }

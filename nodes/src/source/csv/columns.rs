@@ -1,0 +1,178 @@
+//! The columns of a table: which are read, as which type, and on which output.
+
+use crate::format::field::{Field, Port};
+use limen::message::{DType, Label};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// The output of columns without a type of their own.
+pub(super) const ROW: &str = "row";
+
+/// How a config names a column.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected the name of a column, or its number from 0")]
+pub enum ColumnName {
+    /// By its name in the first line.
+    Name(String),
+    /// By its number, from 0.
+    Number(u32),
+}
+
+/// A column to read.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(
+    untagged,
+    deny_unknown_fields,
+    expecting = "expected the name of a column, its number from 0, or `{ name: …, type: …, to: … }`"
+)]
+pub enum Column {
+    /// Its name, or its number from 0: a column of the output `row`.
+    Plain(ColumnName),
+    /// A column with a type and an output of its own.
+    Typed {
+        /// Its name, or its number from 0.
+        name: ColumnName,
+        /// The element type, such as `i64` for time stamps in nanoseconds.
+        #[serde(rename = "type")]
+        dtype: DType,
+        /// The name of the output, by default the name of the column. Columns of one type may share an output.
+        to: Option<String>,
+    },
+}
+
+impl Column {
+    pub(super) fn name(&self) -> &ColumnName {
+        match self {
+            Column::Plain(name) | Column::Typed { name, .. } => name,
+        }
+    }
+}
+
+/// A column that is read.
+#[derive(Debug, Clone)]
+pub(super) struct Selected {
+    /// Its number in the file.
+    pub(super) at: usize,
+    /// Its name, or its number if the file has no names, for messages.
+    pub(super) name: String,
+    pub(super) label: Label,
+    /// The number of the config's list, if there is one.
+    pub(super) listed: Option<usize>,
+    /// The type and the output that the config gives it.
+    pub(super) typed: Option<(DType, Option<String>)>,
+}
+
+/// Returns the name and the unit of a column: `ax (m/s²)`.
+pub(super) fn label(column: &str) -> Label {
+    let parts = column.strip_suffix(')').and_then(|column| column.split_once('('));
+    let (name, unit) = parts.unwrap_or((column, ""));
+    Label::of(name.trim(), unit.trim())
+}
+
+impl Selected {
+    fn dtype(&self, row: DType) -> DType {
+        self.typed.as_ref().map_or(row, |(dtype, _)| *dtype)
+    }
+
+    /// Returns the name of its output.
+    fn port(&self) -> &str {
+        match &self.typed {
+            None => ROW,
+            Some((_, Some(to))) => to,
+            Some((_, None)) if !self.label.name().is_empty() => self.label.name(),
+            Some((_, None)) => &self.name,
+        }
+    }
+
+    /// Returns the column as a field of a record.
+    pub(super) fn field(&self, row: DType) -> Field {
+        Field {
+            name: self.name.clone(),
+            dtype: self.dtype(row),
+            repeat: None,
+            to: None,
+            unit: None,
+            offset: None,
+            endian: None,
+            path: None,
+            column: None,
+        }
+    }
+}
+
+/// Returns the outputs of columns. `row` is the type of the plain ones. The output `row` and one that columns share are vectors, another is a
+/// scalar.
+///
+/// # Errors
+/// The number of a column, the key of its config, what is wrong, and the way out.
+pub(super) fn ports(columns: &[Selected], row: DType) -> Result<Vec<Port>, (usize, &'static str, String, String)> {
+    let mut ports = Vec::<Port>::new();
+    for (i, column) in columns.iter().enumerate() {
+        let (name, dtype) = (column.port(), column.dtype(row));
+        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        if name.is_empty() || !name.chars().all(is_name) {
+            let help = "add `to:` with letters, digits, `_` and `-`, such as `to: time`";
+            return Err((i, "to", format!("an output cannot be called `{name}`"), help.into()));
+        }
+        match ports.iter_mut().find(|port| port.name == name) {
+            None => {
+                let length = (name == ROW).then_some(1);
+                let labels = if name == ROW || column.typed.is_none() || !column.label.unit().is_empty() {
+                    vec![column.label.clone()]
+                } else {
+                    Vec::new()
+                };
+                ports.push(Port { name: name.into(), dtype, length, fields: vec![i], labels });
+            }
+            Some(port) if port.dtype != dtype => {
+                let message = format!("`{}` is {dtype}, but the output `{name}` is {}", column.name, port.dtype);
+                return Err((i, "type", message, "write another `to`: an output has one type".into()));
+            }
+            Some(port) => {
+                port.length = Some(port.length.unwrap_or(1) + 1);
+                port.fields.push(i);
+            }
+        }
+    }
+    for port in ports.iter_mut().filter(|port| port.length.is_some()) {
+        port.labels = port.fields.iter().map(|i| columns[*i].label.clone()).collect();
+    }
+    Ok(ports)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_share_the_output_that_they_name() {
+        let column = |name: &str, typed: Option<(DType, Option<&str>)>| Selected {
+            at: 0,
+            name: name.into(),
+            label: label(name),
+            listed: None,
+            typed: typed.map(|(dtype, to)| (dtype, to.map(String::from))),
+        };
+        let described = |columns: &[Selected]| match ports(columns, DType::F32) {
+            Ok(ports) => {
+                ports.iter().map(|port| format!("{} {}", port.name, port.spec())).collect::<Vec<_>>().join(", ")
+            }
+            Err((i, key, message, _)) => format!("{i}.{key}: {message}"),
+        };
+        let (i64, f64) = (DType::I64, DType::F64);
+        for (columns, expected) in [
+            (vec![column("x", None)], "row f32[1]"),
+            (vec![column("t (ns)", Some((i64, None))), column("x", None), column("y", None)], "t i64[], row f32[2]"),
+            (vec![column("#t [ns]", Some((i64, Some("t")))), column("x", None)], "t i64[], row f32[1]"),
+            (vec![column("lat", Some((f64, Some("at")))), column("lon", Some((f64, Some("at"))))], "at f64[2]"),
+            (vec![column("t", Some((f64, Some("row"))))], "row f64[1]"),
+            (vec![column("#t", Some((i64, None)))], "0.to: an output cannot be called `#t`"),
+            (
+                vec![column("x", None), column("t", Some((i64, Some("row"))))],
+                "1.type: `t` is i64, but the output `row` is f32",
+            ),
+        ] {
+            assert_eq!(described(&columns), expected);
+        }
+    }
+}

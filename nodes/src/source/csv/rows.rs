@@ -1,0 +1,112 @@
+//! The rows of a comma-separated file, read without buffering a row that is too long.
+
+use csv_core::{ReadRecordResult, Reader};
+use limen::files::InputFile;
+use std::io::{self, ErrorKind, Read as _, Seek, SeekFrom};
+use std::ops::Range;
+
+/// Bytes per read.
+const INPUT: usize = 64 << 10;
+
+/// The result of reading a row.
+pub(super) enum Read {
+    /// A row with this many fields.
+    Row(usize),
+    /// A row that is too long, with its bytes.
+    TooLong(usize),
+    End,
+}
+
+/// The rows of a file. A row longer than `max` is read to its end without being buffered.
+#[derive(Debug)]
+pub(super) struct Rows {
+    pub(super) file: InputFile,
+    parser: Reader,
+    input: Box<[u8]>,
+    /// The range of `input` that was read but not yet parsed.
+    ahead: Range<usize>,
+    /// The byte offset in the file up to which it was parsed.
+    at: u64,
+    /// The row's fields, one byte longer than a row may be.
+    fields: Vec<u8>,
+    ends: Vec<usize>,
+    /// The number of the line in which the row begins.
+    pub(super) line: u64,
+}
+
+impl Rows {
+    pub(super) fn new(file: InputFile, max: usize) -> Self {
+        Rows {
+            file,
+            parser: Reader::new(),
+            input: vec![0; INPUT].into_boxed_slice(),
+            ahead: 0..0,
+            at: 0,
+            fields: vec![0; max + 1],
+            ends: vec![0; 16],
+            line: 1,
+        }
+    }
+
+    /// Reads the next row. Fields beyond the first `keep` are counted but not kept.
+    pub(super) fn read(&mut self, keep: usize) -> io::Result<Read> {
+        self.line = self.parser.line();
+        let (mut filled, mut count, mut too_long) = (0, 0, 0);
+        loop {
+            if self.ahead.is_empty() {
+                let n = self.file.read(&mut self.input).or_else(|error| match error.kind() {
+                    ErrorKind::Interrupted => self.file.read(&mut self.input),
+                    _ => Err(error),
+                })?;
+                self.ahead = 0..n;
+            }
+            if count == self.ends.len() && count < keep {
+                self.ends.resize((2 * count).min(keep), 0);
+            }
+            // Fields that are not kept overwrite each other.
+            let ends_at = if count < self.ends.len() { count } else { self.ends.len() - 1 };
+            let (result, taken, put, ended) = self.parser.read_record(
+                &self.input[self.ahead.clone()],
+                &mut self.fields[filled..],
+                &mut self.ends[ends_at..],
+            );
+            self.ahead.start += taken;
+            self.at += taken as u64;
+            filled += put;
+            count += ended;
+            if filled == self.fields.len() {
+                too_long += filled;
+                filled = 0;
+            }
+            match result {
+                ReadRecordResult::Record if too_long > 0 => return Ok(Read::TooLong(too_long + filled)),
+                ReadRecordResult::Record => return Ok(Read::Row(count)),
+                ReadRecordResult::End => return Ok(Read::End),
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn field(&self, at: usize) -> &[u8] {
+        let begin = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.fields[begin..self.ends[at]]
+    }
+
+    pub(super) fn rewind(&mut self, (at, line): (u64, u64)) -> io::Result<()> {
+        self.file.seek(SeekFrom::Start(at))?;
+        self.parser.reset();
+        self.parser.set_line(line);
+        (self.ahead, self.at) = (0..0, at);
+        Ok(())
+    }
+
+    /// Returns the place of the next row, for [`Rows::rewind`].
+    pub(super) fn place(&self) -> (u64, u64) {
+        (self.at, self.parser.line())
+    }
+
+    /// Returns the most bytes that a row may have.
+    pub(super) fn longest(&self) -> usize {
+        self.fields.len() - 1
+    }
+}
