@@ -1,5 +1,9 @@
 //! Files that sinks write: where they may be, what happens to an existing file, and writes of whole messages.
 
+mod append;
+
+pub(crate) use append::MessageEnd;
+
 use limen::Folders;
 use limen::files::{self, MAX_NAME, Part, Target, names_folder, real_path};
 use limen::node::{Claim, Metrics, NodeError, PlanErrors, Planning, Ports};
@@ -98,6 +102,8 @@ pub(crate) struct OutputFile {
     place: Option<Target>,
     /// Whether the file had content when it was opened.
     pub(crate) continues: bool,
+    /// What the report says of an unfinished message at the end of the file that is appended to.
+    torn: Option<String>,
     /// Bytes accepted but not yet written, and where messages end in them.
     buffer: Vec<u8>,
     ends: Vec<usize>,
@@ -129,7 +135,7 @@ impl OutputFile {
     fn of(file: File, path: PathBuf) -> Self {
         let (buffer, ends) = (Vec::with_capacity(BUFFER), Vec::with_capacity(MAX_BUFFERED_MESSAGES));
         let (part, place, continues, written, messages, is_deleted) = (None, None, false, 0, 0, false);
-        OutputFile { file, path, part, place, continues, buffer, ends, written, messages, is_deleted }
+        OutputFile { file, path, part, place, continues, torn: None, buffer, ends, written, messages, is_deleted }
     }
 
     /// Opens the file that is appended to, to read its beginning.
@@ -145,10 +151,14 @@ impl OutputFile {
         &self.path
     }
 
-    /// Reports how many messages were accepted but not written, if any.
+    /// Reports how many messages were accepted but not written, and an unfinished message that was found, if any.
     pub(crate) fn metrics(&self, to: &mut Metrics) {
         if self.unwritten() > 0 {
             to.lost("unwritten", self.unwritten());
+        }
+        if let Some(torn) = &self.torn {
+            to.set("torn", 1.0);
+            to.note(format!("`{}`: {torn}", self.path.display()));
         }
     }
 

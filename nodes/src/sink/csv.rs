@@ -1,6 +1,6 @@
 //! Tables as CSV files.
 
-use crate::file::output_file::{self, Exists, OutputFile};
+use crate::file::output_file::{self, Exists, MessageEnd, OutputFile};
 use crate::tensor::text::{Form, Values};
 use limen::Tensor;
 use limen::message::{DType, Dim, Label, PortSpec};
@@ -149,7 +149,8 @@ impl Node for Csv {
         }
         let texts = inputs.iter().map(|(_, spec)| spec.is_text()).collect();
         let header = header(inputs.into_iter());
-        let file = OutputFile::open(cx.folders(), &config.path, config.exists)?;
+        let mut file = OutputFile::open(cx.folders(), &config.path, config.exists)?;
+        file.resume(MessageEnd::Mark(b'\n'))?;
         let mut node = Csv { file, texts, line: Vec::new(), rows: 0 };
         node.begin(&header)?;
         Ok(node)

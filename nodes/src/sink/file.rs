@@ -1,6 +1,6 @@
 //! Messages as lines or records of a file.
 
-use crate::file::output_file::{self, Exists, OutputFile};
+use crate::file::output_file::{self, Exists, MessageEnd, OutputFile};
 use crate::stream::{self, Framing};
 use limen::node::{Building, Connected, Cost, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink};
 use limen::{Message, Tensor};
@@ -43,7 +43,15 @@ impl Node for File {
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        let file = OutputFile::open(cx.folders(), &config.path, config.exists)?;
+        let mut file = OutputFile::open(cx.folders(), &config.path, config.exists)?;
+        match (config.framing, config.framing.delimiter()) {
+            (Framing::Length | Framing::LengthLe, _) => {
+                file.resume(MessageEnd::Length { is_big: config.framing == Framing::Length })?;
+            }
+            (_, Some(mark)) => file.resume(MessageEnd::Mark(mark))?,
+            // Nothing in the file says where its messages end.
+            (_, None) => {}
+        }
         Ok(File { file, framing: config.framing, frame: Vec::new(), messages: 0 })
     }
 

@@ -1,6 +1,6 @@
 //! JSON Lines: one JSON object per line.
 
-use crate::file::output_file::{self, Exists, OutputFile};
+use crate::file::output_file::{self, Exists, MessageEnd, OutputFile};
 use crate::tensor::text::{Form, Values};
 use limen::message::PortSpec;
 use limen::node::{
@@ -88,7 +88,8 @@ impl Node for Jsonl {
             (format!(",\"{name}\":"), spec.as_ref().is_some_and(PortSpec::is_text))
         };
         let keys = cx.inputs().iter().map(key).collect();
-        let file = OutputFile::open(cx.folders(), &config.path, config.exists)?;
+        let mut file = OutputFile::open(cx.folders(), &config.path, config.exists)?;
+        file.resume(MessageEnd::Mark(b'\n'))?;
         Ok(Jsonl { file, keys, line: Vec::new(), rows: 0 })
     }
 

@@ -56,7 +56,7 @@ impl Framing {
     }
 
     /// The byte that ends each message, if there is one.
-    fn delimiter(self) -> Option<u8> {
+    pub(crate) fn delimiter(self) -> Option<u8> {
         match self {
             Framing::Lines | Framing::LinesCrlf => Some(b'\n'),
             Framing::Cobs => Some(0),
