@@ -19,7 +19,8 @@ const LARGEST: usize = 65_507;
 /// full, is counted (`unsent`) and does not stop the graph. A message of more than 65507 bytes fails the call.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// The address to send to: a port alone is a port of this machine, `192.168.1.5:9000` one of another machine.
+    /// The address to send to: a port alone is a port of this machine, `192.168.1.5:9000` one of another machine, which may be a
+    /// broadcast address or a multicast group.
     pub to: Address,
 }
 
@@ -69,6 +70,10 @@ impl Node for Udp {
         };
         let refused = |error: io::Error| NodeError::input(format!("sending to udp {}", config.to), error);
         let socket = UdpSocket::bind((from, 0)).map_err(refused)?;
+        if config.to.0.is_ipv4() {
+            // Which addresses are broadcast addresses depends on the networks of the machine.
+            socket.set_broadcast(true).map_err(refused)?;
+        }
         socket.set_nonblocking(true).map_err(refused)?;
         Ok(Udp { socket, to: config.to.0, sent: 0, unsent: 0 })
     }

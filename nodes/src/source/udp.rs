@@ -11,7 +11,7 @@ use limen::{Clock, Tensor, Time};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io;
-use std::net::UdpSocket;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 
 /// Receives UDP datagrams, one message each: `bytes` `u8[≤max_bytes]`.
 ///
@@ -21,8 +21,12 @@ use std::net::UdpSocket;
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The address to listen on: a port alone cannot be reached from other machines, `0.0.0.0:9000` listens on all
-    /// interfaces, `192.168.1.5:9000` on the interface with that address.
+    /// interfaces, `192.168.1.5:9000` on the interface with that address. `239.1.2.3:9000` or `[ff02::1234]:9000` joins a
+    /// multicast group.
     pub listen: Address,
+    /// The interface on which to join the multicast group that `listen` names: for IPv4 the address of the interface, such as
+    /// `192.168.1.5`, for IPv6 its name, such as `eth0`. By default the kernel chooses by its routes.
+    pub interface: Option<String>,
     /// Bytes of the longest message, such as `4KiB`; `64KiB` by default.
     #[serde(default = "stream::max_bytes")]
     pub max_bytes: Bytes,
@@ -67,6 +71,20 @@ fn dropped_of(line: &str, inode: &str) -> Option<u32> {
     drops.parse().ok().or_else(|| drops.parse().ok().map(i32::cast_unsigned))
 }
 
+/// Joins the multicast group of an address, on an interface or on the one that the kernel chooses.
+fn join(socket: &UdpSocket, group: IpAddr, interface: Option<&str>) -> io::Result<()> {
+    match group {
+        IpAddr::V4(group) => {
+            let interface = interface.and_then(|text| text.parse().ok()).unwrap_or(Ipv4Addr::UNSPECIFIED);
+            socket.join_multicast_v4(&group, &interface)
+        }
+        IpAddr::V6(group) => {
+            let index = interface.map_or(Ok(0), nix::net::if_::if_nametoindex)?;
+            socket.join_multicast_v6(&group, index)
+        }
+    }
+}
+
 impl Node for Udp {
     type Config = Config;
 
@@ -76,6 +94,18 @@ impl Node for Udp {
         let mut ports = Ports::new().output("bytes", spec).cost(Cost::Medium).live().endless();
         ports = ports.memory(config.max_bytes.0 as usize);
         ports = ports.claim(Claim::Device(format!("udp {}", config.listen)));
+        let group = config.listen.0.ip();
+        match &config.interface {
+            Some(_) if !group.is_multicast() => {
+                let message = format!("{group} is not a multicast group, so there is nothing to join");
+                errors.at("interface", message).help("remove it; `listen` has the address of the interface");
+            }
+            Some(interface) if group.is_ipv4() && interface.parse::<Ipv4Addr>().is_err() => {
+                let message = format!("expected the IPv4 address of an interface, found `{interface}`");
+                errors.at("interface", message).help("write its address, such as `192.168.1.5`, as `ip addr` shows it");
+            }
+            _ => {}
+        }
         if config.listen.is_elsewhere() {
             ports = ports.public(format!("listens on {}: other machines can send to it", config.listen));
         }
@@ -86,6 +116,13 @@ impl Node for Udp {
         let refused = |error: io::Error| NodeError::input(format!("listening on udp {}", config.listen), error);
         let opened = cx.now();
         let socket = UdpSocket::bind(config.listen.0).map_err(refused)?;
+        let group = config.listen.0.ip();
+        if group.is_multicast() {
+            join(&socket, group, config.interface.as_deref()).map_err(|error| {
+                let help = "`interface:` names the interface of the group's network";
+                NodeError::input(format!("joining the multicast group {group}"), format!("{error}; {help}"))
+            })?;
+        }
         socket.set_nonblocking(true).map_err(refused)?;
         stamp_and_count(&socket).map_err(refused)?;
         Ok(Udp {
@@ -135,6 +172,24 @@ impl Source for Udp {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The loopback interface carries multicast to sockets that joined on it.
+    #[test]
+    fn a_group_is_joined_on_the_interface_that_is_named() {
+        let group = Ipv4Addr::new(239, 1, 2, 3);
+        let socket = UdpSocket::bind((group, 0)).unwrap();
+        join(&socket, group.into(), Some("127.0.0.1")).unwrap();
+        // A second membership of the same socket shows that there was a first.
+        let again = join(&socket, group.into(), Some("127.0.0.1")).unwrap_err();
+        assert_eq!(again.kind(), io::ErrorKind::AddrInUse);
+        assert!(join(&socket, group.into(), Some("192.0.2.1")).is_err());
+        if let Ok(socket) = UdpSocket::bind("[::]:0") {
+            let group: IpAddr = "ff02::1234".parse().unwrap();
+            join(&socket, group, Some("lo")).unwrap();
+            assert_eq!(join(&socket, group, Some("lo")).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+            assert!(join(&socket, group, Some("no-such-interface")).is_err());
+        }
+    }
 
     #[test]
     fn drops_are_read_from_the_kernels_table_of_sockets() {
