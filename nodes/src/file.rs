@@ -3,6 +3,7 @@
 pub(crate) mod image_file;
 pub(crate) mod image_survey;
 pub(crate) mod input_file;
+mod jpeg_scan;
 pub(crate) mod output_file;
 pub(crate) mod sound_file;
 

@@ -1,7 +1,8 @@
 //! Image files: the size from the header, and the pixels as `u8[height, width, channels]`.
 //!
-//! PNG and JPEG, told apart by their first bytes. Colour profiles and orientation tags are not applied.
+//! PNG with 8 bits per channel or less and JPEG, told apart by their first bytes. Colour profiles and orientation tags are not applied.
 
+use super::jpeg_scan;
 use crate::tensor::image::MAX_SIDE;
 use limen::files::InputFile;
 use limen::node::NodeError;
@@ -79,6 +80,12 @@ fn open_png<R: BufRead + Seek>(file: R) -> Result<(png::Reader<R>, Size), String
     // Palettes become RGB, samples of 1 to 4 bits become 8 bits, and a transparent colour becomes an alpha channel.
     decoder.set_transformations(png::Transformations::EXPAND);
     let reader = decoder.read_info().map_err(|e| e.to_string())?;
+    if reader.output_color_type().1 == png::BitDepth::Sixteen {
+        return Err(
+            "it has 16 bits per channel, expected 8; write it with 8 bits, or read it as an array with `kind: npy`"
+                .into(),
+        );
+    }
     let (width, height) = reader.info().size();
     let channels = match reader.output_color_type().0 {
         png::ColorType::Grayscale | png::ColorType::GrayscaleAlpha => 1,
@@ -91,7 +98,7 @@ fn open_png<R: BufRead + Seek>(file: R) -> Result<(png::Reader<R>, Size), String
 
 /// Reads a JPEG file's header.
 fn open_jpeg<R: ZByteReaderTrait>(file: R) -> Result<(JpegDecoder<R>, Size), String> {
-    let options = DecoderOptions::default().set_strict_mode(false).set_max_width(usize::MAX).set_max_height(usize::MAX);
+    let options = DecoderOptions::default().set_strict_mode(true).set_max_width(usize::MAX).set_max_height(usize::MAX);
     let mut decoder = JpegDecoder::new_with_options(file, options);
     decoder.decode_headers().map_err(|e| e.to_string())?;
     let (Some((width, height)), Some(colors)) = (decoder.dimensions(), decoder.input_colorspace()) else {
@@ -152,6 +159,8 @@ pub(crate) fn read(Found { path, real }: &Found, largest: Size, into: &mut Vec<u
 pub(crate) struct Encoded<'a> {
     decoder: Decoder<'a>,
     size: Size,
+    /// The file.
+    bytes: &'a [u8],
 }
 
 enum Decoder<'a> {
@@ -165,11 +174,11 @@ impl<'a> Encoded<'a> {
         Ok(match Format::of(bytes)? {
             Format::Png => {
                 let (reader, size) = open_png(Cursor::new(bytes))?;
-                Encoded { decoder: Decoder::Png(Box::new(reader)), size }
+                Encoded { decoder: Decoder::Png(Box::new(reader)), size, bytes }
             }
             Format::Jpeg => {
                 let (decoder, size) = open_jpeg(ZCursor::new(bytes))?;
-                Encoded { decoder: Decoder::Jpeg(Box::new(decoder)), size }
+                Encoded { decoder: Decoder::Jpeg(Box::new(decoder)), size, bytes }
             }
         })
     }
@@ -196,29 +205,22 @@ impl<'a> Encoded<'a> {
             Decoder::Jpeg(mut decoder) => {
                 // zune-jpeg leaves the last rows of some damaged files unwritten, and the buffer may hold an earlier image.
                 into.fill(128);
-                decoder.decode_into(into).map_err(|e| e.to_string())
+                decoder.decode_into(into).map_err(|e| e.to_string())?;
+                jpeg_scan::check(self.bytes)
             }
         }
     }
 }
 
 fn decode_png<R: BufRead + Seek>(mut reader: png::Reader<R>, size: Size, into: &mut [u8]) -> Result<(), String> {
-    let (color, depth) = reader.output_color_type();
+    let (color, _) = reader.output_color_type();
     let bytes = reader.output_buffer_size().ok_or("it is too large")?;
-    if depth == png::BitDepth::Eight && bytes == into.len() {
+    if bytes == into.len() {
         return reader.next_frame(into).map(drop).map_err(|e| e.to_string());
     }
     let mut samples = vec![0; bytes];
     reader.next_frame(&mut samples).map_err(|e| e.to_string())?;
     let of_pixel = color.samples();
-    if depth == png::BitDepth::Sixteen {
-        // Rounded to the nearest of 256 levels: 65535 becomes 255.
-        for at in 0..samples.len() / 2 {
-            let sample = u16::from_be_bytes([samples[2 * at], samples[2 * at + 1]]);
-            samples[at] = ((u32::from(sample) + 128) / 257) as u8;
-        }
-        samples.truncate(samples.len() / 2);
-    }
     if samples.len() / of_pixel * size.channels != into.len() {
         return Err(format!("it decodes to {} samples, not to {}", samples.len(), into.len()));
     }
@@ -292,9 +294,6 @@ mod tests {
             (GrayscaleAlpha, Eight, vec![10, 99, 11, 99], vec![10, 11]),
             (Rgb, Eight, vec![1, 2, 0, 1, 2, 1], vec![1, 2, 0, 1, 2, 1]),
             (Rgba, Eight, vec![1, 2, 0, 4, 1, 2, 1, 4], vec![1, 2, 0, 4, 1, 2, 1, 4]),
-            // 16 bits are rounded: 10 * 257 + 128 is 10, one more is 11.
-            (Grayscale, Sixteen, vec![0x0A, 0x8A, 0x0A, 0x8B], vec![10, 11]),
-            (GrayscaleAlpha, Sixteen, vec![0, 0, 9, 9, 0xFF, 0xFF, 9, 9], vec![0, 255]),
             // A bit a pixel is black or white.
             (Grayscale, One, vec![0b0100_0000], vec![0, 255]),
         ] {
@@ -305,12 +304,23 @@ mod tests {
         }
     }
 
+    /// Depth in millimetres must not lose its low bits.
+    #[test]
+    fn images_of_16_bits_are_refused() {
+        for color in
+            [png::ColorType::Grayscale, png::ColorType::GrayscaleAlpha, png::ColorType::Rgb, png::ColorType::Rgba]
+        {
+            let bytes = png_of(1, 1, color, png::BitDepth::Sixteen, &vec![7; 2 * color.samples()]);
+            let why = Encoded::new(&bytes).err().unwrap();
+            assert!(why.starts_with("it has 16 bits per channel, expected 8"), "{why}");
+        }
+    }
+
     #[test]
     fn the_opacity_of_grey_images_is_kept_where_there_are_four_channels() {
         use png::{BitDepth::*, ColorType::*};
         for (color, depth, samples, expected) in [
             (GrayscaleAlpha, Eight, vec![10, 99, 11, 0], vec![10, 10, 10, 99, 11, 11, 11, 0]),
-            (GrayscaleAlpha, Sixteen, vec![0, 0, 9, 9, 0xFF, 0xFF, 9, 9], vec![0, 0, 0, 9, 255, 255, 255, 9]),
             (Grayscale, Eight, vec![10, 11], vec![10, 11]),
         ] {
             let bytes = png_of(2, 1, color, depth, &samples);
