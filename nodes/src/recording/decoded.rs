@@ -109,6 +109,25 @@ impl<'a> Decoded<'a> {
         }
     }
 
+    /// Returns the message in the shape of its port, if it is of an IMU whose orientation came later than the first message, or went: with
+    /// NaN for the orientation, or without it.
+    pub(crate) fn for_port(mut self, spec: &PortSpec) -> Self {
+        let Elements::Numbers(values) = &mut self.elements else { return self };
+        match (&self.dims[..self.rank], &spec.shape[..]) {
+            ([6], [Dim::Fixed(10)]) => {
+                values.copy_within(..6, 4);
+                values[..4].fill(f64::NAN);
+                self.dims[0] = 10;
+            }
+            ([10], [Dim::Fixed(6)]) => {
+                values.copy_within(4..10, 0);
+                self.dims[0] = 6;
+            }
+            _ => {}
+        }
+        self
+    }
+
     /// Whether the message fits a port.
     pub(crate) fn fits(&self, spec: &PortSpec) -> bool {
         let fits = |(length, dim): (&usize, &Dim)| match dim {

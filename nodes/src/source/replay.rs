@@ -22,7 +22,7 @@ use std::time::Duration;
 ///
 /// Recordings of `record` give the tensors that were recorded. Of other recordings, such as bags of ROS 2, these are read as tensors:
 /// `sensor_msgs` Image (`u8[h,w,3]` and so on), CompressedImage (bytes), Imu (`f64[10]`: orientation, angular velocity, acceleration;
-/// `f64[6]` without orientation), PointCloud2 (`f32[≤n,fields]`), LaserScan (the ranges, `f32[≤n]`), NavSatFix (`f64[3]`);
+/// `f64[6]` if the first message has no orientation; a later one without it has NaN there), PointCloud2 (`f32[≤n,fields]`), LaserScan (the ranges, `f32[≤n]`), NavSatFix (`f64[3]`);
 /// `geometry_msgs` Vector3, Point, Quaternion, Pose and Transform (`f64[7]`), Twist, Accel and Wrench (`f64[6]`), Inertia (`f64[10]`), also
 /// stamped and without their covariance, PoseArray (`f64[≤n,7]`) and Polygon (`f32[≤n,3]`); `nav_msgs` Odometry (`f64[13]`); `std_msgs` numbers, arrays and String; Foxglove's RawImage, CompressedImage, PointCloud, PoseInFrame and LocationFix.
 /// Messages of other schemas are bytes. Chunks may be compressed by zstd or lz4.
@@ -160,7 +160,7 @@ impl Replay {
             }
             let Some(Some((port, topic))) = self.topics.get(&number) else { continue };
             let (port, spec) = (*port, &self.ports[*port].1);
-            let decoded = match topic.decode(self.reader.message()) {
+            let decoded = match topic.decode(self.reader.message()).map(|decoded| decoded.for_port(spec)) {
                 Ok(decoded) if decoded.fits(spec) => decoded,
                 Ok(decoded) => {
                     self.lost.oversized += 1;
@@ -279,7 +279,7 @@ impl Replay {
         if let Some(Some((_, topic))) = self.topics.get(&ahead.channel)
             && let Ok(decoded) = topic.decode(self.reader.message())
         {
-            decoded.write(&mut tensor)?;
+            decoded.for_port(&self.ports[ahead.port].1).write(&mut tensor)?;
             port.send(tensor);
         }
         Ok(())
