@@ -2,6 +2,7 @@
 
 use super::field::Field;
 use super::record::{Fault, Record, Value};
+use arrayvec::ArrayVec;
 use chrono::{Datelike, NaiveDate, NaiveTime, Timelike};
 use limen::message::DType;
 use limen::node::PlanErrors;
@@ -127,9 +128,10 @@ impl Sentence {
             return Ok(false);
         }
         let mut longer = [0; 128];
-        let text = if self == Sentence::Gll { with_mode(text, &mut longer).unwrap_or(text) } else { text };
+        let has_quality = text.split(',').nth(QUALITY) != Some("");
+        let text = repaired(self, text, &mut longer).unwrap_or(text);
         let found = match (self, nmea::parse_str(text)) {
-            (Sentence::Gga, Ok(ParseResult::GGA(data))) => gga(&data),
+            (Sentence::Gga, Ok(ParseResult::GGA(data))) => gga(&data, has_quality),
             (Sentence::Gll, Ok(ParseResult::GLL(data))) => gll(&data),
             (Sentence::Hdt, Ok(ParseResult::HDT(data))) => hdt(&data),
             (Sentence::Rmc, Ok(ParseResult::RMC(data))) => rmc(&data),
@@ -167,16 +169,47 @@ fn checked(text: &str) -> Result<&str, &'static str> {
     }
 }
 
-/// Returns a GLL that ends without a mode, as before version 2.3 of the standard, with the comma that the parser asks for.
-fn with_mode<'a>(text: &str, to: &'a mut [u8]) -> Option<&'a str> {
-    let (body, checksum) = text.rsplit_once('*').filter(|(body, _)| body.matches(',').count() == 6)?;
-    let sum = u8::from_str_radix(checksum, 16).ok()? ^ b',';
+/// Returns a sentence with the differences between receivers and the parser removed, and a checksum for it; `None` if it has none of them.
+fn repaired<'a>(sentence: Sentence, text: &str, to: &'a mut [u8]) -> Option<&'a str> {
+    let (body, _) = text.get(1..)?.rsplit_once('*')?;
+    let mut fields = ArrayVec::<&str, MOST_FIELDS>::new();
+    for field in body.split(',') {
+        fields.try_push(field).ok()?;
+    }
+    match sentence {
+        // Before version 2.3 of the standard it ends without a mode.
+        Sentence::Gll if fields.len() == 7 => fields.try_push("").ok()?,
+        // The parser asks for a quality; `gga` leaves it out again.
+        Sentence::Gga if fields.get(QUALITY) == Some(&"") => fields[QUALITY] = "0",
+        // A variation of zero, without a meaningful direction.
+        Sentence::Rmc if fields.get(11).is_some_and(|direction| !matches!(*direction, "E" | "W" | "")) => {
+            (fields[10], fields[11]) = ("", "");
+        }
+        Sentence::Zda => {
+            let is_signed = |field: &&str| field.starts_with('+');
+            if !fields.iter().skip(5).any(|field| is_signed(&field)) {
+                return None;
+            }
+            fields.iter_mut().skip(5).for_each(|field| *field = field.trim_start_matches('+'));
+        }
+        _ => return None,
+    }
     let room = to.len();
     let mut rest = &mut *to;
-    write!(rest, "{body},*{sum:02X}").ok()?;
+    write!(rest, "$").ok()?;
+    for (at, field) in fields.iter().enumerate() {
+        write!(rest, "{}{field}", if at > 0 { "," } else { "" }).ok()?;
+    }
     let end = room - rest.len();
-    str::from_utf8(&to[..end]).ok()
+    let sum = to[1..end].iter().fold(0, |sum, byte| sum ^ byte);
+    write!(&mut to[end..], "*{sum:02X}").ok()?;
+    str::from_utf8(&to[..end + 3]).ok()
 }
+
+/// More fields than any sentence has that is read.
+const MOST_FIELDS: usize = 32;
+/// Which field of a GGA is its quality.
+const QUALITY: usize = 6;
 
 /// As many values as a sentence has at most.
 pub(crate) const MOST_VALUES: usize = 8;
@@ -204,8 +237,8 @@ fn truth(value: bool) -> Option<Value> {
     Some(Value::Whole(value.into()))
 }
 
-fn gga(data: &GgaData) -> Values {
-    let quality = data.fix_type.map(|fix| {
+fn gga(data: &GgaData, has_quality: bool) -> Values {
+    let quality = data.fix_type.filter(|_| has_quality).map(|fix| {
         Value::Whole(match fix {
             FixType::Invalid => 0,
             FixType::Gps => 1,
@@ -239,9 +272,14 @@ fn hdt(data: &HdtData) -> Values {
 }
 
 fn rmc(data: &RmcData) -> Values {
+    // The parser begins the years of the 20th century with 83. Before their first fix, receivers send the epoch of GPS, in 1980.
+    let is_epoch = |date: &NaiveDate| (2080..=2082).contains(&date.year());
+    let day = data
+        .fix_date
+        .map(|date| if is_epoch(&date) { date.with_year(date.year() - 100).unwrap_or(date) } else { date });
     values([
         time(data.fix_time),
-        date(data.fix_date),
+        date(day),
         truth(data.status_of_fix != RmcStatusOfFix::Invalid),
         fraction(data.lat),
         fraction(data.lon),

@@ -526,6 +526,31 @@ mod tests {
                     (b"\xff", Err("it is not text: ff")),
                 ],
             ),
+            // What receivers send beside the standard: zones with a sign, variations of 0, the epoch of GPS, no quality.
+            (
+                "nmea",
+                r#"{"name": "date", "type": "f64"}, {"name": "zone", "type": "f64"}"#,
+                r#", "sentence": "zda""#,
+                &[
+                    (b"$GPZDA,005947.00,08,07,2010,+00,00*4E", Ok(&[20_100_708.0, 0.0])),
+                    (b"$GPZDA,005948.00,08,07,2010,00,00*6A", Ok(&[20_100_708.0, 0.0])),
+                ],
+            ),
+            (
+                "nmea",
+                r#"{"name": "date", "type": "f64"}, {"name": "magnetic_variation", "type": "f64"}"#,
+                r#", "sentence": "rmc""#,
+                &[
+                    (b"$GPRMC,212607.891,V,,,,,,,181207,0,N*5C", Ok(&[20_071_218.0, nan])),
+                    (b"$GPRMC,235946.005,V,8960.000000,N,00000.000000,E,0.000,0.00,050180,,,N*47", Ok(&[19_800_105.0, nan])),
+                ],
+            ),
+            (
+                "nmea",
+                r#"{"name": "latitude", "type": "f64"}, {"name": "quality", "type": "f64"}"#,
+                r#", "sentence": "gga""#,
+                &[(b"$GPGGA,105025.80,5612.9999,N,00306.7096,W,,2,60.000,160.002,M,,M,,*56", Ok(&[56.216_665, nan]))],
+            ),
             // Without a mode, as before version 2.3 of the standard.
             (
                 "nmea",
