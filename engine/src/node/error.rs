@@ -100,6 +100,9 @@ pub enum NodeErrorKind {
         /// The name.
         name: String,
     },
+    /// A call of the operating system failed, on a socket or a device.
+    #[error(transparent)]
+    System(#[from] std::io::Error),
     /// Any other error.
     #[error("{0}")]
     Other(Box<dyn std::error::Error + Send + Sync>),
