@@ -1,77 +1,45 @@
-//! The structure of a JPEG file: whether it has all parts of its scans up to its end marker, which the decoder does not check.
+//! Whether the scans of a JPEG file are whole, which its decoder does not say: it fills what is missing with grey.
+//!
+//! Baseline scans are read symbol by symbol, without their coefficients: a scan must have as many blocks as the image. Of progressive scans
+//! only the markers are checked.
 
-/// Markers without a length: TEM, RST0 to RST7, SOI.
-fn is_bare(marker: u8) -> bool {
-    matches!(marker, 0x01 | 0xD0..=0xD8)
-}
+/// How many bytes may follow the last block of a scan, for encoders that pad.
+const MOST_PADDING: usize = 1;
 
-/// Where restart markers are expected in a scan.
-#[derive(Default)]
-struct Frame {
-    /// The MCUs of a scan of all components.
-    mcus: usize,
-    components: u8,
-    is_progressive: bool,
-    /// The MCUs between two restart markers; 0 without restarts.
-    interval: usize,
-}
+/// A file without an end marker.
+const CUT: &str = "the file is cut: it has no end marker";
 
-impl Frame {
-    /// Reads the header of a frame: its size and the sampling factors.
-    fn read(&mut self, segment: &[u8], marker: u8) -> Option<()> {
-        let [_, h0, h1, w0, w1, components, rest @ ..] = segment else { return None };
-        let (height, width) = (u16::from_be_bytes([*h0, *h1]), u16::from_be_bytes([*w0, *w1]));
-        let factors = rest.chunks_exact(3).take((*components).into()).map(|component| component[1]);
-        let (mut across, mut down) = (1, 1);
-        for factor in factors {
-            across = across.max(usize::from(factor >> 4));
-            down = down.max(usize::from(factor & 15));
-        }
-        if *components == 1 {
-            (across, down) = (1, 1);
-        }
-        self.mcus = usize::from(width).div_ceil(8 * across) * usize::from(height).div_ceil(8 * down);
-        (self.components, self.is_progressive) = (*components, marker == 0xC2);
-        Some(())
-    }
-
-    /// Returns how many restart markers a scan has, if that is known.
-    fn restarts(&self, scan: &[u8]) -> Option<usize> {
-        let has_all = scan.first() == Some(&self.components);
-        (has_all && !self.is_progressive && self.interval > 0)
-            .then(|| self.mcus.div_ceil(self.interval).saturating_sub(1))
-    }
-}
-
-/// Checks that a file has an end marker after its last scan, and that its restart markers follow each other.
+/// Checks that a file has all parts of its scans, and an end marker.
 ///
 /// # Errors
 /// What is missing.
 pub(super) fn check(bytes: &[u8]) -> Result<(), String> {
-    let cut = || "the file is cut: it has no end marker".to_string();
-    let mut frame = Frame::default();
+    let mut coding = Coding::default();
     let mut at = 2;
     let mut has_scan = false;
     loop {
-        // Bytes between segments are allowed by decoders.
-        at += bytes.get(at..).and_then(|rest| rest.iter().position(|byte| *byte == 0xFF)).ok_or_else(cut)?;
-        let marker = *bytes.get(at + 1).ok_or_else(cut)?;
+        // Decoders pass over bytes between segments.
+        at += bytes.get(at..).and_then(|rest| rest.iter().position(|byte| *byte == 0xFF)).ok_or(CUT)?;
+        let marker = *bytes.get(at + 1).ok_or(CUT)?;
         match marker {
             0xFF => at += 1,
-            0x00 => at += 2,
             0xD9 if has_scan => return Ok(()),
-            _ if is_bare(marker) => at += 2,
+            // Markers without a length, and bytes that are none.
+            0x00 | 0x01 | 0xD0..=0xD9 => at += 2,
             _ => {
-                let length = bytes.get(at + 2..at + 4).ok_or_else(cut)?;
+                let length = bytes.get(at + 2..at + 4).ok_or(CUT)?;
                 let end = at + 2 + usize::from(u16::from_be_bytes([length[0], length[1]])).max(2);
-                let segment = bytes.get(at + 4..end).ok_or_else(cut)?;
+                let segment = bytes.get(at + 4..end).ok_or(CUT)?;
                 at = end;
                 match marker {
-                    0xC0..=0xC2 => frame.read(segment, marker).ok_or("its frame header is too short")?,
-                    0xDD => frame.interval = segment.first_chunk().map_or(0, |n| u16::from_be_bytes(*n).into()),
+                    0xC0..=0xC2 => coding.read_frame(segment, marker).ok_or("its frame header is too short")?,
+                    0xC4 => coding.read_tables(segment).ok_or("a Huffman table is malformed")?,
+                    0xDD => coding.interval = segment.first_chunk().map_or(0, |n| u16::from_be_bytes(*n).into()),
                     0xDA => {
                         has_scan = true;
-                        at = scan(bytes, at, frame.restarts(segment))?;
+                        let (parts, next) = parts(bytes, at)?;
+                        coding.check_scan(segment, &parts)?;
+                        at = next;
                     }
                     _ => {}
                 }
@@ -80,60 +48,271 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Passes over the entropy-coded data of a scan, up to its next marker that is no restart.
-fn scan(bytes: &[u8], mut at: usize, expected: Option<usize>) -> Result<usize, String> {
-    let mut restarts = 0;
+/// Returns the entropy-coded data of a scan between its restart markers, and where its next other marker is.
+fn parts(bytes: &[u8], mut at: usize) -> Result<(Vec<&[u8]>, usize), String> {
+    let (mut parts, mut begin) = (Vec::new(), at);
     while let Some(next) = bytes.get(at..).and_then(|rest| rest.iter().position(|byte| *byte == 0xFF)) {
         at += next;
         match bytes.get(at + 1) {
             Some(0x00) => at += 2,
             Some(0xFF) => at += 1,
-            Some(marker @ 0xD0..=0xD7) => {
-                if usize::from(marker - 0xD0) != restarts % 8 {
-                    return Err(format!("restart marker {} is missing", restarts % 8));
+            Some(marker) => {
+                parts.push(&bytes[begin..at]);
+                if !matches!(marker, 0xD0..=0xD7) {
+                    return Ok((parts, at));
                 }
-                restarts += 1;
+                let expected = (parts.len() - 1) % 8;
+                if usize::from(marker - 0xD0) != expected {
+                    return Err(format!("its restart marker {expected} is missing"));
+                }
                 at += 2;
+                begin = at;
             }
-            Some(_) => match expected {
-                Some(expected) if expected != restarts => {
-                    return Err(format!("it has {restarts} restart markers, expected {expected}"));
-                }
-                _ => return Ok(at),
-            },
             None => break,
         }
     }
-    Err("the file is cut: it has no end marker".into())
+    Err(CUT.into())
+}
+
+/// A component of the image.
+#[derive(Debug, Clone, Copy)]
+struct Component {
+    id: u8,
+    /// Its blocks in an MCU, across and down.
+    across: usize,
+    down: usize,
+}
+
+/// What a scan needs of the segments before it.
+#[derive(Debug, Default)]
+struct Coding {
+    width: usize,
+    height: usize,
+    components: Vec<Component>,
+    is_progressive: bool,
+    /// The MCUs between two restart markers; 0 without restarts.
+    interval: usize,
+    /// The Huffman tables for DC and AC.
+    tables: [[Option<Box<Table>>; 4]; 2],
+}
+
+impl Coding {
+    fn read_frame(&mut self, segment: &[u8], marker: u8) -> Option<()> {
+        let [_, h0, h1, w0, w1, count, rest @ ..] = segment else { return None };
+        (self.height, self.width) = (u16::from_be_bytes([*h0, *h1]).into(), u16::from_be_bytes([*w0, *w1]).into());
+        let component = |part: &[u8]| {
+            let (across, down) = (usize::from(part[1] >> 4), usize::from(part[1] & 15));
+            Component { id: part[0], across: across.clamp(1, 4), down: down.clamp(1, 4) }
+        };
+        self.components = rest.chunks_exact(3).take((*count).into()).map(component).collect();
+        self.is_progressive = marker == 0xC2;
+        Some(())
+    }
+
+    fn read_tables(&mut self, mut segment: &[u8]) -> Option<()> {
+        while let [which, rest @ ..] = segment {
+            let (counts, rest) = rest.split_first_chunk::<16>()?;
+            let (values, rest) = rest.split_at_checked(counts.iter().map(|n| usize::from(*n)).sum())?;
+            *self.tables.get_mut(usize::from(which >> 4))?.get_mut(usize::from(which & 15))? =
+                Some(Box::new(Table::new(counts, values)?));
+            segment = rest;
+        }
+        Some(())
+    }
+
+    /// Checks the parts of a scan, of which `header` says what it has. What the decoder refuses, or reads with tables of its own, is not checked.
+    fn check_scan(&self, header: &[u8], parts: &[&[u8]]) -> Result<(), String> {
+        if self.is_progressive || self.height == 0 {
+            return Ok(());
+        }
+        let Some((blocks, mcus)) = self.blocks(header) else { return Ok(()) };
+        let interval = if self.interval > 0 { self.interval } else { mcus };
+        let expected = mcus.div_ceil(interval.max(1));
+        if parts.len() != expected {
+            return Err(format!("it has {} restart markers, expected {}", parts.len() - 1, expected.saturating_sub(1)));
+        }
+        for (i, part) in parts.iter().enumerate() {
+            let mut bits = Bits::new(part);
+            for _ in 0..interval.min(mcus - i * interval) {
+                blocks.iter().try_for_each(|(dc, ac)| bits.skip_block(dc, ac)).ok_or("its image data is damaged")?;
+            }
+            if bits.left() > MOST_PADDING {
+                return Err(format!("its image data is damaged: {} bytes are left over", bits.left()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the tables of each block of an MCU of a scan, and how many MCUs it has.
+    fn blocks(&self, header: &[u8]) -> Option<(Vec<(&Table, &Table)>, usize)> {
+        let (count, rest) = header.split_first()?;
+        let (across, down) = self.components.iter().fold((1, 1), |(a, d), c| (a.max(c.across), d.max(c.down)));
+        let mut blocks = Vec::new();
+        let mut mcus = self.width.div_ceil(8 * across) * self.height.div_ceil(8 * down);
+        for part in rest.chunks_exact(2).take((*count).into()) {
+            let component = self.components.iter().find(|component| component.id == part[0])?;
+            let table = |class: usize, at: u8| self.tables[class].get(usize::from(at))?.as_deref();
+            let tables = (table(0, part[1] >> 4)?, table(1, part[1] & 15)?);
+            let mut times = component.across * component.down;
+            if *count == 1 {
+                // An MCU of a scan of one component is a block, and there are as many as its samples need.
+                let length = |side: usize, own: usize, most: usize| (side * own).div_ceil(most).div_ceil(8);
+                mcus = length(self.width, component.across, across) * length(self.height, component.down, down);
+                times = 1;
+            }
+            blocks.extend(std::iter::repeat_n(tables, times));
+        }
+        Some((blocks, mcus))
+    }
+}
+
+/// A Huffman table.
+#[derive(Debug)]
+struct Table {
+    /// The length and the symbol of each code of up to 8 bits, by the 8 bits that begin with it; of length 0 without one.
+    short: [(u8, u8); 256],
+    /// Of each length: the first code beyond it, and what to add to a code for the number of its symbol.
+    long: [(i32, i32); 17],
+    values: Vec<u8>,
+}
+
+impl Table {
+    fn new(counts: &[u8; 16], values: &[u8]) -> Option<Table> {
+        let mut table = Table { short: [(0, 0); 256], long: [(0, 0); 17], values: values.to_vec() };
+        let (mut code, mut number) = (0i32, 0i32);
+        for (length, count) in (1..).zip(counts) {
+            table.long[length] = (code + i32::from(*count), number - code);
+            for _ in 0..*count {
+                if length <= 8 {
+                    let begin = (code as usize) << (8 - length);
+                    let codes = table.short.get_mut(begin..begin + (1 << (8 - length)))?;
+                    codes.fill((length as u8, values[number as usize]));
+                }
+                (code, number) = (code + 1, number + 1);
+            }
+            code <<= 1;
+        }
+        Some(table)
+    }
+}
+
+/// The bits of a part of a scan.
+struct Bits<'a> {
+    data: &'a [u8],
+    /// The next bits, from the highest, and how many there are.
+    ahead: u64,
+    count: u32,
+}
+
+impl<'a> Bits<'a> {
+    fn new(data: &'a [u8]) -> Self {
+        Bits { data, ahead: 0, count: 0 }
+    }
+
+    fn fill(&mut self) {
+        while self.count <= 56
+            && let [byte, rest @ ..] = self.data
+        {
+            // A zero after FF belongs to it.
+            self.data = if *byte == 0xFF && rest.first() == Some(&0) { &rest[1..] } else { rest };
+            self.ahead |= u64::from(*byte) << (56 - self.count);
+            self.count += 8;
+        }
+    }
+
+    /// The whole bytes that were not read.
+    fn left(&self) -> usize {
+        self.data.len() + self.count as usize / 8
+    }
+
+    fn skip(&mut self, bits: u32) -> Option<()> {
+        self.count = self.count.checked_sub(bits)?;
+        self.ahead <<= bits;
+        Some(())
+    }
+
+    fn symbol(&mut self, table: &Table) -> Option<u8> {
+        self.fill();
+        let (length, symbol) = table.short[(self.ahead >> 56) as usize];
+        if length > 0 {
+            return self.skip(length.into()).map(|()| symbol);
+        }
+        let next = (self.ahead >> 48) as i32;
+        let length = (9..=16).find(|length| (next >> (16 - length)) < table.long[*length].0)?;
+        self.skip(length as u32)?;
+        table.values.get(((next >> (16 - length)) + table.long[length].1) as usize).copied()
+    }
+
+    /// Reads the codes of a block; `None` if one is not in its table, or if there are too few bits.
+    fn skip_block(&mut self, dc: &Table, ac: &Table) -> Option<()> {
+        let bits = self.symbol(dc)?;
+        self.skip(u32::from(bits).min(16))?;
+        let mut at = 1;
+        while at < 64 {
+            let symbol = self.symbol(ac)?;
+            let (zeros, bits) = (u32::from(symbol >> 4), u32::from(symbol & 15));
+            match (zeros, bits) {
+                (15, 0) => at += 16,
+                (_, 0) => return Some(()),
+                _ => {
+                    at += zeros + 1;
+                    self.skip(bits)?;
+                }
+            }
+        }
+        (at == 64).then_some(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A grey image of 16 × 8 pixels with a scan of these bytes; a restart marker after each of its two MCUs if `restarts`.
-    fn file(restarts: bool, scan: &[u8]) -> Vec<u8> {
-        let mut bytes = vec![0xFF, 0xD8, 0xFF, 0xC0, 0, 11, 8, 0, 8, 0, 16, 1, 1, 0x11, 0];
+    /// A JPEG of noise, 64 × 48 pixels in colour, with restart markers every two MCUs or without.
+    fn noise(restarts: bool) -> Vec<u8> {
+        let mut random = fastrand::Rng::with_seed(7);
+        let pixels: Vec<u8> = (0..64 * 48 * 3).map(|_| random.u8(..)).collect();
+        let mut bytes = Vec::new();
+        let mut encoder = jpeg_encoder::Encoder::new(&mut bytes, 80);
+        encoder.set_sampling_factor(jpeg_encoder::SamplingFactor::F_2_2);
         if restarts {
-            bytes.extend([0xFF, 0xDD, 0, 4, 0, 1]);
+            encoder.set_restart_interval(2);
         }
-        bytes.extend([0xFF, 0xDA, 0, 8, 1, 1, 0, 0, 63, 0]);
-        bytes.extend(scan);
+        encoder.encode(&pixels, 64, 48, jpeg_encoder::ColorType::Rgb).unwrap();
         bytes
     }
 
     #[test]
-    fn a_scan_is_whole_up_to_the_end_marker() {
-        for (restarts, scan, expected) in [
-            (false, &[1, 2, 0xFF, 0, 3, 0xFF, 0xD9][..], Ok(())),
-            (false, &[1, 0xFF, 0xD9, 7, 7], Ok(())),
-            (false, &[1, 2, 0xFF, 0, 3], Err("the file is cut: it has no end marker")),
-            (false, &[1, 2, 0xFF], Err("the file is cut: it has no end marker")),
-            (true, &[1, 0xFF, 0xD0, 2, 0xFF, 0xD9], Ok(())),
-            (true, &[1, 2, 0xFF, 0xD9], Err("it has 0 restart markers, expected 1")),
-            (true, &[1, 0xFF, 0xD1, 2, 0xFF, 0xD9], Err("restart marker 0 is missing")),
-        ] {
-            assert_eq!(check(&file(restarts, scan)), expected.map_err(String::from), "{restarts} {scan:?}");
+    fn a_whole_file_passes_and_a_cut_one_does_not() {
+        for restarts in [false, true] {
+            let file = noise(restarts);
+            assert_eq!(check(&file), Ok(()));
+            // Bytes after the end marker are no part of the image.
+            assert_eq!(check(&[&file[..], b"rest"].concat()), Ok(()));
+            for end in 0..file.len() {
+                assert!(check(&file[..end]).is_err(), "{end} of {}", file.len());
+                // With an end marker after what is there, which is less than half of the last MCU may hide.
+                if end < file.len() - 40 {
+                    assert!(check(&[&file[..end], b"\xFF\xD9"].concat()).is_err(), "{end} of {}", file.len());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn data_that_is_missing_or_overwritten_is_found() {
+        for restarts in [false, true] {
+            let file = noise(restarts);
+            let first = file.windows(2).position(|two| two == [0xFF, 0xDA]).unwrap() + 14;
+            // Codes find their way back after damage, so in a few cases as many blocks are there as before.
+            let (mut damaged, mut missed) = (0, 0);
+            for begin in (first..file.len() - 320).step_by(10) {
+                let without = [&file[..begin], &file[begin + 300..]].concat();
+                let zeros = [&file[..begin], &[0; 300][..], &file[begin + 300..]].concat();
+                damaged += 2;
+                missed += usize::from(check(&without).is_ok()) + usize::from(check(&zeros).is_ok());
+            }
+            assert!(damaged > 200 && missed * 10 <= damaged, "{missed} of {damaged} were missed");
         }
     }
 }

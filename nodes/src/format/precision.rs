@@ -7,8 +7,9 @@ use limen::message::DType;
 /// or refuse a value, so they keep all.
 pub(crate) fn keeps(dtype: DType, text: &[u8], value: Value) -> bool {
     match (dtype, value) {
-        (DType::F32, Value::Whole(value)) => value as f32 as i128 == value,
-        (DType::F64, Value::Whole(value)) => value as f64 as i128 == value,
+        // Beyond these, a type has some whole numbers only, and is printed with other digits.
+        (DType::F32, Value::Whole(value)) => value.unsigned_abs() <= 1 << 24,
+        (DType::F64, Value::Whole(value)) => value.unsigned_abs() <= 1 << 53,
         (DType::F32, Value::Fraction(value)) if value.is_finite() => {
             let rounded = f64::from(value as f32);
             rounded == value || (rounded - value).abs() <= half_unit(text)
@@ -52,8 +53,10 @@ mod tests {
             ("13.404954123", false, true),
             ("9.812345678901234", false, true),
             ("1e39", false, true),
-            ("1403636579758555392", false, true),
+            ("1403636579758555392", false, false),
+            ("33554432", false, true),
             ("1403636579758555393", false, false),
+            ("-9007199254740992", false, true),
             ("9007199254740993", false, false),
         ] {
             let value = parse(text.as_bytes()).unwrap();
