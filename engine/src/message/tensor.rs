@@ -196,13 +196,23 @@ pub struct PortSpec {
     pub memory: Memory,
     /// One for a scalar, otherwise one for each place of the last dim.
     pub(crate) labels: Vec<Label>,
+    /// Some elements are an orientation or an angle, whose mean is not the mean of its numbers.
+    pub(crate) has_orientation: bool,
 }
 
 impl PortSpec {
     /// Creates a spec in host memory.
     pub fn new(dtype: DType, shape: impl IntoIterator<Item = Dim>) -> Self {
         let shape = shape.into_iter().collect();
-        PortSpec { dtype, shape, layout: None, content: Content::default(), memory: Memory::Host, labels: Vec::new() }
+        PortSpec {
+            dtype,
+            shape,
+            layout: None,
+            content: Content::default(),
+            memory: Memory::Host,
+            labels: Vec::new(),
+            has_orientation: false,
+        }
     }
 
     /// Creates a spec with fixed dims in host memory.
@@ -213,6 +223,14 @@ impl PortSpec {
     /// Creates the spec of an image of `height` × `width` with `channels`, as cameras deliver it.
     pub fn image(height: usize, width: usize, channels: usize) -> Self {
         PortSpec::fixed(DType::U8, [height, width, channels]).with_layout(Layout::Hwc)
+    }
+
+    /// Declares that some elements are an orientation or an angle, so that `pick: interpolate` is refused: the numbers of two quaternions
+    /// `q` and `-q`, the same orientation, have the mean 0.
+    #[must_use]
+    pub fn with_orientation(mut self) -> Self {
+        self.has_orientation = true;
+        self
     }
 
     /// Sets the element type.

@@ -27,6 +27,32 @@ pub(crate) enum Elements<'a> {
 /// Most values of a point.
 pub(crate) const MAX_COLUMNS: usize = 16;
 
+/// Puts the values of a point in order by the names of their fields: `x`, `y`, `z` and `intensity`, if there is one, then the others as they are.
+/// Returns the type that holds them all: `f64` if a value may be one that `f32` rounds, such as a time.
+///
+/// # Errors
+/// There is no `x`, `y` or `z`.
+pub(crate) fn point_columns(names: &[&[u8]], columns: &mut [(usize, DType)]) -> Result<DType, String> {
+    const FIRST: [&[u8]; 4] = [b"x", b"y", b"z", b"intensity"];
+    if names.is_empty() {
+        return Err("its points have no values".into());
+    }
+    if let Some(missing) = FIRST[..3].iter().find(|name| !names.contains(name)) {
+        let listed: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
+        return Err(format!("its points have no `{}`; their fields are {}", missing.escape_ascii(), listed.join(", ")));
+    }
+    let mut order: [usize; MAX_COLUMNS] = std::array::from_fn(|at| at);
+    let order = &mut order[..names.len()];
+    order.sort_by_key(|at| FIRST.iter().position(|first| *first == names[*at]).unwrap_or(FIRST.len()));
+    let mut sorted = [(0, DType::F32); MAX_COLUMNS];
+    for (to, from) in sorted.iter_mut().zip(order) {
+        *to = columns[*from];
+    }
+    columns.copy_from_slice(&sorted[..columns.len()]);
+    let is_long = |(_, dtype): &(usize, DType)| matches!(dtype, DType::F64 | DType::I32 | DType::U32);
+    Ok(if columns.iter().any(is_long) { DType::F64 } else { DType::F32 })
+}
+
 /// A message.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Decoded<'a> {
@@ -155,9 +181,14 @@ impl<'a> Decoded<'a> {
             }
             Elements::Points { data, stride, columns } => {
                 let width = self.shape().get(1).copied().unwrap_or(1).min(MAX_COLUMNS);
-                for (to, point) in out.chunks_exact_mut(width.max(1) * 4).zip(data.chunks(stride.max(1))) {
-                    for ((offset, dtype), to) in columns[..width].iter().zip(to.chunks_exact_mut(4)) {
-                        to.copy_from_slice(&value(point, *offset, *dtype).to_le_bytes());
+                let size = self.dtype.size();
+                for (to, point) in out.chunks_exact_mut(width.max(1) * size).zip(data.chunks(stride.max(1))) {
+                    for ((offset, dtype), to) in columns[..width].iter().zip(to.chunks_exact_mut(size)) {
+                        let value = value(point, *offset, *dtype);
+                        match self.dtype {
+                            DType::F64 => copy(&value.to_le_bytes(), to),
+                            _ => copy(&(value as f32).to_le_bytes(), to),
+                        }
                     }
                 }
             }
@@ -198,11 +229,11 @@ fn each<const N: usize>(out: &mut [u8], values: impl Iterator<Item = [u8; N]>) {
 }
 
 /// Reads a value of a point as a float; 0 if it is not there.
-fn value(point: &[u8], offset: usize, dtype: DType) -> f32 {
+fn value(point: &[u8], offset: usize, dtype: DType) -> f64 {
     let from = point.get(offset..).unwrap_or(&[]);
     macro_rules! read {
         ($type:ty) => {
-            from.first_chunk().map(|bytes| <$type>::from_le_bytes(*bytes) as f32)
+            from.first_chunk().map(|bytes| f64::from(<$type>::from_le_bytes(*bytes)))
         };
     }
     let value = match dtype {
@@ -216,4 +247,29 @@ fn value(point: &[u8], offset: usize, dtype: DType) -> f32 {
         _ => read!(f32),
     };
     value.unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_points_are_ordered_by_their_names() {
+        let (f32, f64, u16, u32) = (DType::F32, DType::F64, DType::U16, DType::U32);
+        for (fields, expected) in [
+            (&[("x", f32), ("y", f32), ("z", f32)][..], Ok((f32, vec![0, 1, 2]))),
+            (&[("ring", u16), ("z", f32), ("intensity", f32), ("y", f32), ("x", f32)], Ok((f32, vec![4, 3, 1, 2, 0]))),
+            (&[("x", f32), ("y", f32), ("z", f32), ("timestamp", f64)], Ok((f64, vec![0, 1, 2, 3]))),
+            (&[("x", f32), ("y", f32), ("z", f32), ("t", u32)], Ok((f64, vec![0, 1, 2, 3]))),
+            (&[("x", f32), ("range", f32)], Err("its points have no `y`; their fields are x, range")),
+            (&[], Err("its points have no values")),
+        ] {
+            let names: Vec<&[u8]> = fields.iter().map(|(name, _)| name.as_bytes()).collect();
+            let mut columns: Vec<(usize, DType)> =
+                fields.iter().enumerate().map(|(at, (_, dtype))| (at, *dtype)).collect();
+            let found = point_columns(&names, &mut columns);
+            let found = found.map(|dtype| (dtype, columns.iter().map(|(at, _)| *at).collect()));
+            assert_eq!(found, expected.map_err(String::from));
+        }
+    }
 }

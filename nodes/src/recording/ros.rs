@@ -1,7 +1,7 @@
 //! ROS 2's messages as tensors, and tensors as ROS 2's messages.
 
 use super::cdr::{CdrReader, CdrWriter};
-use super::decoded::{Decoded, Elements, MAX_COLUMNS};
+use super::decoded::{Decoded, Elements, MAX_COLUMNS, point_columns};
 use super::meaning::{Channel, Meaning, doubles, image_encoding, image_format, image_size, point_value};
 use crate::tensor::text::Values;
 use limen::Tensor;
@@ -281,8 +281,9 @@ fn points<'a>(cdr: &mut CdrReader<'a>) -> Result<Decoded<'a>, String> {
     let (height, width) = (cdr.u32()? as usize, cdr.u32()? as usize);
     let mut columns = [(0usize, DType::F32); MAX_COLUMNS];
     let mut used = 0;
+    let mut names = [&b""[..]; MAX_COLUMNS];
     for _ in 0..cdr.length(16)? {
-        cdr.text()?;
+        let name = cdr.text()?;
         let (offset, kind, count) = (cdr.u32()? as usize, cdr.u8()?, cdr.u32()? as usize);
         let dtype = match kind {
             1 => DType::I8,
@@ -298,6 +299,7 @@ fn points<'a>(cdr: &mut CdrReader<'a>) -> Result<Decoded<'a>, String> {
         for at in 0..count.min(MAX_COLUMNS + 1) {
             *columns.get_mut(used).ok_or("its points have more than 16 values")? =
                 (offset.saturating_add(at * dtype.size()), dtype);
+            names[used] = name;
             used += 1;
         }
     }
@@ -315,8 +317,9 @@ fn points<'a>(cdr: &mut CdrReader<'a>) -> Result<Decoded<'a>, String> {
     if columns[..used].iter().any(|(offset, dtype)| offset.saturating_add(dtype.size()) > stride) {
         return Err("a field lies beyond its point".into());
     }
+    let dtype = point_columns(&names[..used], &mut columns[..used])?;
     let points = height.checked_mul(width).ok_or("its size is too large")?;
-    Ok(Decoded::new(stamp, DType::F32, &[points, used], Elements::Points { data, stride, columns }).varying())
+    Ok(Decoded::new(stamp, dtype, &[points, used], Elements::Points { data, stride, columns }).varying())
 }
 
 /// Appends a tensor as a message, but leaves out its bytes where the message has them as they are; returns where they belong.

@@ -1,6 +1,6 @@
 //! The messages of a topic as tensors.
 
-use super::decoded::{Decoded, Elements, MAX_COLUMNS};
+use super::decoded::{Decoded, Elements, MAX_COLUMNS, point_columns};
 use super::proto::{self, Value};
 use super::reader::Schema;
 use super::schema::mismatch;
@@ -158,6 +158,11 @@ impl Topic {
     /// Returns the spec of a port for messages such as one, of which the largest has `longest` in its first dim; that of the recording,
     /// if it has one.
     pub(crate) fn spec(&self, like: &Decoded<'_>, longest: usize) -> PortSpec {
+        let spec = self.plain_spec(like, longest);
+        if has_orientation(&self.schema, like.shape()) { spec.with_orientation() } else { spec }
+    }
+
+    fn plain_spec(&self, like: &Decoded<'_>, longest: usize) -> PortSpec {
         if let Some(recorded) = &self.recorded {
             return recorded.clone();
         }
@@ -211,6 +216,7 @@ fn foxglove<'a>(form: Foxglove, data: &'a [u8], recorded: Option<&PortSpec>) -> 
     let mut doubles = [0.0f64; 8];
     let (mut bytes, mut encoding) = (&[][..], "");
     let mut columns = [(0usize, DType::F32); MAX_COLUMNS];
+    let mut names = [&b""[..]; MAX_COLUMNS];
     let (mut used, mut pose) = (0, [0.0; 7]);
     let stamp_tag = match form {
         Foxglove::ImageAnnotations => 5,
@@ -233,7 +239,8 @@ fn foxglove<'a>(form: Foxglove, data: &'a [u8], recorded: Option<&PortSpec>) -> 
             }
             (Foxglove::PointCloud, 5) => {
                 let field = value.bytes().ok_or("a field is not a message")?;
-                *columns.get_mut(used).ok_or("its points have more than 16 values")? = column(field)?;
+                let to = columns.get_mut(used).ok_or("its points have more than 16 values")?;
+                (names[used], *to) = column(field)?;
                 used += 1;
             }
             (Foxglove::PoseInFrame, 3) => pose = read_pose(value.bytes().ok_or("its pose is not a message")?)?,
@@ -248,6 +255,7 @@ fn foxglove<'a>(form: Foxglove, data: &'a [u8], recorded: Option<&PortSpec>) -> 
         Foxglove::RawImage => ros::pixel_rows(stamp, encoding, (numbers[3], numbers[2], numbers[5]), bytes)?,
         Foxglove::CompressedImage => Decoded::new(stamp, DType::U8, &[bytes.len()], Elements::Plain(bytes)).varying(),
         Foxglove::PointCloud => {
+            let dtype = point_columns(&names[..used], &mut columns[..used])?;
             let stride = numbers[4];
             if stride == 0 || used == 0 {
                 return Err("its points have no values".into());
@@ -256,7 +264,7 @@ fn foxglove<'a>(form: Foxglove, data: &'a [u8], recorded: Option<&PortSpec>) -> 
                 return Err("a field lies beyond its point".into());
             }
             let elements = Elements::Points { data: bytes, stride, columns };
-            Decoded::new(stamp, DType::F32, &[bytes.len() / stride, used], elements).varying()
+            Decoded::new(stamp, dtype, &[bytes.len() / stride, used], elements).varying()
         }
         Foxglove::ImageAnnotations => {
             Decoded::new(stamp, DType::F32, &[bytes.len() / 24, 6], Elements::Plain(bytes)).varying()
@@ -267,10 +275,11 @@ fn foxglove<'a>(form: Foxglove, data: &'a [u8], recorded: Option<&PortSpec>) -> 
 }
 
 /// Offset and type of a `foxglove.PackedElementField`.
-fn column(field: &[u8]) -> Result<(usize, DType), String> {
-    let (mut offset, mut kind) = (0, 0);
+fn column(field: &[u8]) -> Result<(&[u8], (usize, DType)), String> {
+    let (mut name, mut offset, mut kind) = (&b""[..], 0, 0);
     for field in proto::read(field) {
         match field? {
+            (1, value) => name = value.bytes().unwrap_or_default(),
             (2, value) => offset = value.number().unwrap_or(0),
             (3, value) => kind = value.number().unwrap_or(0),
             _ => {}
@@ -287,7 +296,18 @@ fn column(field: &[u8]) -> Result<(usize, DType), String> {
         8 => DType::F64,
         _ => return Err(format!("a field has the type {kind}")),
     };
-    Ok((usize::try_from(offset).unwrap_or(usize::MAX), dtype))
+    Ok((name, (usize::try_from(offset).unwrap_or(usize::MAX), dtype)))
+}
+
+/// Whether messages of a schema with this shape have an orientation or an angle among their numbers.
+fn has_orientation(schema: &str, shape: &[usize]) -> bool {
+    let name = schema.rsplit(['/', '.']).next().unwrap_or(schema);
+    let name = name.strip_suffix("Stamped").unwrap_or(name);
+    match name.strip_suffix("WithCovariance").unwrap_or(name) {
+        "Pose" | "Pose2D" | "PoseInFrame" | "Odometry" | "Transform" | "Quaternion" => true,
+        "Imu" => shape == [10],
+        _ => false,
+    }
 }
 
 /// A `foxglove.Pose`: position, then orientation.

@@ -22,7 +22,8 @@ use std::time::Duration;
 ///
 /// Recordings of `record` give the tensors that were recorded. Of other recordings, such as bags of ROS 2, these are read as tensors:
 /// `sensor_msgs` Image (`u8[h,w,3]` and so on), CompressedImage (bytes), Imu (`f64[10]`: orientation, angular velocity, acceleration;
-/// `f64[6]` if the first message has no orientation; a later one without it has NaN there), PointCloud2 (`f32[≤n,fields]`), LaserScan (the ranges, `f32[≤n]`), NavSatFix (`f64[3]`);
+/// `f64[6]` if the first message has no orientation; a later one without it has NaN there), PointCloud2 (`f32[≤n,fields]`: `x y z`, the intensity if there is one, then the other fields;
+/// `f64` if a field has 64-bit floats or 32-bit integers, as times have), LaserScan (the ranges, `f32[≤n]`), NavSatFix (`f64[3]`);
 /// `geometry_msgs` Vector3, Point, Quaternion, Pose and Transform (`f64[7]`), Twist, Accel and Wrench (`f64[6]`), Inertia (`f64[10]`), also
 /// stamped and without their covariance, PoseArray (`f64[≤n,7]`) and Polygon (`f32[≤n,3]`); `nav_msgs` Odometry (`f64[13]`); `std_msgs` numbers, arrays and String; Foxglove's RawImage, CompressedImage, PointCloud, PoseInFrame and LocationFix.
 /// Messages of other schemas are bytes. Chunks may be compressed by zstd or lz4.
