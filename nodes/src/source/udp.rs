@@ -25,7 +25,7 @@ pub struct Config {
     /// multicast group.
     pub listen: Address,
     /// The interface on which to join the multicast group that `listen` names: for IPv4 the address of the interface, such as
-    /// `192.168.1.5`, for IPv6 its name, such as `eth0`. By default the kernel chooses by its routes.
+    /// `192.168.1.5`, for IPv6 its name, such as `eth0`. By default it is joined on all interfaces.
     pub interface: Option<String>,
     /// Bytes of the longest message, such as `4KiB`; `64KiB` by default.
     #[serde(default = "stream::max_bytes")]
@@ -71,18 +71,39 @@ fn dropped_of(line: &str, inode: &str) -> Option<u32> {
     drops.parse().ok().or_else(|| drops.parse().ok().map(i32::cast_unsigned))
 }
 
-/// Joins the multicast group of an address, on an interface or on the one that the kernel chooses.
+/// Joins a multicast group, on an interface or on all of them.
 fn join(socket: &UdpSocket, group: IpAddr, interface: Option<&str>) -> io::Result<()> {
-    match group {
-        IpAddr::V4(group) => {
-            let interface = interface.and_then(|text| text.parse().ok()).unwrap_or(Ipv4Addr::UNSPECIFIED);
-            socket.join_multicast_v4(&group, &interface)
+    match (group, interface) {
+        (IpAddr::V4(group), Some(interface)) => {
+            let address = interface.parse().map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+            socket.join_multicast_v4(&group, &address)
         }
-        IpAddr::V6(group) => {
-            let index = interface.map_or(Ok(0), nix::net::if_::if_nametoindex)?;
-            socket.join_multicast_v6(&group, index)
+        (IpAddr::V6(group), Some(interface)) => {
+            socket.join_multicast_v6(&group, nix::net::if_::if_nametoindex(interface)?)
         }
+        (group, None) => join_everywhere(socket, group),
     }
+}
+
+/// Joins a multicast group on each interface that carries it.
+fn join_everywhere(socket: &UdpSocket, group: IpAddr) -> io::Result<()> {
+    let mut joined = Err(io::Error::from(io::ErrorKind::AddrNotAvailable));
+    for address in nix::ifaddrs::getifaddrs()? {
+        let storage = address.address;
+        let v4 = storage.as_ref().and_then(|storage| storage.as_sockaddr_in()).map(|address| address.ip());
+        let is_v6 = storage.as_ref().is_some_and(|storage| storage.as_sockaddr_in6().is_some());
+        let this = match (group, v4) {
+            (IpAddr::V4(group), Some(interface)) => socket.join_multicast_v4(&group, &interface),
+            (IpAddr::V6(group), None) if is_v6 => nix::net::if_::if_nametoindex(&*address.interface_name)
+                .map_err(io::Error::from)
+                .and_then(|index| socket.join_multicast_v6(&group, index)),
+            _ => continue,
+        };
+        // An interface with several addresses is joined once.
+        let is_joined = this.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse);
+        joined = if is_joined { Ok(()) } else { joined.or(this) };
+    }
+    joined
 }
 
 impl Node for Udp {
@@ -183,6 +204,9 @@ mod tests {
         let again = join(&socket, group.into(), Some("127.0.0.1")).unwrap_err();
         assert_eq!(again.kind(), io::ErrorKind::AddrInUse);
         assert!(join(&socket, group.into(), Some("192.0.2.1")).is_err());
+        let socket = UdpSocket::bind((group, 0)).unwrap();
+        join(&socket, group.into(), None).unwrap();
+        assert_eq!(join(&socket, group.into(), Some("127.0.0.1")).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         if let Ok(socket) = UdpSocket::bind("[::]:0") {
             let group: IpAddr = "ff02::1234".parse().unwrap();
             join(&socket, group, Some("lo")).unwrap();

@@ -455,7 +455,7 @@ mod tests {
         let fix = b"$GPGGA,092750.000,5321.6802,N,00630.3372,W,1,8,1.03,61.7,M,55.2,M,,*76";
         type Cases<'a> = &'a [(&'a [u8], Result<&'a [f64], &'a str>)];
         let nan = f64::NAN;
-        let cases: [(&str, &str, &str, Cases<'_>); 5] = [
+        let cases: [(&str, &str, &str, Cases<'_>); 8] = [
             (
                 "json",
                 objects,
