@@ -6,9 +6,25 @@ use limen::unit::Rate;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Decides when each message is due. Without a rate, a message is due whenever the engine asks.
+/// When the messages of a source are due: at a rate, or, without one, whenever the engine asks.
+///
+/// A source calls [`Pace::begin`] before a message and [`Pace::then`] after it:
+///
+/// ```
+/// use limen::Time;
+/// use limen::node::Next;
+/// use limen_nodes::pace::Pace;
+/// let rate = serde_json::from_str("\"100Hz\"").unwrap();
+/// let mut pace = Pace::new(Some(rate)).at_most(Some(2));
+/// let (start, period) = (Time(5), Time(10_000_005));
+/// assert_eq!(pace.begin(start, || start).ok(), Some(start));
+/// assert!(matches!(pace.then(start), Next::At(due) if due == period));
+/// // Late by 1 ms, a message keeps the time at which it was due.
+/// assert_eq!(pace.begin(Time(11_000_005), || start).ok(), Some(period));
+/// assert!(matches!(pace.then(start), Next::Done));
+/// ```
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub struct Pace {
     period_ns: Option<f64>,
     start: Option<Time>,
     /// Periods that have begun: messages, or what long ones last.
@@ -17,20 +33,25 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    pub(crate) fn new(rate: Option<Rate>) -> Self {
+    /// Creates the schedule of a source with a rate, or without one.
+    pub fn new(rate: Option<Rate>) -> Self {
         Pace { period_ns: rate.map(Rate::period_ns), start: None, begun: 0, max_count: u64::MAX }
     }
 
     /// Ends the schedule after `count` messages.
-    pub(crate) fn at_most(mut self, count: Option<u64>) -> Self {
+    #[must_use]
+    pub fn at_most(mut self, count: Option<u64>) -> Self {
         self.max_count = count.unwrap_or(u64::MAX);
         self
     }
 
     /// Begins the next message and returns its origin, or what to tell the engine if the message is not due yet.
     /// `now` may be as old as the turn; `clock` reads the current time and is called only if `now` is too early.
+    ///
+    /// # Errors
+    /// What `next` returns instead of a message: [`Next::At`] with the time at which it is due, or [`Next::Done`].
     #[inline]
-    pub(crate) fn begin(&mut self, now: Time, clock: impl FnOnce() -> Time) -> Result<Time, Next> {
+    pub fn begin(&mut self, now: Time, clock: impl FnOnce() -> Time) -> Result<Time, Next> {
         self.begin_long(1, now, clock)
     }
 
@@ -67,7 +88,7 @@ impl Pace {
 
     /// Returns what to tell the engine after a message was sent.
     #[inline]
-    pub(crate) fn then(&self, now: Time) -> Next {
+    pub fn then(&self, now: Time) -> Next {
         match (self.period_ns, self.start) {
             _ if self.begun == self.max_count => Next::Done,
             (Some(period), Some(start)) => {

@@ -38,6 +38,11 @@ mod embedding {}
 #[doc = include_str!("../../CONTRIBUTING.md")]
 mod contributing {}
 
+/// The page on nodes of one's own; every example in it runs as a doctest.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/own-node.md")]
+mod own_node {}
+
 mod command;
 mod dump;
 mod metrics;
@@ -67,6 +72,7 @@ pub use dump::hgrm::percentile_text;
 pub use dump::hlog::write_hlog;
 pub use dump::run_info::{GraphFile, RunInfo, WorkerInfo};
 pub use dump::{Dump, IntervalLog};
+pub use limen_nodes::pace::Pace;
 pub use metrics::RunMetrics;
 #[cfg(feature = "otlp")]
 pub use metrics::exporter::{Exported, OtlpExporter};
