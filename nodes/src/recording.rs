@@ -12,6 +12,7 @@ pub(crate) mod mcap_file;
 pub(crate) mod meaning;
 pub(crate) mod proto;
 pub mod reader;
+mod record;
 pub mod repair;
 pub(crate) mod ros;
 pub(crate) mod schema;

@@ -1,6 +1,7 @@
 //! The index of a recording, followed as a reader does that seeks: to each chunk, and to each message in it.
 
 use super::reader::{Channel, MAX_RECORD, RecordingReader, Schema, unpack};
+use super::record;
 use mcap::records::{ChunkIndex, Record, op};
 use std::collections::HashSet;
 use std::io::{self, BufReader, Read, Seek};
@@ -108,7 +109,7 @@ impl<R: Read + Seek> Index<R> {
     fn follow(&mut self, read: &RecordingReader<impl Read>, messages: u64) -> Result<(), Fault> {
         let Some(end) = self.size.checked_sub(END) else { return Ok(()) };
         self.read(end, op::FOOTER, "a footer")?;
-        let Ok(Record::Footer(footer)) = mcap::parse_record(op::FOOTER, &self.record) else {
+        let Ok(Record::Footer(footer)) = record::parse(op::FOOTER, &self.record) else {
             return wrong(end, "the footer cannot be read");
         };
         let start = footer.summary_start;
@@ -133,7 +134,7 @@ impl<R: Read + Seek> Index<R> {
                     | op::METADATA_INDEX
                     | op::SUMMARY_OFFSET
             );
-            let parsed = is_followed.then(|| mcap::parse_record(opcode, &record));
+            let parsed = is_followed.then(|| record::parse(opcode, &record));
             let is_right = match parsed {
                 Some(Ok(Record::ChunkIndex(index))) => {
                     chunks += 1;
@@ -237,7 +238,7 @@ impl<R: Read + Seek> Index<R> {
         let mut is_indexed = vec![false; messages.len()];
         for (channel, at) in &index.message_index_offsets {
             self.read(*at, op::MESSAGE_INDEX, "the places of messages")?;
-            let Ok(Record::MessageIndex(found)) = mcap::parse_record(op::MESSAGE_INDEX, &self.record) else {
+            let Ok(Record::MessageIndex(found)) = record::parse(op::MESSAGE_INDEX, &self.record) else {
                 return wrong(*at, "the places of messages cannot be read");
             };
             for entry in &found.records {
@@ -275,7 +276,7 @@ fn messages(chunk: &[u8]) -> Vec<Place> {
         let body = at + HEAD as usize;
         let end = usize::try_from(u64::from_le_bytes(*length)).ok().and_then(|length| body.checked_add(length));
         let Some(record) = end.and_then(|end| chunk.get(body..end)) else { break };
-        if let (op::MESSAGE, Ok(Record::Message { header, .. })) = (*opcode, mcap::parse_record(*opcode, record)) {
+        if let (op::MESSAGE, Ok(Record::Message { header, .. })) = (*opcode, record::parse(*opcode, record)) {
             found.push(Place { at: at as u64, channel: header.channel_id, time: header.log_time });
         }
         at = body + record.len();

@@ -4,6 +4,7 @@
 //! chunk that does not agree with its checksum is skipped whole. Behind a record that is cut or whose length makes no sense nothing can
 //! be found again, and the rest of the file is unreadable.
 
+use super::record;
 use mcap::records::{MessageHeader, Record, op};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -368,7 +369,7 @@ impl<R: Read> RecordingReader<R> {
             }
             op::STATISTICS => {
                 // A damaged type of a record would hide it.
-                let counted = match mcap::parse_record(opcode, record) {
+                let counted = match record::parse(opcode, record) {
                     Ok(Record::Statistics(statistics)) => statistics.message_count,
                     _ => self.messages,
                 };
@@ -410,7 +411,7 @@ impl<R: Read> RecordingReader<R> {
         if self.defined > MAX_DEFINITIONS {
             return Err(format!("its schemas, channels and metadata have more than {MAX_DEFINITIONS} bytes"));
         }
-        match mcap::parse_record(opcode, record).map_err(|e| e.to_string())? {
+        match record::parse(opcode, record)? {
             Record::Header(header) => self.profile = header.profile,
             Record::Schema { header, data } if header.id > 0 => {
                 if self.schemas.len() >= MAX_CHANNELS && !self.schemas.contains_key(&header.id) {
@@ -447,7 +448,7 @@ impl<R: Read> RecordingReader<R> {
         let (start, opcode) = (self.next + HEAD, rest[0]);
         self.next = start + length;
         if opcode == op::MESSAGE {
-            let header = match mcap::parse_record(opcode, &self.chunk[start..self.next]) {
+            let header = match record::parse(opcode, &self.chunk[start..self.next]) {
                 Ok(Record::Message { header, data }) => Some((header, data.len())),
                 _ => None,
             };
@@ -505,7 +506,7 @@ fn read_up_to(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
 
 /// Decompresses the records of a chunk and checks them.
 pub(super) fn unpack(record: &[u8], into: &mut Vec<u8>) -> Result<(), String> {
-    let Record::Chunk { header, data } = mcap::parse_record(op::CHUNK, record).map_err(|e| e.to_string())? else {
+    let Record::Chunk { header, data } = record::parse(op::CHUNK, record)? else {
         return Err("it is not a chunk".into());
     };
     let size = usize::try_from(header.uncompressed_size).ok().filter(|size| *size <= MAX_RECORD);
