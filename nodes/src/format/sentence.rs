@@ -187,7 +187,7 @@ fn repaired<'a>(sentence: Sentence, text: &str, to: &'a mut [u8]) -> Option<&'a 
         }
         Sentence::Zda => {
             let is_signed = |field: &&str| field.starts_with('+');
-            if !fields.iter().skip(5).any(|field| is_signed(field)) {
+            if !fields.iter().skip(5).any(is_signed) {
                 return None;
             }
             fields.iter_mut().skip(5).for_each(|field| *field = field.trim_start_matches('+'));
