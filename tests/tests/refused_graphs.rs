@@ -64,6 +64,18 @@ fn wrong_connections_are_refused() {
     );
 }
 
+/// What the default would do is no error of the file.
+#[test]
+fn a_join_that_cannot_be_read_is_one_problem() {
+    let text = "version: 1\nnodes:\n  a: { kind: numbers }\n  b: { kind: numbers }\n  p: { kind: pair, inputs: { a: { from: a, when_full: drop_oldest }, b: b }, \
+                join: { policy: by_time, within: WITHIN } }\n  c: { kind: collect, from: p }\n";
+    check(&text.replace("WITHIN", "10"), &[("5:111 E0104", "the number 10 is not a time with its unit")]);
+    check(
+        &text.replace("join: { policy: by_time, within: WITHIN }", "budget: 1ms"),
+        &[("5:3 E0134", "could wait forever")],
+    );
+}
+
 #[test]
 fn blocking_cycles_are_refused() {
     check(

@@ -290,6 +290,7 @@ const ELSEWHERE: [(&str, &str); 32] = [
 /// ```
 /// assert_eq!(limen::text::nearest("resise", ["argmax", "resize"]), Some("resize"));
 /// assert_eq!(limen::text::nearest("numpy", ["npy", "null"]), Some("npy"), "what other tools call it");
+/// assert_eq!(limen::text::nearest("upd", ["csv", "udp"]), Some("udp"));
 /// assert_eq!(limen::text::nearest("a", ["b"]), None);
 /// ```
 pub fn nearest<'a>(name: &str, among: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -305,6 +306,11 @@ fn nearest_of<'a>(name: &str, among: &[&'a str]) -> Option<&'a str> {
     let elsewhere = ELSEWHERE.iter().filter(|(other, _)| *other == name);
     if let Some(same) = elsewhere.filter_map(|(_, ours)| among.iter().find(|one| *one == ours)).next() {
         return Some(same);
+    }
+    if let Some(near) =
+        among.iter().copied().filter(|candidate| is_one_letter_off(name.as_bytes(), candidate.as_bytes())).min()
+    {
+        return Some(near);
     }
     let many = among.len() > MANY;
     let alike = |candidate: &&str| !many || (candidate.len() == name.len() && candidate.get(..1) == name.get(..1));
@@ -324,6 +330,19 @@ fn nearest_of<'a>(name: &str, among: &[&'a str]) -> Option<&'a str> {
         .filter(|(distance, candidate)| *distance <= most(candidate) && *distance < name.len())
         .min()
         .map(|(_, candidate)| candidate)
+}
+
+/// Whether one letter was replaced, added or left out, or two neighbours were exchanged, and the names share a letter. Cheap enough to
+/// ask of every name of a large graph.
+fn is_one_letter_off(name: &[u8], candidate: &[u8]) -> bool {
+    let same = name.iter().zip(candidate).take_while(|(a, b)| a == b).count();
+    let (name, candidate) = (&name[same..], &candidate[same..]);
+    let tail = name.iter().rev().zip(candidate.iter().rev()).take_while(|(a, b)| a == b).count();
+    match (&name[..name.len() - tail], &candidate[..candidate.len() - tail]) {
+        ([_], []) | ([], [_]) | ([_], [_]) => same + tail > 0,
+        ([a, b], [c, d]) => (a, b) == (d, c),
+        _ => false,
+    }
 }
 
 /// "did you mean `x`?", or a list of the candidates.

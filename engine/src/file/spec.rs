@@ -74,6 +74,11 @@ impl NodeSpec {
         there.filter(|there| !matches!(there.value, Value::Map(_) | Value::Null))
     }
 
+    /// Whether its `join` could not be read. That has been reported, and what follows from the default would not be true.
+    pub(crate) fn has_unreadable_join(&self) -> bool {
+        self.policy.join.is_none() && self.places.get("join").is_some()
+    }
+
     /// Returns the node with its constant inputs in the config.
     pub(crate) fn with_constants(&self) -> NodeSpec {
         let mut node = self.clone();

@@ -174,7 +174,11 @@ impl Planner<'_> {
         };
         for (at, node) in nodes.iter().enumerate() {
             let by_time = node.stage.rule.policy == JoinPolicy::ByTime;
-            if node.in_edges.len() < 2 || node.merges() || !(by_time || node.stage.rule.policy == JoinPolicy::Zip) {
+            if node.in_edges.len() < 2
+                || node.merges()
+                || specs[at].has_unreadable_join()
+                || !(by_time || node.stage.rule.policy == JoinPolicy::Zip)
+            {
                 continue;
             }
             if by_time && node.stage.rule.anchor.is_some() {

@@ -84,7 +84,11 @@ impl Planner<'_> {
     /// at all inputs, and no input waits for it.
     pub(super) fn check_joins(&mut self, nodes: &[NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec]) {
         for (at, node) in nodes.iter().enumerate() {
-            if node.in_edges.len() < 2 || node.stage.rule.patience.is_some() || !node.stage.rule.waits(node.merges()) {
+            let rule = &node.stage.rule;
+            if node.in_edges.len() < 2 || rule.patience.is_some() || !rule.waits(node.merges()) {
+                continue;
+            }
+            if specs[at].has_unreadable_join() {
                 continue;
             }
             if node.merges() {
