@@ -1,6 +1,6 @@
 //! Files that a graph names: their types, their places, and incomplete output.
 
-use crate::program::{Folder, Ran, signal};
+use crate::program::{Folder, Ran, signal, signal_until_it_ends};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::symlink;
@@ -225,7 +225,7 @@ run: { stop: 30s }
     for _ in 0..2 {
         err.read_line(&mut String::new()).unwrap();
     }
-    signal(&child, "INT");
+    signal_until_it_ends(&mut child, "INT");
     let mut said = String::new();
     err.read_to_string(&mut said).unwrap();
     out.read_to_string(&mut String::new()).unwrap();

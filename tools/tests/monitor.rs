@@ -1,6 +1,6 @@
 //! `--monitor`: a run is watched, changed and stopped through its socket, and no client disturbs it.
 
-use crate::program::{Folder, Ran, signal};
+use crate::program::{Folder, Ran, signal, signal_until_it_ends};
 use serde_json::{Value, json};
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -327,7 +327,7 @@ fn sockets_of_dead_processes_are_removed_and_no_others() {
         assert_ne!(run.err.read_line(&mut line).unwrap(), 0);
     }
     assert_eq!(run.client().stats()["state"], "stopping");
-    signal(&run.child, "INT");
+    signal_until_it_ends(&mut run.child, "INT");
     let socket = run.socket.clone();
     assert_eq!(run.end().code, Some(130));
     assert!(!socket.exists());

@@ -293,11 +293,24 @@ pub(crate) fn signal(child: &Child, name: &str) {
     assert!(sent.success());
 }
 
+/// Sends a signal again and again: those that follow the first one too soon are the same request.
+pub(crate) fn signal_until_it_ends(child: &mut Child, name: &str) {
+    while child.try_wait().unwrap().is_none() {
+        signal(child, name);
+    }
+}
+
 /// \[K1\]
 #[test]
 fn the_first_signal_drains_and_the_second_exits() {
-    for (name, second, code) in [("INT", false, 0), ("TERM", false, 0), ("TERM", true, 130)] {
-        let folder = Folder::with(&format!("signal-{name}-{second}"), SLOW);
+    for (name, second, code) in [
+        ("INT", None, 0),
+        ("TERM", None, 0),
+        ("TERM", Some("INT"), 130),
+        ("INT", Some("TERM"), 143),
+        ("HUP", Some("HUP"), 129),
+    ] {
+        let folder = Folder::with(&format!("signal-{name}"), SLOW);
         let mut child = folder.command("graph.yaml").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut err = BufReader::new(child.stderr.take().unwrap());
         let mut out = BufReader::new(child.stdout.take().unwrap());
@@ -309,13 +322,41 @@ fn the_first_signal_drains_and_the_second_exits() {
             err.read_line(&mut line).unwrap();
             assert!(line.starts_with(said), "{line}");
         }
-        if second {
-            signal(&child, "INT");
+        if let Some(second) = second {
+            signal_until_it_ends(&mut child, second);
         }
         let mut report = String::new();
         out.read_to_string(&mut report).unwrap();
-        assert_eq!(child.wait().unwrap().code(), Some(code), "{name} {second}: {report}");
-        assert_eq!(report.contains("graph: stopped after"), !second, "{report}");
+        assert_eq!(child.wait().unwrap().code(), Some(code), "{name} {second:?}: {report}");
+        assert_eq!(report.contains("graph: stopped after"), second.is_none(), "{report}");
+    }
+}
+
+/// \[K1\] `timeout`, `sudo` and `npm` deliver one request twice: to the process and to its group.
+#[test]
+fn signals_within_half_a_second_are_one_request() {
+    use nix::sys::signal::{Signal, kill};
+    let pairs = [
+        [Signal::SIGTERM, Signal::SIGTERM],
+        [Signal::SIGINT, Signal::SIGTERM],
+        [Signal::SIGTERM, Signal::SIGINT],
+        [Signal::SIGHUP, Signal::SIGTERM],
+    ];
+    for pair in pairs {
+        let folder = Folder::with("twice", SLOW);
+        let mut child = folder.command("graph.yaml").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        out.read_line(&mut String::new()).unwrap();
+        let process = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
+        for signal in pair {
+            kill(process, signal).unwrap();
+        }
+        let (mut report, mut said) = (String::new(), String::new());
+        out.read_to_string(&mut report).unwrap();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{pair:?}: {said}");
+        assert!(report.contains("graph: stopped after"), "{pair:?}: {report}");
+        assert_eq!(said.matches("limen-run: stopping").count(), 1, "{pair:?}: {said}");
     }
 }
 

@@ -54,7 +54,7 @@ Exit status:
   2   bad arguments, or the graph was refused
   3   a gate tripped, or the run broke one of limen's laws (a bug of limen)
   70  the graph did not stop in time
-  130 a second SIGINT or SIGTERM
+  129, 130, 143  a second SIGHUP, SIGINT or SIGTERM, half a second after the first or later
 
 The first SIGINT or SIGTERM stops the sources, drains the messages in flight
 and prints the report. Reports go to stdout; problems, events and progress go

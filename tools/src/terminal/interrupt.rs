@@ -1,17 +1,21 @@
 //! SIGINT, SIGTERM and SIGHUP: the first asks the graph to stop, which drains the messages in flight and writes every report;
-//! the second exits at once.
+//! the second exits at once. A signal within half a second of the first is the same request, delivered twice.
 //!
-//! Only a program may install this, never the engine: a process has one such handler.
+//! Only a program may install this, never the engine.
 
 use crate::terminal::log::{print_error, print_info};
 use crate::text::escape::one_line;
 use limen::Stopper;
-use std::process;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use std::{process, thread};
 
-/// The exit code that shells expect of a program ended by SIGINT. The handler does not know which signal came, so SIGTERM gives
-/// the same code.
-const SECOND: i32 = 130;
+/// Signals that follow the first within this time are the same request: `timeout` and `sudo` signal the process and its group.
+const SAME_REQUEST: Duration = Duration::from_millis(500);
+/// Shells expect this plus the number of the signal that ended a program.
+const SIGNALLED: i32 = 128;
 
 /// The most files that are named.
 const NAMED: usize = 20;
@@ -34,16 +38,21 @@ pub struct Interrupt(Arc<Mutex<InterruptState>>);
 
 #[derive(Debug, Default)]
 struct InterruptState {
-    asked: bool,
+    /// When the first signal came.
+    asked: Option<Instant>,
     stopper: Option<Stopper>,
 }
 
 impl Interrupt {
-    /// Installs the handler. If the program has one already, prints an error on stderr and keeps that one.
+    /// Installs the handler, and starts the thread that answers signals. If the system refuses, prints an error on stderr.
     pub fn install() -> Self {
         let interrupt = Interrupt::default();
         let handler = interrupt.clone();
-        if let Err(error) = ctrlc::set_handler(move || handler.signal()) {
+        let installed = Signals::new([SIGINT, SIGTERM, SIGHUP]).and_then(|mut signals| {
+            let answer = move || signals.forever().for_each(|signal| handler.signal(signal));
+            thread::Builder::new().name("limen-signals".into()).spawn(answer)
+        });
+        if let Err(error) = installed {
             print_error(&format!("limen-run: signals are not handled: {error}"));
         }
         interrupt
@@ -52,20 +61,24 @@ impl Interrupt {
     /// Lets the next signal stop this run. Stops it at once if a signal has come already.
     pub fn stops(&self, stopper: Stopper) {
         let mut state = self.state();
-        if state.asked {
+        if state.asked.is_some() {
             stopper.stop();
         }
         state.stopper = Some(stopper);
     }
 
-    fn signal(&self) {
+    fn signal(&self, signal: i32) {
         let mut state = self.state();
-        if std::mem::replace(&mut state.asked, true) {
+        if let Some(asked) = state.asked {
+            if asked.elapsed() < SAME_REQUEST {
+                return;
+            }
             // Files are renamed when they are complete, so these are all the incomplete ones.
             name_unfinished();
             crate::monitor::remove_own();
-            process::exit(SECOND);
+            process::exit(SIGNALLED + signal);
         }
+        state.asked = Some(Instant::now());
         match &state.stopper {
             Some(stopper) => {
                 stopper.stop();

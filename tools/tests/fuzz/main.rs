@@ -8,6 +8,7 @@
 mod histograms;
 mod kills;
 mod models;
+mod signals;
 
 use std::path::Path;
 use std::process::{Command, Stdio};

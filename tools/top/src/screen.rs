@@ -11,7 +11,9 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::Duration;
@@ -201,16 +203,16 @@ fn help(width: usize) -> Vec<Line<'static>> {
     lines.collect()
 }
 
-/// Whether a signal asks this program to end.
-static SIGNALLED: AtomicBool = AtomicBool::new(false);
-
 /// Watches a run until the user quits.
 ///
 /// # Errors
 /// The terminal cannot be used.
 pub(crate) fn watch(client: MonitorClient, socket: PathBuf, every: Duration) -> Result<(), String> {
     // Without it the terminal would stay as it is drawn on.
-    ctrlc::set_handler(|| SIGNALLED.store(true, Ordering::Relaxed)).map_err(|error| error.to_string())?;
+    let signalled = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, signalled.clone()).map_err(|error| error.to_string())?;
+    }
     let (sender, answers) = sync_channel(1);
     // A thread of its own: keys are answered while the run does not.
     std::thread::spawn(move || {
@@ -234,7 +236,7 @@ pub(crate) fn watch(client: MonitorClient, socket: PathBuf, every: Duration) -> 
     // Its panic hook restores the terminal too.
     let mut terminal = ratatui::try_init().map_err(|error| format!("the terminal cannot be used: {error}"))?;
     let mut app = App::default();
-    let watched = run(&mut app, &answers, |app| terminal.draw(|frame| app.draw(frame)).map(|_| ()));
+    let watched = run(&mut app, &answers, &signalled, |app| terminal.draw(|frame| app.draw(frame)).map(|_| ()));
     ratatui::restore();
     watched.map_err(|error| format!("the terminal cannot be used: {error}"))
 }
@@ -242,10 +244,11 @@ pub(crate) fn watch(client: MonitorClient, socket: PathBuf, every: Duration) -> 
 fn run(
     app: &mut App,
     answers: &Receiver<Result<Stats, String>>,
+    signalled: &AtomicBool,
     mut draw: impl FnMut(&mut App) -> std::io::Result<()>,
 ) -> std::io::Result<()> {
     draw(app)?;
-    while !app.quits && !SIGNALLED.load(Ordering::Relaxed) {
+    while !app.quits && !signalled.load(Ordering::Relaxed) {
         let mut is_new = false;
         match answers.try_recv() {
             Ok(answer) => {
