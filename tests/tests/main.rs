@@ -10,6 +10,7 @@ mod deadlines;
 mod delivery;
 mod devices;
 mod events;
+mod failed_starts;
 mod faults;
 mod handles;
 mod in_flight;

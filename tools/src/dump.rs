@@ -143,23 +143,10 @@ fn replace(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// The folder of a file.
-pub(crate) fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// Checks that a file can be written, and creates its folder.
-pub(crate) fn check_file(path: &Path) -> io::Result<()> {
-    if path.is_dir() || path.file_name().is_none() {
-        return Err(io::ErrorKind::IsADirectory.into());
-    }
-    fs::create_dir_all(folder_of(path))
-}
-
-/// Writes a file, which replaces one of that name once it is whole.
+/// Writes the file that an option names, and creates its folders.
 pub(crate) fn write_file(path: &Path, text: &str) -> io::Result<()> {
-    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-    files::replace(folder_of(path), name, text.as_bytes())
+    fs::create_dir_all(path.parent().unwrap_or(Path::new("")))?;
+    files::write_output(path, text.as_bytes())
 }
 
 fn with_path(path: &Path, error: &io::Error) -> io::Error {

@@ -6,7 +6,7 @@
 mod history;
 
 use crate::dump::run_info::RunInfo;
-use crate::dump::{check_file, write_file};
+use crate::dump::write_file;
 use crate::picture::outline::Outline;
 use crate::report::summary::Summary;
 use crate::text::escape::plain_json;
@@ -134,18 +134,18 @@ impl ReportPage {
         page
     }
 
-    /// Checks that a page can be written to a file, and creates its folder.
+    /// Checks that a page can be written to a file, and creates nothing.
     ///
     /// # Errors
-    /// Those of the folder; [`io::ErrorKind::IsADirectory`] if it is no file.
+    /// As [`files::check_output`].
     pub fn check(path: &Path) -> io::Result<()> {
-        check_file(path)
+        Ok(files::check_output(path)?)
     }
 
-    /// Writes the page to a file, which it replaces once it is whole.
+    /// Writes the page to a file, which it replaces once it is whole, or into a pipe or a device. Creates the folders of the path.
     ///
     /// # Errors
-    /// Those of the file.
+    /// As [`files::write_output`].
     pub fn write(path: &Path, page: &str) -> io::Result<()> {
         write_file(path, page)
     }

@@ -5,8 +5,7 @@
 
 mod packet;
 
-use crate::dump::folder_of;
-use limen::files::{Part, Target};
+use limen::files::{NamedOutput, Part};
 use limen::report::Term;
 use limen::run::{EdgeStats, Span, SpanKind, Spans};
 use limen::text::is_terminal_control;
@@ -62,7 +61,10 @@ struct NodeTrack {
 #[derive(Debug)]
 pub struct TraceFile {
     to: BufWriter<File>,
-    part: Part,
+    /// `None` for a pipe or a device, and once it is complete.
+    part: Option<Part>,
+    /// Whether anything of a run was written.
+    has_begun: bool,
     written: u64,
     nodes: Vec<NodeTrack>,
     workers: Vec<String>,
@@ -89,9 +91,8 @@ impl TraceFile {
     /// # Errors
     /// Those of the file.
     pub fn create(path: &Path, plan: &Plan) -> io::Result<Self> {
-        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-        std::fs::create_dir_all(folder_of(path))?;
-        let (file, part) = Target::beneath(folder_of(path), name.to_string_lossy().into_owned())?.begin()?;
+        std::fs::create_dir_all(path.parent().unwrap_or(Path::new("")))?;
+        let (file, part) = NamedOutput::begin(path)?.into_parts();
         let index = |end: &str| {
             let node = end.split('/').next().unwrap_or(end);
             plan.nodes().iter().position(|one| one.name == node)
@@ -117,6 +118,7 @@ impl TraceFile {
         let mut trace = TraceFile {
             to: BufWriter::new(file),
             part,
+            has_begun: false,
             written: 0,
             nodes: nodes.collect(),
             workers: plan.workers().iter().map(|worker| plain(&worker.name)).collect(),
@@ -178,6 +180,7 @@ impl TraceFile {
     /// # Errors
     /// Those of the file.
     pub fn write(&mut self, spans: &Spans, edges: &[EdgeStats]) -> io::Result<()> {
+        self.has_begun = true;
         let mut read = Vec::new();
         spans.read(|span| read.push(span));
         self.lost += spans.take_lost();
@@ -329,8 +332,17 @@ impl TraceFile {
     /// Those of the file.
     pub fn finish(mut self) -> io::Result<u64> {
         self.to.flush()?;
-        self.part.finish()?;
+        self.part.take().map_or(Ok(()), Part::finish)?;
         Ok(self.lost)
+    }
+}
+
+impl Drop for TraceFile {
+    fn drop(&mut self) {
+        // What was written of a run that was cut short stays; a trace of a run that did not begin is nothing.
+        if !self.has_begun {
+            self.part.take().into_iter().for_each(Part::discard);
+        }
     }
 }
 

@@ -200,6 +200,50 @@ fn outputs_do_not_leave_the_folder_through_links() {
     assert_eq!(fs::read_to_string(at("outside/there")).unwrap(), "precious");
 }
 
+/// A device or a pipe that an option names is written into, never replaced; what cannot be written is refused before the run.
+#[test]
+fn options_replace_only_regular_files() {
+    let graph = "version: 1\nnodes:\n  s: { kind: synthetic, config: { pattern: counter, count: 9 } }\n  z: { kind: 'null', from: s }\n";
+    let folder = Folder::with("devices", graph);
+    let at = |name: &str| folder.0.join(name);
+    let kind = |path: &std::path::Path| fs::symlink_metadata(path).unwrap().file_type();
+    let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+    symlink("/dev/null", at("null")).unwrap();
+    fs::write(at("old"), "old").unwrap();
+    symlink("old", at("link")).unwrap();
+    folder.run("graph.yaml -q --histograms h").expect(0, "", "");
+    for option in ["--report", "--trace", "--dot", "--svg", "--mermaid"] {
+        folder.run(&format!("graph.yaml -q {option} null")).expect(0, "", "");
+        folder.run(&format!("graph.yaml -q {option} /dev/null")).expect(0, "", "");
+        fs::write(at("old"), "old").unwrap();
+        folder.run(&format!("graph.yaml -q {option} link")).expect(0, "", "");
+        assert!(kind(&at("link")).is_symlink() && fs::read(at("old")).unwrap() != b"old", "{option}");
+        for (path, what) in [("socket", "a socket"), ("h", "a folder"), ("new/", "a folder")] {
+            for verb in ["run", "check"] {
+                let ran = folder.run(&format!("{verb} graph.yaml -q {option} {path}"));
+                ran.expect(2, "", &format!("`{path}` is {what}, expected a file; nothing has run"));
+            }
+        }
+        folder.run(&format!("check graph.yaml --report made/{option}")).expect(0, "", "");
+        assert!(!at("made").exists(), "a check makes no folder");
+    }
+    let drawn = folder.run("graph.yaml -q --dot /dev/stdout");
+    drawn.expect(0, "digraph", "");
+    let to_file = fs::File::create(at("redirected")).unwrap();
+    assert!(folder.command("graph.yaml -q --dot /dev/stdout").stdout(to_file).status().unwrap().success());
+    assert!(fs::read_to_string(at("redirected")).unwrap().contains("digraph"));
+    for (words, code) in [
+        ("hist plot h --svg null", 0),
+        ("hist convert h null --to json", 0),
+        ("hist convert h /dev/stdout --to csv", 0),
+        ("hist plot h --svg socket", 1),
+    ] {
+        folder.run(words).expect(code, "", "");
+    }
+    assert!(kind(&at("null")).is_symlink());
+    assert!(std::os::unix::fs::FileTypeExt::is_char_device(&kind(std::path::Path::new("/dev/null"))));
+}
+
 /// \[K2\] Incomplete files have temporary names, so the program names them.
 #[test]
 fn a_second_signal_names_the_incomplete_files() {
@@ -233,10 +277,15 @@ run: { stop: 30s }
     let part = format!(".out.csv.{}.part", child.id());
     assert!(said.contains(&format!("{part} is the written part of an incomplete file")), "{said}");
     assert!(folder.0.join(&part).is_file());
-    // The next run reports the incomplete file, and removes it when its own file is complete.
+    let rows = fs::read(folder.0.join(&part)).unwrap();
+    // The next run reports the incomplete file, and keeps it under another name when its own file is complete.
+    let kept = format!("out-interrupted-{}.csv", child.id());
     let ran = folder.run("graph.yaml --frames 1");
-    ran.expect(0, "", &format!("`table` finds `./{part}`, left by an interrupted run"));
+    let expected =
+        format!("`table` finds `./{part}`, left by an interrupted run; it becomes `./{kept}` when this run completes");
+    ran.expect(0, "", &expected);
     assert!(!folder.0.join(&part).exists() && folder.0.join("out.csv").is_file());
+    assert_eq!(fs::read(folder.0.join(kept)).unwrap(), rows);
 }
 
 /// \[S4\] A limit on the size of files is an error like any other; its signal does not end the process.

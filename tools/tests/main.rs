@@ -21,6 +21,7 @@ mod reference_pages;
 mod report_page;
 #[cfg(feature = "audio")]
 mod sound;
+mod starts;
 mod streams;
 mod terminal_escapes;
 mod trials;

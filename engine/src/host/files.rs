@@ -9,7 +9,8 @@
 //! the same gap; without `openat2` in the kernel, the path is walked step by step and no step may be a link.
 //!
 //! Outputs are written into a folder that is held open. A file gets its name when it is complete ([`Target::begin`]), unless it is
-//! appended to ([`Target::append`]) or has to be new ([`Target::create_new`]); these are visible under their names at once.
+//! appended to ([`Target::append`]) or has to be new ([`Target::begin_new`]); these are visible under their names at once. Whoever begins
+//! a file finishes or discards it ([`Part`]): a run that did not begin discards, and every file is as it was.
 //!
 //! A path that begins with `mem:` is looked up among the files that the program holds in memory ([`MemoryFiles`]), and nowhere else.
 //!
@@ -18,6 +19,7 @@
 #![allow(clippy::disallowed_methods, reason = "the one place")]
 
 mod memory;
+mod named_output;
 mod output;
 #[cfg(test)]
 mod tests;
@@ -25,8 +27,10 @@ mod tests;
 use memory::MemoryBytes;
 pub(crate) use memory::refuse_memory;
 pub use memory::{MemoryFiles, memory_name};
+pub use named_output::{NamedOutput, check_output, write_output};
 pub use output::{
-    MAX_NAME, Part, Target, is_deleted, left, names_folder, outlive_size_limit, replace, shortened, unfinished,
+    MAX_NAME, Part, Target, check_creatable, check_writable, discard_unfinished, is_deleted, kept_path, left,
+    names_folder, outlive_size_limit, replace, shortened, unfinished,
 };
 
 use crate::base::error::nearest;

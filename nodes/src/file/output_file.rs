@@ -5,7 +5,7 @@ mod append;
 pub(crate) use append::MessageEnd;
 
 use limen::Folders;
-use limen::files::{self, MAX_NAME, Part, Target, names_folder, real_path};
+use limen::files::{self, MAX_NAME, Part, names_folder, real_path};
 use limen::node::{Claim, Metrics, NodeError, PlanErrors, Planning, Ports};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -57,9 +57,10 @@ pub(crate) fn plan(path: &str, exists: Exists, cx: &Planning<'_>, ports: Ports, 
     let mut ports = ports;
     if exists == Exists::Replace {
         for left in files::left(&target) {
-            let part = left.display();
+            let (part, kept) = (left.display(), files::kept_path(&target, &left));
             ports = ports.notice(format!(
-                "finds `{part}`, left by an interrupted run; it is deleted when this run completes, rename it to keep it"
+                "finds `{part}`, left by an interrupted run; it becomes `{}` when this run completes",
+                kept.display()
             ));
         }
     }
@@ -77,7 +78,15 @@ pub(crate) fn plan(path: &str, exists: Exists, cx: &Planning<'_>, ports: Ports, 
             let help = "make it writable, or write another path";
             errors.at("path", format!("`{path}` cannot be written: {error}")).help(help);
         }
-        _ => {}
+        found => {
+            // What is appended to stays, so its folder is not written.
+            let appends = exists == Exists::Append && found.is_ok();
+            let check = if appends { files::check_writable } else { files::check_creatable };
+            if let Err(error) = check(&target) {
+                let help = "make it writable, use `--out DIR`, or write another path";
+                errors.at("path", format!("`{path}` cannot be written: {error}")).help(help);
+            }
+        }
     }
     // The folder given with `--out` may be created after planning.
     let above = target.parent().and_then(Path::parent);
@@ -90,20 +99,22 @@ pub(crate) fn plan(path: &str, exists: Exists, cx: &Planning<'_>, ports: Ports, 
 
 /// A file being written. With [`Exists::Replace`] it appears under its name when it is complete, otherwise as it is written.
 ///
+/// A file that was neither finished nor has accepted a message is discarded: its run did not begin, and every file is as it was.
+///
 /// A message is accepted whole or not at all. An accepted message that cannot be written, because the disk is full, stays in
 /// the buffer, is retried, and is counted as lost if it is never written.
 #[derive(Debug)]
 pub(crate) struct OutputFile {
     file: File,
     path: PathBuf,
-    /// With [`Exists::Replace`], the temporary file until it is complete.
+    /// Until it is finished or discarded.
     part: Option<Part>,
-    /// With [`Exists::Append`], the file that is appended to.
-    place: Option<Target>,
     /// Whether the file had content when it was opened.
     pub(crate) continues: bool,
     /// What the report says of an unfinished message at the end of the file that is appended to.
     torn: Option<String>,
+    /// The bytes of the file that is appended to that remain, if it ends with an unfinished message. Cut when the run writes first.
+    whole: Option<u64>,
     /// Bytes accepted but not yet written, and where messages end in them.
     buffer: Vec<u8>,
     ends: Vec<usize>,
@@ -120,28 +131,29 @@ impl OutputFile {
         let target = folders.target(path)?;
         let path = target.path().to_path_buf();
         let at = |error| NodeError::file(path.clone(), error);
-        let (file, part, place) = match exists {
-            Exists::Replace => target.begin().map(|(file, part)| (file, Some(part), None)).map_err(at)?,
-            Exists::Append => (target.append().map_err(at)?, None, Some(target)),
-            // There is no older file to keep until the end: `create_new` fails if one exists.
-            Exists::Fail => (target.create_new().map_err(at)?, None, None),
+        let begun = match exists {
+            Exists::Replace => target.begin(),
+            Exists::Append => target.append(),
+            // There is no older file to keep until the end.
+            Exists::Fail => target.begin_new(),
         };
-        let continues = part.is_none() && file.metadata().is_ok_and(|m| m.len() > 0);
+        let (file, part) = begun.map_err(at)?;
+        let continues = file.metadata().is_ok_and(|m| m.len() > 0);
         let mut file = OutputFile::of(file, path);
-        (file.continues, file.part, file.place) = (continues, part, place);
+        (file.continues, file.part) = (continues, Some(part));
         Ok(file)
     }
 
     fn of(file: File, path: PathBuf) -> Self {
         let (buffer, ends) = (Vec::with_capacity(BUFFER), Vec::with_capacity(MAX_BUFFERED_MESSAGES));
-        let (part, place, continues, written, messages, is_deleted) = (None, None, false, 0, 0, false);
-        OutputFile { file, path, part, place, continues, torn: None, buffer, ends, written, messages, is_deleted }
+        let (part, continues, written, messages, is_deleted) = (None, false, 0, 0, false);
+        OutputFile { file, path, part, continues, torn: None, whole: None, buffer, ends, written, messages, is_deleted }
     }
 
     /// Opens the file that is appended to, to read its beginning.
     pub(crate) fn open_existing(&self) -> Result<files::InputFile, NodeError> {
-        let opened = match &self.place {
-            Some(place) => place.open(),
+        let opened = match &self.part {
+            Some(part) => part.open(),
             None => Err(ErrorKind::NotFound.into()),
         };
         opened.map_err(|e| NodeError::file(&self.path, e))
@@ -196,6 +208,10 @@ impl OutputFile {
     }
 
     pub(crate) fn flush(&mut self) -> Result<(), NodeError> {
+        if let Some(whole) = self.whole {
+            self.file.set_len(whole).map_err(|error| self.write_error(error))?;
+            self.whole = None;
+        }
         let (done, failed) = write_to(&mut self.file, &self.buffer);
         self.written += done as u64;
         self.buffer.drain(..done);
@@ -226,15 +242,20 @@ impl OutputFile {
         NodeError::file(&self.path, io::Error::new(error.kind(), text))
     }
 
-    /// Flushes the buffer and gives the file its name.
+    /// Flushes the buffer and completes the file.
     pub(crate) fn finish(&mut self) -> Result<(), NodeError> {
         self.flush()?;
-        self.give_name()
+        self.complete()
     }
 
-    fn give_name(&mut self) -> Result<(), NodeError> {
+    /// Whether a message was accepted.
+    fn has_messages(&self) -> bool {
+        self.messages > 0 || !self.ends.is_empty()
+    }
+
+    fn complete(&mut self) -> Result<(), NodeError> {
         match self.part.take() {
-            Some(part) => part.finish().map_err(|e| NodeError::file(&self.path, e)),
+            Some(part) => part.finish_keeping_left().map_err(|e| NodeError::file(&self.path, e)),
             None => Ok(()),
         }
     }
@@ -275,9 +296,12 @@ impl Seek for OutputFile {
 
 impl Drop for OutputFile {
     fn drop(&mut self) {
+        if !self.has_messages() {
+            return self.part.take().into_iter().for_each(Part::discard);
+        }
         // The run was interrupted. What was accepted may still be useful, and an error can no longer be reported.
         let _ = OutputFile::flush(self);
-        let _ = self.give_name();
+        let _ = self.complete();
     }
 }
 
@@ -404,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn temporary_files_of_an_interrupted_run_are_reported_and_deleted_by_the_next() {
+    fn temporary_files_of_an_interrupted_run_are_reported_and_kept_by_the_next() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         // A process with the same id, as in a container, and one that is still writing.
@@ -433,9 +457,20 @@ mod tests {
         assert!(files::unfinished().contains(&part));
         file.finish().unwrap();
         assert!(!files::unfinished().contains(&part));
-        let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name()).collect();
+        let names = fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> = names.collect();
         names.sort();
-        assert_eq!(names, [".a.txt.78.part", ".a.txt.mine.part", ".ba.txt.77.part", "a.txt"]);
+        let kept = ["a-interrupted-77-2.txt".to_string(), "a-interrupted-77.txt".to_string()];
+        let own = format!("a-interrupted-{}.txt", std::process::id());
+        let mut expected = vec![".a.txt.78.part".to_string(), ".a.txt.mine.part".into(), ".ba.txt.77.part".into(), own];
+        expected.extend(kept.clone());
+        expected.push("a.txt".into());
+        expected.sort();
+        assert_eq!(names, expected);
+        assert!(kept.iter().all(|name| notices.contains(name)), "{notices}");
+        for name in kept {
+            assert_eq!(fs::read_to_string(folder.join(name)).unwrap(), "older");
+        }
     }
 
     #[test]
@@ -468,6 +503,73 @@ mod tests {
         file.file = File::create(folder.path().join("full.txt")).unwrap();
         file.flush().unwrap();
         assert_eq!((file.written, file.unwritten()), (6 + (64 << 10), 0));
+    }
+
+    /// As another user, if the test runs as root: root may write everywhere.
+    fn as_another_user<T: Send>(check: impl FnOnce() -> T + Send) -> T {
+        // Of this thread only.
+        std::thread::scope(|scope| {
+            let checked = scope.spawn(|| {
+                if nix::unistd::geteuid().is_root() {
+                    nix::unistd::setfsuid(nix::unistd::Uid::from_raw(65_534));
+                }
+                check()
+            });
+            checked.join().unwrap()
+        })
+    }
+
+    /// \[S6\]
+    #[test]
+    fn planning_refuses_folders_and_files_that_may_not_be_written_and_creates_nothing() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let mode = |name: &str, mode: u32| {
+            fs::set_permissions(folder.join(name), fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for (name, bits) in [("", 0o755), ("open", 0o777), ("shut", 0o555)] {
+            fs::create_dir_all(folder.join(name)).unwrap();
+            mode(name, bits);
+        }
+        for (name, bits) in [("open/log", 0o666), ("open/old", 0o444), ("shut/log", 0o666)] {
+            fs::write(folder.join(name), "x").unwrap();
+            mode(name, bits);
+        }
+        let graph = folders(folder);
+        let out = Folders { out: Some(folder.join("shut/new/out")), ..folders(folder) };
+        for (folders, path, exists, expected) in [
+            (&graph, "open/new", Exists::Replace, ""),
+            (&graph, "open/new", Exists::Append, ""),
+            (&graph, "open/made/new", Exists::Fail, ""),
+            (&graph, "open/old", Exists::Replace, ""),
+            (&graph, "open/old", Exists::Append, "Permission denied"),
+            (&graph, "shut/new", Exists::Replace, "Permission denied"),
+            (&graph, "shut/new", Exists::Append, "Permission denied"),
+            (&graph, "shut/new", Exists::Fail, "Permission denied"),
+            (&graph, "shut/made/new", Exists::Replace, "Permission denied"),
+            (&graph, "shut/log", Exists::Replace, "Permission denied"),
+            (&graph, "shut/log", Exists::Append, ""),
+            (&graph, "open/log/new", Exists::Replace, "Not a directory"),
+            (&out, "new", Exists::Replace, "Permission denied"),
+        ] {
+            let found = as_another_user(|| {
+                let cx = Planning {
+                    node: "n",
+                    folders,
+                    trials: &limen::policy::Trials::default(),
+                    extensions: &limen::node::Extensions::default(),
+                    isolation: limen::policy::Isolation::None,
+                };
+                let mut errors = PlanErrors::default();
+                plan(path, exists, &cx, Ports::new(), &mut errors);
+                format!("{:?}", errors.into_result(()))
+            });
+            assert_eq!(expected.is_empty(), found == "Ok(())", "{path} {exists:?}: {found}");
+            assert!(found.contains(expected), "{path} {exists:?}: {found}");
+        }
+        assert_eq!(fs::read_dir(folder.join("open")).unwrap().count(), 2);
+        assert_eq!(fs::read_dir(folder.join("shut")).unwrap().count(), 1);
     }
 
     /// A disk with scripted answers: each call takes that many bytes or fails; after the last answer it takes everything.

@@ -6,7 +6,7 @@
 
 use super::mcap_file::McapFile;
 use super::meaning::{Channel, Schemas};
-use limen::files::Target;
+use limen::files::{Part, Target};
 use limen::node::NodeError;
 use limen::unit::{Bytes, Span};
 use limen::{Folders, Tensor};
@@ -41,6 +41,7 @@ pub(crate) struct Rotation {
 #[derive(Debug)]
 struct Open {
     writer: McapFile,
+    part: Part,
     /// The numbers of the channels.
     ids: Vec<u16>,
     path: PathBuf,
@@ -60,6 +61,8 @@ pub(crate) struct RecordingWriter {
     channels: Vec<Channel>,
     metadata: BTreeMap<String, String>,
     open: Option<Open>,
+    /// Whether the run has begun: until then, the file is removed when this is dropped.
+    has_begun: bool,
     /// The number of the next file.
     number: u32,
     /// After a failed write: when to try again.
@@ -111,6 +114,7 @@ impl RecordingWriter {
             channels,
             metadata,
             open: None,
+            has_begun: false,
             number: 1,
             retry_at: 0,
             message: Vec::new(),
@@ -134,26 +138,29 @@ impl RecordingWriter {
     }
 
     /// Creates the next file that does not exist.
-    fn create(&mut self, must_be_new: bool) -> Result<(File, Target), NodeError> {
+    fn create(&mut self, must_be_new: bool) -> Result<(File, Part), NodeError> {
         loop {
             let path = numbered(&self.path, self.number);
             let target: Target = self.folders.target(&path)?;
-            match target.create_new() {
-                Ok(file) => return Ok((file, target)),
+            let path = target.path().to_path_buf();
+            match target.begin_new() {
+                Ok(begun) => return Ok(begun),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists && !must_be_new && self.number < MAX_FILES => {
                     self.number += 1;
                 }
-                Err(error) => return Err(NodeError::file(target.path(), error)),
+                Err(error) => return Err(NodeError::file(path, error)),
             }
         }
     }
 
     /// Begins the next file. One for which the disk has no room is removed again.
     fn begin(&mut self, must_be_new: bool, now: u64) -> Result<(), NodeError> {
-        let (file, target) = self.create(must_be_new)?;
-        let begun = self.begin_file(file, target.path().to_path_buf(), now);
-        match begun {
-            Ok(open) => {
+        let (file, part) = self.create(must_be_new)?;
+        let path = part.path().to_path_buf();
+        match self.begin_file(file, &path) {
+            Ok((writer, ids)) => {
+                let complete = writer.end();
+                let open = Open { writer, part, ids, path, since: now, chunks: 1, complete };
                 if self.files.len() < MAX_NAMED {
                     self.files.push(open.path.clone());
                 }
@@ -164,15 +171,15 @@ impl RecordingWriter {
             }
             Err(error) => {
                 // If that fails too, the next number is taken: a file is never overwritten.
-                let _ = target.remove();
+                part.discard();
                 Err(error)
             }
         }
     }
 
     /// Writes what comes before the messages.
-    fn begin_file(&self, file: File, path: PathBuf, now: u64) -> Result<Open, NodeError> {
-        let wrong = |error: io::Error| NodeError::file(&path, error);
+    fn begin_file(&self, file: File, path: &Path) -> Result<(McapFile, Vec<u16>), NodeError> {
+        let wrong = |error: io::Error| NodeError::file(path, error);
         let is_ros = self.channels.iter().all(|channel| channel.encoding == Schemas::Ros2);
         let library = concat!("limen ", env!("CARGO_PKG_VERSION"));
         let mut writer = McapFile::new(file, if is_ros { "ros2" } else { "" }, library);
@@ -188,8 +195,7 @@ impl RecordingWriter {
             ids.push(writer.channel(number, &channel.topic, encoding, &channel.metadata).map_err(wrong)?);
         }
         writer.finish_chunk().map_err(wrong)?;
-        let complete = writer.end();
-        Ok(Open { writer, ids, path, since: now, chunks: 1, complete })
+        Ok((writer, ids))
     }
 
     /// Records a tensor of a channel: made at `stamp`, taken at `log_time`, both in ns since 1970.
@@ -202,6 +208,7 @@ impl RecordingWriter {
         log_time: u64,
         now: u64,
     ) -> Result<(), NodeError> {
+        self.has_begun = true;
         let place = self.channels[channel].encode_around(tensor, stamp, &mut self.message)?;
         self.make_ready(now)?;
         let Some(open) = &mut self.open else { return Err(NodeError::input(&*self.path, "there is no file")) };
@@ -257,8 +264,9 @@ impl RecordingWriter {
         if self.pending > 0 { self.due } else { u64::MAX }
     }
 
-    /// Writes the chunk if it is due.
+    /// Writes the chunk if it is due. The first call, in the node's first turn, says that the run has begun.
     pub(crate) fn flush_due(&mut self, now: u64) -> Result<(), NodeError> {
+        self.has_begun = true;
         if now >= self.due() { self.flush_chunk(false, now) } else { Ok(()) }
     }
 
@@ -287,7 +295,9 @@ impl RecordingWriter {
         (self.pending, self.pending_bytes) = (0, 0);
         self.retry_at = now.saturating_add(RETRY_NS);
         let Some(open) = self.open.take() else { return NodeError::input(&*self.path, error) };
-        let Open { writer, path, complete, .. } = open;
+        let Open { writer, part, path, complete, .. } = open;
+        // It has its name, so this cannot fail.
+        let _ = part.finish();
         // What follows is cut off. If cutting fails as well, a reader counts what it cannot read.
         let _ = writer.file().set_len(complete);
         let text = format!("{error}; {complete} bytes are complete, {lost} messages before this one are lost");
@@ -298,7 +308,9 @@ impl RecordingWriter {
     pub(crate) fn finish(&mut self, now: u64) -> Result<(), NodeError> {
         self.flush_chunk(false, now)?;
         let Some(mut open) = self.open.take() else { return Ok(()) };
-        let Err(error) = open.writer.finish() else { return Ok(()) };
+        let finished = open.writer.finish();
+        let _ = open.part.finish();
+        let Err(error) = finished else { return Ok(()) };
         let _ = open.writer.file().set_len(open.complete);
         let text = format!("{error}; its messages are complete, its index is not: `limen-run recover` writes one");
         Err(NodeError::file(open.path, io::Error::new(error.kind(), text)))
@@ -307,6 +319,9 @@ impl RecordingWriter {
 
 impl Drop for RecordingWriter {
     fn drop(&mut self) {
+        if !self.has_begun {
+            return self.open.take().into_iter().for_each(|open| open.part.discard());
+        }
         // The run was interrupted, and an error can no longer be reported.
         let _ = self.finish(0);
     }

@@ -1,6 +1,5 @@
 //! `limen-run hist`: the verbs on files of histograms.
 
-use crate::dump::folder_of;
 use crate::profile::bootstrap::Stat;
 use crate::profile::comparison::Comparison;
 use crate::profile::limit::Limit;
@@ -279,11 +278,6 @@ fn histograms(n: usize) -> String {
     crate::text::number::count(n, "histogram")
 }
 
-/// Writes a file under a temporary name and renames it.
 fn write(path: &Path, text: &str) -> Result<(), Refused> {
-    let failed = |why: String| (FAILED, format!("{}: {why}", path.display()));
-    let Some(name) = path.file_name() else {
-        return Err(failed("is not the path of a file".into()));
-    };
-    files::replace(folder_of(path), name, text.as_bytes()).map_err(|error| failed(error.to_string()))
+    files::write_output(path, text.as_bytes()).map_err(|error| (FAILED, format!("{}: {error}", path.display())))
 }

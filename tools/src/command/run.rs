@@ -11,7 +11,7 @@ use super::simulated;
 use super::watch::LastExport;
 use super::watch::{Ended, Listeners, execute};
 use crate::dump::run_info::{GraphFile, RunInfo};
-use crate::dump::{Dump, check_file, is_dumped, write_file};
+use crate::dump::{Dump, is_dumped, write_file};
 #[cfg(feature = "otlp")]
 use crate::metrics::exporter::OtlpExporter;
 use crate::metrics::server::MetricsServer;
@@ -22,12 +22,13 @@ use crate::report::exit_code::{FAILED, REFUSED};
 use crate::report::gate::GateVerdict;
 use crate::report::printed::show_report;
 use crate::report::summary::Summary;
+use crate::terminal::interrupt::name_unfinished;
 use crate::terminal::log::{self, print_error, print_info};
 use crate::terminal::stdout::Stdout;
 use crate::text::escape::one_line;
 use crate::text::number::count;
 use crate::text::paragraph::paragraph;
-use limen::files::real_path;
+use limen::files::{check_output, discard_unfinished, real_path};
 use limen::plan::NodePlan;
 use limen::{Layers, Plan, Problems, Registry, RunError, Spec};
 use limen_backends::{BEYOND_TOLERANCE, BackendOptions};
@@ -151,7 +152,7 @@ impl<'a> Run<'a> {
         }
         // Fails now, not after an hour of measuring.
         for (option, path) in written_files(arguments) {
-            if let Err(error) = check_file(path) {
+            if let Err(error) = check_output(path) {
                 return self.not_started(&name, &format!("{option} {}: {error}", path.display()), REFUSED);
             }
         }
@@ -230,6 +231,9 @@ impl<'a> Run<'a> {
             #[cfg(not(feature = "otlp"))]
             Ok(ended) => self.finish(ended, &graph, base.as_ref()),
             Err(error) => {
+                // A node that hangs while it is built keeps the files of others open.
+                discard_unfinished();
+                name_unfinished();
                 let code = if matches!(error, RunError::Build { .. }) { FAILED } else { REFUSED };
                 self.not_started(&name, &error.to_string(), code)
             }

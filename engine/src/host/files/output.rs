@@ -1,12 +1,12 @@
 //! Writing files: a target in a folder that is held open, and a partial file that gets its name when complete.
 
-use super::{Content, FileError, FilesRead, InputFile, PLAIN, open_real, real_path, regular, what};
+use super::{Content, FileError, FilesRead, Id, InputFile, PLAIN, id, open_real, real_path, regular, what};
 use crate::host::folders::Folders;
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, renameat};
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, RenameFlags, openat, renameat, renameat2};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::stat::{Mode, fstat, fstatat, mkdirat};
-use nix::unistd::{UnlinkatFlags, unlinkat};
+use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, unlinkat};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -71,6 +71,11 @@ impl Target {
         Ok(Target { folder: opened, name: name.into(), path: folder.join(name), read: FilesRead::default() })
     }
 
+    /// Prepares a file in an open folder.
+    pub(super) fn within(folder: OwnedFd, name: &OsStr, path: PathBuf) -> Self {
+        Target { folder, name: name.into(), path, read: FilesRead::default() }
+    }
+
     /// Prepares a file in a folder whose path has no links. Creates the folder, but no folder above it.
     pub(super) fn make(folder: &Path, name: &OsStr, path: PathBuf) -> io::Result<Self> {
         let opened = match (open_real(folder, FOLDER), folder.parent(), folder.file_name()) {
@@ -104,6 +109,11 @@ impl Target {
         stat.ok().as_ref().and_then(what)
     }
 
+    fn found(&self) -> Option<Id> {
+        let stat = fstatat(&self.folder, self.name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW);
+        stat.ok().as_ref().map(id)
+    }
+
     fn create(&self, name: &OsStr, flags: OFlag) -> io::Result<File> {
         let flags = flags | OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_NOFOLLOW | PLAIN;
         let file = File::from(openat(&self.folder, name, flags, Mode::from_bits_truncate(0o666))?);
@@ -113,20 +123,39 @@ impl Target {
         }
     }
 
-    /// Opens the file for appending; creates it if missing.
+    /// Opens the file for appending; creates it if missing. [`Part::discard`] removes the file only if it was created here.
     ///
     /// # Errors
     /// The system's error; also if it is not a regular file, or the graph reads it.
-    pub fn append(&self) -> io::Result<File> {
+    pub fn append(self) -> io::Result<(File, Part)> {
         // Checked first: opening a pipe or a device may have side effects.
         if let Some(what) = self.there() {
             return Err(io::Error::new(ErrorKind::InvalidInput, format!("it is {what}, not a regular file")));
+        }
+        match self.create(&self.name, OFlag::O_APPEND | OFlag::O_EXCL) {
+            Ok(file) => return self.begun_new(file),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
         }
         let file = self.create(&self.name, OFlag::O_APPEND)?;
         if self.read.find_open(&file).is_some() {
             return Err(io::Error::new(ErrorKind::InvalidInput, "the graph reads the same file"));
         }
-        Ok(file)
+        Ok((file, Part::begin(self, PartPlace::Existing, Vec::new())))
+    }
+
+    /// Begins a file that must not exist, and has its name at once. [`Part::discard`] removes the file.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn begin_new(self) -> io::Result<(File, Part)> {
+        let file = self.create_new()?;
+        self.begun_new(file)
+    }
+
+    fn begun_new(self, file: File) -> io::Result<(File, Part)> {
+        let made = id(&fstat(&file)?);
+        Ok((file, Part::begin(self, PartPlace::New(made), Vec::new())))
     }
 
     /// Creates the file, which must not exist.
@@ -137,19 +166,8 @@ impl Target {
         self.create(&self.name, OFlag::O_EXCL)
     }
 
-    /// Removes the file.
-    ///
-    /// # Errors
-    /// The system's error.
-    pub fn remove(&self) -> io::Result<()> {
-        Ok(unlinkat(&self.folder, self.name.as_os_str(), UnlinkatFlags::NoRemoveDir)?)
-    }
-
     /// Opens the existing file for reading.
-    ///
-    /// # Errors
-    /// As [`InputFile::open`].
-    pub fn open(&self) -> io::Result<InputFile> {
+    fn open(&self) -> io::Result<InputFile> {
         let name = self.name.as_os_str();
         let open = |flags: OFlag| openat(&self.folder, name, flags | OFlag::O_NOFOLLOW, Mode::empty());
         let (file, stat) = regular(&open, &self.path.display().to_string())?;
@@ -179,10 +197,8 @@ impl Target {
                     // A search for leftovers may hold the lock for a moment. Without locks in the file system, leftovers are not
                     // recognised, and nothing else is lost.
                     let _ = file.lock();
-                    let path = self.beside(&name);
                     let left = self.left(&name);
-                    parts_begun().push(path.clone());
-                    return Ok((file, Part { target: self, name, path, left }));
+                    return Ok((file, Part::begin(self, PartPlace::Beside(name), left)));
                 }
                 // Process ids repeat, especially in containers.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
@@ -208,7 +224,7 @@ impl Target {
 }
 
 /// Flags for opening folders as a base of paths.
-const FOLDER: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
+pub(super) const FOLDER: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
 
 /// Shortens a name to at most `most` bytes, which must be 17 or more: a longer name is cut and ends with a digest of the whole.
 pub fn shortened(name: &OsStr, most: usize) -> OsString {
@@ -237,72 +253,174 @@ fn is_part_of(name: &OsStr, file: &OsStr) -> bool {
     number.is_some_and(|number| !number.is_empty() && number.iter().all(|b| b.is_ascii_digit() || *b == b'-'))
 }
 
-/// Partial files of this process.
-static PARTS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
-
-fn parts_begun() -> MutexGuard<'static, Vec<PathBuf>> {
-    PARTS.lock().unwrap_or_else(PoisonError::into_inner)
+/// A file of this process that was begun and is not complete.
+#[derive(Debug)]
+struct Unfinished {
+    path: PathBuf,
+    /// Whether it lies under a temporary name.
+    is_partial: bool,
 }
 
-/// Returns the files this process has begun and not completed, for a message of a program that exits early.
+static UNFINISHED: Mutex<Vec<Unfinished>> = Mutex::new(Vec::new());
+
+fn all_unfinished() -> MutexGuard<'static, Vec<Unfinished>> {
+    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the partial files of this process, for a message of a program that exits early.
 pub fn unfinished() -> Vec<PathBuf> {
-    parts_begun().clone()
+    all_unfinished().iter().filter(|file| file.is_partial).map(|file| file.path.clone()).collect()
 }
 
-/// A partial file, which gets its name when it is complete.
+/// Removes every file that this process has begun and not completed. Meant for a program whose only run did not start: a node that
+/// hangs while it is built keeps its worker from discarding the files of the nodes before it.
+pub fn discard_unfinished() {
+    // A file that cannot be removed stays in the list, for a message.
+    all_unfinished().retain(|file| fs::remove_file(&file.path).is_err());
+}
+
+/// Where a file lies until it is complete.
+#[derive(Debug)]
+enum PartPlace {
+    /// Beside its target, under this name.
+    Beside(OsString),
+    /// Under its own name, and it did not exist before.
+    New(Id),
+    /// Under its own name, appended to.
+    Existing,
+}
+
+/// A file that is being written: [`finish`](Part::finish) keeps it, [`discard`](Part::discard) leaves everything as it was before. Dropped
+/// without either, it stays where it is.
 #[derive(Debug)]
 pub struct Part {
     target: Target,
-    name: OsString,
+    place: PartPlace,
     path: PathBuf,
     left: Vec<OsString>,
 }
 
 impl Part {
+    fn begin(target: Target, place: PartPlace, left: Vec<OsString>) -> Self {
+        let path = match &place {
+            PartPlace::Beside(name) => target.beside(name),
+            PartPlace::New(_) | PartPlace::Existing => target.path.clone(),
+        };
+        if !matches!(place, PartPlace::Existing) {
+            let is_partial = matches!(place, PartPlace::Beside(_));
+            all_unfinished().push(Unfinished { path: path.clone(), is_partial });
+        }
+        Part { target, place, path, left }
+    }
+
     /// Returns where the file lies until it is complete.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns leftovers of earlier runs of this file. They are removed when this one is completed.
+    /// Returns the leftovers of earlier runs of this file.
     pub fn left(&self) -> impl Iterator<Item = PathBuf> {
         self.left.iter().map(|name| self.target.beside(name))
     }
 
-    /// Gives the file its name, replacing an older file.
+    /// Opens the file that has the target's name for reading.
+    ///
+    /// # Errors
+    /// As [`InputFile::open`].
+    pub fn open(&self) -> io::Result<InputFile> {
+        self.target.open()
+    }
+
+    /// Gives the file its name, replacing an older file, and removes leftovers of earlier runs.
     ///
     /// # Errors
     /// The system's error, and where the partial file lies.
     pub fn finish(self) -> io::Result<()> {
-        self.rename().map_err(|error| {
+        self.complete(false)
+    }
+
+    /// Gives the file its name as [`Part::finish`] does, but keeps leftovers of earlier runs under other names
+    /// ([`kept_path`]). An empty leftover is removed.
+    ///
+    /// # Errors
+    /// As [`Part::finish`].
+    pub fn finish_keeping_left(self) -> io::Result<()> {
+        self.complete(true)
+    }
+
+    fn complete(&self, keeps_left: bool) -> io::Result<()> {
+        self.rename(keeps_left).map_err(|error| {
             let why = format!("{error}; the data is in {}", self.path.display());
             io::Error::new(error.kind(), why)
         })
     }
 
-    fn rename(&self) -> io::Result<()> {
+    fn rename(&self, keeps_left: bool) -> io::Result<()> {
         let Target { folder, name, .. } = &self.target;
-        let renamed = renameat(folder, self.name.as_os_str(), folder, name.as_os_str());
-        if matches!(renamed, Ok(()) | Err(nix::errno::Errno::ENOENT)) {
+        let PartPlace::Beside(temporary) = &self.place else {
+            self.forget();
+            return Ok(());
+        };
+        let renamed = renameat(folder, temporary.as_os_str(), folder, name.as_os_str());
+        if matches!(renamed, Ok(()) | Err(Errno::ENOENT)) {
             self.forget();
         }
         renamed?;
-        for name in self.left.iter().filter(|name| self.target.is_left(name)) {
-            let _ = unlinkat(folder, name.as_os_str(), UnlinkatFlags::NoRemoveDir);
+        for left in self.left.iter().filter(|left| self.target.is_left(left)) {
+            let size = fstatat(folder, left.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW).map_or(0, |stat| stat.st_size);
+            if keeps_left && size > 0 {
+                // If its other name is taken, the leftover stays where it is.
+                let kept = kept_name(name, left);
+                let _ = renameat2(folder, left.as_os_str(), folder, kept.as_os_str(), RenameFlags::RENAME_NOREPLACE);
+            } else {
+                let _ = unlinkat(folder, left.as_os_str(), UnlinkatFlags::NoRemoveDir);
+            }
         }
         Ok(())
     }
 
-    /// Removes the file.
+    /// Removes the file, unless it existed before.
     pub fn discard(self) {
+        let name = match &self.place {
+            PartPlace::Beside(name) => name,
+            // A worker that hung may get here late, when the name has another file.
+            PartPlace::New(made) if self.target.found() != Some(*made) => return self.forget(),
+            PartPlace::New(_) => &self.target.name,
+            PartPlace::Existing => return,
+        };
         // If removing fails, nothing more can be done.
-        let _ = unlinkat(&self.target.folder, self.name.as_os_str(), UnlinkatFlags::NoRemoveDir);
+        let _ = unlinkat(&self.target.folder, name.as_os_str(), UnlinkatFlags::NoRemoveDir);
         self.forget();
     }
 
     fn forget(&self) {
-        parts_begun().retain(|path| *path != self.path);
+        all_unfinished().retain(|file| file.path != self.path);
     }
+}
+
+/// Checks that a file could be created or replaced at a path, and creates nothing: the folder, or the nearest one above it that exists,
+/// must be a folder that this process may write.
+///
+/// # Errors
+/// The folder and the system's error.
+pub fn check_creatable(path: &Path) -> Result<(), FileError> {
+    let real = real_path(path);
+    let is_missing = |folder: &&Path| folder.symlink_metadata().is_err_and(|e| e.kind() == ErrorKind::NotFound);
+    let Some(folder) = real.ancestors().skip(1).find(|folder| !is_missing(folder)) else { return Ok(()) };
+    let wrong = |error: Errno| FileError::System(folder.to_path_buf(), error.into());
+    if !folder.is_dir() {
+        return Err(wrong(Errno::ENOTDIR));
+    }
+    faccessat(AT_FDCWD, folder, AccessFlags::W_OK | AccessFlags::X_OK, AtFlags::AT_EACCESS).map_err(wrong)
+}
+
+/// Checks that an existing file may be written, without opening it.
+///
+/// # Errors
+/// The system's error.
+pub fn check_writable(path: &Path) -> Result<(), FileError> {
+    let allowed = faccessat(AT_FDCWD, path, AccessFlags::W_OK, AtFlags::AT_EACCESS);
+    allowed.map_err(|error| FileError::System(path.to_path_buf(), error.into()))
 }
 
 /// Returns leftovers of earlier runs: partial files that were begun and not completed.
@@ -312,6 +430,27 @@ pub fn left(path: &Path) -> Vec<PathBuf> {
     let Ok(opened) = open_real(folder, FOLDER) else { return Vec::new() };
     let target = Target { folder: opened, name: name.into(), path: path.to_path_buf(), read: FilesRead::default() };
     target.left(OsStr::new("")).iter().map(|name| target.beside(name)).collect()
+}
+
+/// Returns the name under which the leftover `.result.csv.123.part` of `result.csv` is kept: `result-interrupted-123.csv`.
+fn kept_name(file: &OsStr, left: &OsStr) -> OsString {
+    let number = left.as_bytes().strip_suffix(b".part").and_then(|left| left.rsplit(|byte| *byte == b'.').next());
+    let file = shortened(file, MAX_REPEATED);
+    let file = Path::new(&file);
+    let mut kept = file.file_stem().unwrap_or_default().to_owned();
+    kept.push("-interrupted-");
+    kept.push(OsStr::from_bytes(number.unwrap_or_default()));
+    if let Some(extension) = file.extension() {
+        kept.push(".");
+        kept.push(extension);
+    }
+    kept
+}
+
+/// Returns the path under which a leftover of an earlier run of the file at `path` is kept ([`Part::finish_keeping_left`]).
+pub fn kept_path(path: &Path, left: &Path) -> PathBuf {
+    let real = real_path(path);
+    left.with_file_name(kept_name(real.file_name().unwrap_or_default(), left.file_name().unwrap_or_default()))
 }
 
 /// Returns whether an open regular file has been deleted, so that written data is lost when it is closed.
@@ -334,7 +473,7 @@ pub fn outlive_size_limit() {
 /// The system's error.
 pub fn replace(folder: &Path, name: impl AsRef<OsStr>, bytes: &[u8]) -> io::Result<()> {
     let (mut file, part) = Target::beneath(folder, name)?.begin()?;
-    let replaced = io::Write::write_all(&mut file, bytes).and_then(|()| part.rename());
+    let replaced = io::Write::write_all(&mut file, bytes).and_then(|()| part.rename(false));
     if replaced.is_err() {
         part.discard();
     }

@@ -228,7 +228,7 @@ fn a_folder_replaced_by_a_link_is_not_followed() {
     // Targets prepared before stay in the original folder, whatever its name now.
     begun.begin().unwrap().1.finish().unwrap();
     appended.append().unwrap();
-    new.create_new().unwrap();
+    new.begin_new().unwrap();
     for name in ["begun", "appended", "new"] {
         assert!(at("graph/moved").join(name).is_file() && !at("outside").join(name).exists(), "{name}");
     }
