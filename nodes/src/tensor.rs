@@ -9,7 +9,6 @@ pub(crate) mod cost;
 pub(crate) mod filter;
 pub(crate) mod formula;
 pub(crate) mod frame;
-pub(crate) mod header;
 pub(crate) mod image;
 pub(crate) mod joined;
 pub(crate) mod number;

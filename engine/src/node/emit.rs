@@ -7,7 +7,9 @@ use crate::message::origins::Trace;
 use crate::message::payload::Header;
 use crate::message::tensor::{Tensor, TensorMut};
 use crate::node::error::NodeError;
+use crate::node::intake::{Intake, Lead, SealedInputs};
 use crate::node::port::{Outputs, Port, PortParts, PortSet};
+use crate::node::{Inputs, Taken};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -29,6 +31,8 @@ pub struct Emit<O: Outputs> {
     estimate: ClockEstimate,
     /// The origins of the node's calls, if tracked.
     pub(crate) trace: Option<Rc<RefCell<Trace>>>,
+    /// Which message of a call represents it.
+    pub(crate) lead: Lead,
 }
 
 /// Header values common to all messages of a source.
@@ -115,6 +119,7 @@ impl<O: Outputs> Emit<O> {
             begun,
             estimate: ClockEstimate::new(),
             trace,
+            lead: Lead::default(),
         }
     }
 
@@ -140,6 +145,23 @@ impl<O: Outputs> Emit<O> {
     /// the source's device, converted as the graph's `clock` says.
     pub fn header(&self, origin: Time) -> Header {
         self.header_here(self.estimate.origin(self.offset, origin, &self.clock))
+    }
+
+    /// Returns the header for what a call makes of its messages: with `join`, that of the `trigger` or the `anchor`. Without these it is the
+    /// header of the message that began first or, with `policy: sample`, of the message that began last.
+    ///
+    /// ```
+    /// use limen::Tensor;
+    /// use limen::node::{Emit, Many, MessageSet, NodeError};
+    /// fn apply(set: MessageSet<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+    ///     let header = out.header_of::<Many<Tensor>>(&set);
+    ///     let sum = out.loan(header)?;
+    ///     out.send(sum);
+    ///     Ok(())
+    /// }
+    /// ```
+    pub fn header_of<'a, I: Inputs>(&self, taken: &'a Taken<I>) -> &'a Header {
+        <I as SealedInputs>::Intake::header(taken, self.lead)
     }
 
     /// As [`Emit::header`], with an origin by the run's own clock.

@@ -1,7 +1,7 @@
 //! Several tensors joined at their ends.
 
 use crate::tensor::view::{self, Lengths, View};
-use crate::tensor::{cost, header, joined, shape};
+use crate::tensor::{cost, joined, shape};
 use limen::Tensor;
 use limen::message::{Dim, Label, PortSpec};
 use limen::node::{
@@ -13,8 +13,8 @@ use serde::Deserialize;
 /// Joins the tensors of several inputs, which may have any names, along one of their dims: `[2,3]` and `[4,3]` become `[6,3]`.
 ///
 /// They follow each other in the order of the inputs in the graph file. Their element types, and the lengths of all other dims,
-/// must be the same; a set of messages in which lengths that vary (`≤n`) differ is a failed call. The result has the header of the
-/// message that began first.
+/// must be the same; a set of messages in which lengths that vary (`≤n`) differ is a failed call. The result has the header that
+/// `join` selects.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The dim along which they are joined; -1 is the last one; 0 by default.
@@ -80,7 +80,8 @@ impl Transform for Concat {
     type Out = Tensor;
 
     fn apply(&mut self, input: MessageSet<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
-        let mut tensor = out.loan(header::of_set(&input))?;
+        let header = out.header_of::<Self::In>(&input);
+        let mut tensor = out.loan(header)?;
         joined::check(&self.inputs, &input, Some(self.dim))?;
         let length = |tensor: &Tensor| tensor.shape().get(self.dim).copied().unwrap_or(0);
         let mut lengths: Lengths = input[0].body.shape().iter().copied().collect();

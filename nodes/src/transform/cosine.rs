@@ -1,7 +1,7 @@
 //! The similarity of vectors.
 
 use crate::file::input_file::{self, FileProblem};
-use crate::tensor::{cost, header};
+use crate::tensor::cost;
 use limen::files::InputFile;
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{
@@ -186,7 +186,7 @@ impl Transform for Cosine {
     type Out = Many<Tensor>;
 
     fn apply(&mut self, input: MessageSet<Tensor>, out: &mut Emit<Many<Tensor>>) -> Result<(), NodeError> {
-        let header = header::of_set(&input);
+        let header = out.header_of::<Self::In>(&input);
         let vector = input[0].body.as_slice::<f32>()?;
         let (found, name) = match &self.references {
             Some(references) => (nearest(vector, references), "in"),

@@ -19,7 +19,8 @@ const MAX_PARTS: usize = 1 << 10;
 /// Cuts boxes out of images and scales them: `image` `u8[h,w,c]` and `boxes` `f32[≤n,6]` to one message `u8[height,width,c]` for each
 /// row of boxes, in their order.
 ///
-/// As with `scatter`, the parts of an image have its header, with `part` and `parts` set, and `gather` reassembles what becomes of them:
+/// As with `scatter`, the parts of an image have the header that `join` selects, with `part` and `parts` set, and `gather` reassembles what
+/// becomes of them:
 /// its row `n` belongs to row `n` of the boxes. Rows are x0, y0, x1, y1, score, class. A part has all
 /// pixels that its box touches; a box without a pixel of the image gives a part that shows only `fill`. Boxes after the first `max` are
 /// left out and counted (`left_out`); detectors and `nms` send those with the highest scores first.
@@ -220,25 +221,23 @@ impl Transform for CropBoxes {
     type In = (Tensor, Tensor);
     type Out = Tensor;
 
-    fn apply(
-        &mut self,
-        (input, found): (Message<Tensor>, Message<Tensor>),
-        out: &mut Emit<Tensor>,
-    ) -> Result<(), NodeError> {
+    fn apply(&mut self, input: (Message<Tensor>, Message<Tensor>), out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        let header = *out.header_of::<Self::In>(&input);
+        let (input, found) = &input;
         let (from, pixels) = image::pixels("image", &input.body)?;
         let (boxes, quads) =
             if self.quads { (&[][..], quads::rows(&found.body)?) } else { (boxes::rows(&found.body)?, &[][..]) };
         for row in boxes.iter().take(self.max) {
             let size = self.cut_box(from, pixels, *row);
-            self.send(input.header(), (size, 1), from[2], out)?;
+            self.send(&header, (size, 1), from[2], out)?;
         }
         for row in quads.iter().take(self.max) {
             let size = self.cut_quad(from, pixels, *row).map_err(|why| NodeError::input("image", why))?;
-            self.send(input.header(), (size, 1), from[2], out)?;
+            self.send(&header, (size, 1), from[2], out)?;
         }
         let rows = boxes.len() + quads.len();
         if rows == 0 && self.empty == Empty::Send {
-            self.send(input.header(), (None, 0), from[2], out)?;
+            self.send(&header, (None, 0), from[2], out)?;
         }
         self.left_out += rows.saturating_sub(self.max) as u64;
         Ok(())

@@ -1,7 +1,6 @@
 //! Boxes from the outputs of a detector.
 
 use crate::tensor::boxes::{self, Best, ROW, Row};
-use crate::tensor::header;
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
 use limen::{Message, Tensor};
@@ -127,12 +126,9 @@ impl Transform for DecodeBoxes {
     type In = (Tensor, Tensor);
     type Out = Tensor;
 
-    fn apply(
-        &mut self,
-        (scores, edges): (Message<Tensor>, Message<Tensor>),
-        out: &mut Emit<Tensor>,
-    ) -> Result<(), NodeError> {
-        let header = header::earliest(scores.header(), [edges.header()]);
+    fn apply(&mut self, input: (Message<Tensor>, Message<Tensor>), out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        let header = out.header_of::<Self::In>(&input);
+        let (scores, edges) = &input;
         let classes = scores.body.shape().get(1).copied().unwrap_or(1).max(1);
         let edges = edges.body.as_slice::<f32>()?.as_chunks::<4>().0;
         self.best.clear();

@@ -305,7 +305,8 @@ impl Transform for Draw {
         if let Some(ids) = ids.filter(|ids| ids.len() != rows.len()) {
             return Err(NodeError::input("ids", format!("there are {} for {} boxes", ids.len(), rows.len())));
         }
-        let mut tensor = out.loan(image.header())?;
+        let header = out.header_of::<Self::In>(&input);
+        let mut tensor = out.loan(header)?;
         shape::set_shape(&mut tensor, &[height, width, channels])?;
         let pixels = tensor.bytes_mut();
         pixels.copy_from_slice(from);

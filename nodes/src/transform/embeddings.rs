@@ -1,6 +1,6 @@
 //! One vector from the vectors of all tokens.
 
-use crate::tensor::{cost, header, shape};
+use crate::tensor::{cost, shape};
 use limen::Tensor;
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{
@@ -163,7 +163,8 @@ impl Transform for Embeddings {
     type Out = Tensor;
 
     fn apply(&mut self, input: MessageSet<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
-        let mut vector = out.loan(header::of_set(&input))?;
+        let header = out.header_of::<Self::In>(&input);
+        let mut vector = out.loan(header)?;
         self.embed(&input[0].body, input.get(1).map(|mask| &mask.body), vector.as_mut_slice()?)?;
         out.send(vector);
         Ok(())

@@ -7,7 +7,7 @@ use crate::format::sentence_writer::{MOST, SentenceWriter};
 use crate::format::template::{Notation, Template};
 use crate::format::tree::Tree;
 pub use crate::format::{Algorithm, Checksum, Endian, Field, Sentence};
-use crate::tensor::{header, joined, shape};
+use crate::tensor::{joined, shape};
 use limen::Tensor;
 use limen::message::{Content, DType, Dim, Label, PortSpec};
 use limen::node::{
@@ -17,8 +17,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Writes numbers to messages `u8[≤n]`, as `decode` reads them: each field is an input with its name, `type[]`, or `type[repeat]`. A single
-/// input may have any name. Fields with the same `to` are one input of that name, `type[k]`, in their order. A message has the header of the
-/// input that began first.
+/// input may have any name. Fields with the same `to` are one input of that name, `type[k]`, in their order. A message has the header
+/// that `join` selects.
 ///
 /// `format: struct`: numbers at fixed offsets, as in a C struct or in Python's `struct.pack`. Bytes outside all fields are 0.
 ///
@@ -239,7 +239,8 @@ impl Transform for Encode {
     type Out = Tensor;
 
     fn apply(&mut self, input: MessageSet<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
-        let mut message = out.loan(header::of_set(&input))?;
+        let header = out.header_of::<Self::In>(&input);
+        let mut message = out.loan(header)?;
         let more = self.crc.map_or(0, Checksum::bytes);
         let numbers = |port: usize| input[self.inputs[port]].body.bytes();
         let len = match &self.writer {

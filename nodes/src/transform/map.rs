@@ -2,7 +2,7 @@
 
 use crate::tensor::formula::{Block, Formula, LANES, TURN, in_turns};
 use crate::tensor::number::{Number, with_type};
-use crate::tensor::{cost, header, joined, shape};
+use crate::tensor::{cost, joined, shape};
 use limen::message::{Content, DType, Dim, Label, PortSpec, Shape};
 use limen::node::{
     Building, Connected, Emit, MAX_PORTS, Many, MessageSet, Metrics, Node, NodeError, OutPort, PlanErrors, Planning,
@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 /// `^` binds most, from the right, then signs, then `* / %`; `%` has the sign of its first number, and `round` goes away from zero. Everything is
 /// computed in `f64`. An output is `f32`, of a comparison `u8`, unless `dtype` says otherwise: time stamps need `dtype: f64`. What does not
 /// fit the output's type becomes the nearest number of it, of `f32` and `f64` an infinity; in whole types, fractions are truncated and NaN is 0. The metric `not_finite` counts messages in which a formula gave an infinity or NaN, as a division by zero
-/// does, `clipped` those in which a number did not fit. The result has the header of the message that began first.
+/// does, `clipped` those in which a number did not fit. The result has the header that `join` selects.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The formula of each output: `{ norm: 'hypot(x, y)', level: { formula: 'v / 3.3 * 100', dtype: u8 } }`.
@@ -323,7 +323,7 @@ impl Transform for Map {
     type Out = Many<Tensor>;
 
     fn apply(&mut self, input: MessageSet<Tensor>, out: &mut Emit<Many<Tensor>>) -> Result<(), NodeError> {
-        let header = header::of_set(&input);
+        let header = out.header_of::<Self::In>(&input);
         let is_fixed = |(bytes, _): &&(Vec<usize>, usize)| {
             std::iter::zip(input.iter(), bytes).all(|(message, bytes)| message.body.bytes().len() == *bytes)
         };

@@ -1,7 +1,7 @@
 //! Several tensors as the rows of one.
 
 use crate::tensor::view::{self, Lengths, View};
-use crate::tensor::{cost, header, joined, shape};
+use crate::tensor::{cost, joined, shape};
 use limen::Tensor;
 use limen::message::{Dim, MAX_RANK, PortSpec};
 use limen::node::{
@@ -14,7 +14,7 @@ use serde::Deserialize;
 /// `[2,4,3]`.
 ///
 /// They follow each other in the order of the inputs in the graph file. Their element types and shapes must be the same; a set of
-/// messages in which lengths that vary (`≤n`) differ is a failed call. The result has the header of the message that began first.
+/// messages in which lengths that vary (`≤n`) differ is a failed call. The result has the header that `join` selects.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The place of the new dim; -1 makes it the last one; 0 by default.
@@ -68,7 +68,8 @@ impl Transform for Stack {
     type Out = Tensor;
 
     fn apply(&mut self, input: MessageSet<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
-        let mut tensor = out.loan(header::of_set(&input))?;
+        let header = out.header_of::<Self::In>(&input);
+        let mut tensor = out.loan(header)?;
         joined::check(&self.inputs, &input, None)?;
         let mut lengths: Lengths = input[0].body.shape().iter().copied().collect();
         lengths.insert(self.dim, input.len());

@@ -1,7 +1,7 @@
 //! Boxes in the images that `letterbox` scaled.
 
 use crate::tensor::placement::Placement;
-use crate::tensor::{boxes, header, quads, shape};
+use crate::tensor::{boxes, quads, shape};
 use limen::message::PortSpec;
 use limen::node::{Building, Connected, Emit, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Transform};
 use limen::{Message, Tensor};
@@ -47,12 +47,9 @@ impl Transform for Unletterbox {
     type In = (Tensor, Tensor);
     type Out = Tensor;
 
-    fn apply(
-        &mut self,
-        (found, placement): (Message<Tensor>, Message<Tensor>),
-        out: &mut Emit<Tensor>,
-    ) -> Result<(), NodeError> {
-        let header = header::earliest(found.header(), [placement.header()]);
+    fn apply(&mut self, input: (Message<Tensor>, Message<Tensor>), out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        let header = out.header_of::<Self::In>(&input);
+        let (found, placement) = &input;
         let placement = Placement::of(&placement.body)?;
         let mut converted = out.loan(header)?;
         shape::set_shape(&mut converted, &found.body.shape())?;

@@ -178,7 +178,9 @@ impl<I: Intake, O: Outputs> TransformParts<I, O> {
         let StageParts { mut common, intake, outputs, begin, .. } = parts;
         common.takes(intake.edges.len(), cx);
         common.blocked = Some(cx.histogram(common.node, Term::Blocked, 2));
-        let ends = PortEnds { emit: Emit::new(outputs, begin, cx.clock().clone()), skew: common.skew };
+        let mut emit = Emit::new(outputs, begin, cx.clock().clone());
+        emit.lead = common.lead;
+        let ends = PortEnds { emit, skew: common.skew };
         TransformParts { common, feed: Feed::new(I::build(intake)), ends }
     }
 
