@@ -58,8 +58,10 @@ pub enum Term {
     Source,
     /// Published to taken.
     Queue,
-    /// Waiting for partners of a join or a batch.
+    /// Waiting for partners of a join; at a model that joins nothing, for the rest of a batch or for calls in flight.
     Hold,
+    /// At a model that also joins its inputs: waiting for the rest of a batch or for calls in flight.
+    BatchWait,
     /// Ready, but without room in an output or pool.
     Blocked,
     /// Inside the node's call.
@@ -91,6 +93,7 @@ impl Term {
             Term::Source => "source",
             Term::Queue => "queue",
             Term::Hold => "hold",
+            Term::BatchWait => "batch_wait",
             Term::Blocked => "blocked",
             Term::Compute => "compute",
             Term::Emit => "emit",

@@ -1,8 +1,8 @@
 //! Joins, merges and filters. Simulated, so that time is exact.
 
-use limen::Report;
-use limen::report::{Reason, Term};
-use limen_tests::turn;
+use limen::report::{Reason, TailCause, Term};
+use limen::{Report, Tensor};
+use limen_tests::{plan, turn};
 use std::time::Duration;
 
 fn figure(report: &Report, name: &str) -> f64 {
@@ -554,5 +554,84 @@ fn wrong_inputs_of_synchronize_are_refused() {
     ] {
         let problems = limen_tests::plan(&graph(inputs, join)).expect_err("refused").to_string();
         assert!(problems.contains(expected), "{problems}");
+    }
+}
+
+#[test]
+fn a_join_before_a_model_is_reported_as_a_join() {
+    // Each partner is sent 100 ms after the message that it belongs to.
+    let (first, second) = (stream(30, 100_000, 0), stream(31, 100_000, -100_000));
+    let run = |node: &str| {
+        let join = "join: { policy: by_time, within: 10ms, anchor: a }";
+        two(
+            &first,
+            &second,
+            &format!("  c: {{ {node}, inputs: {{ a: a, b: b }}, {join} }}\n  d: {{ kind: collect, from: c }}\n"),
+        )
+    };
+    let model = |batch: &str| {
+        let mock = "mock: { inputs: { a: u64, b: u64 }, outputs: { out: u64 } }";
+        format!("kind: infer, config: {{ backend: mock, {batch}{mock} }}")
+    };
+    for (node, has_batches) in [
+        ("kind: pair, config: { any: true }".to_string(), false),
+        (model(""), false),
+        (model("batch: { max: 4, within: 250ms }, "), true),
+    ] {
+        let report = run(&node);
+        let held = report.histogram("c", Term::Hold).expect("recorded");
+        assert_eq!(held.samples, 30, "{node}");
+        let range = held.histogram.min() / 1_000_000..=held.histogram.max() / 1_000_000;
+        assert!(*range.start() >= 98 && *range.end() <= 102, "{node}: {range:?} ms");
+        let waited = report.histogram("c", Term::BatchWait).map(|recorded| recorded.histogram.max() / 100_000_000);
+        assert_eq!(waited, has_batches.then_some(2), "{node}");
+        let causes = || report.tails.iter().flat_map(|tail| &tail.causes).map(|cause| cause.cause);
+        // The wait for the partner is traced back to the source that sent it late; that for a batch is longer.
+        let is_expected = |cause| {
+            if has_batches {
+                cause == TailCause::Batch
+            } else {
+                matches!(cause, TailCause::Partner | TailCause::Source)
+            }
+        };
+        assert!(causes().next().is_some() && causes().all(is_expected), "{node}: {:?}", report.tails);
+        let closure = report.histogram("d", Term::Closure).expect("recorded").histogram.max();
+        assert!(closure < 1_000, "{node}: {closure} ns are in no term");
+    }
+}
+
+#[test]
+fn a_result_has_the_header_of_the_trigger_or_anchor_whichever_kind_made_it() {
+    let mock = "mock: { inputs: { slow: \"f32[2,6]\", fast: \"f32[2,6]\" }, outputs: { out: \"f32[1]\" } }";
+    let rows = "pattern: noise, shape: [2, 6], dtype: f32";
+    let image = "pattern: ramp, width: 8, height: 8";
+    for (kind, slow, port, output) in [
+        ("kind: concat", rows, "slow", "out"),
+        ("kind: stack", rows, "slow", "out"),
+        ("kind: map, config: { outputs: { sum: 'slow + fast' } }", rows, "slow", "sum"),
+        (&*format!("kind: infer, config: {{ backend: mock, {mock} }}"), rows, "slow", "out"),
+        ("kind: draw", image, "image", "out"),
+        ("kind: crop_boxes, config: { max: 1, height: 4, width: 4 }", image, "image", "out"),
+    ] {
+        let fast = if port == "image" { "boxes" } else { "fast" };
+        let from = if port == "image" { "a/image" } else { "a" };
+        for join in ["policy: sample, trigger: ", "policy: by_time, within: 1s, patience: 64, anchor: "] {
+            let graph = format!(
+                "version: 1\nnodes:\n  a: {{ kind: synthetic, config: {{ {slow}, rate: 500Hz, count: 10 }} }}\n  \
+                 b: {{ kind: synthetic, qos: urgent, config: {{ {rows}, rate: 2kHz, count: 60 }} }}\n  \
+                 c: {{ {kind}, inputs: {{ {port}: {from}, {fast}: b }}, join: {{ {join}{fast} }} }}\n  \
+                 z: {{ kind: outlet, config: {{ hold: 64 }}, from: c/{output} }}\n"
+            );
+            let mut wired = plan(&graph).unwrap_or_else(|problems| panic!("{problems}\n{graph}")).wire().unwrap();
+            let mut outlet = wired.outlet::<Tensor>("z").unwrap();
+            let running = wired.start().unwrap();
+            let mut seqs = Vec::new();
+            while let Ok(message) = outlet.recv_timeout(Duration::from_secs(30)) {
+                assert_eq!(format!("{:?}", message.header().qos), "Urgent", "{kind}, {join}");
+                seqs.push(message.header().seq);
+            }
+            assert!(!seqs.is_empty() && seqs.is_sorted_by(|a, b| a < b), "{kind}, {join}: {seqs:?}");
+            assert_eq!(running.wait().bugs, Vec::<String>::new());
+        }
     }
 }

@@ -168,7 +168,8 @@ impl ReportPage {
 
     /// For each path: the way that takes most of its time, with the mean of each term, and the mean from end to end. Means add up.
     fn routes(&self, report: &Report) -> Vec<Value> {
-        const TERMS: [Term; 6] = [Term::Source, Term::Queue, Term::Hold, Term::Blocked, Term::Compute, Term::Emit];
+        const TERMS: [Term; 7] =
+            [Term::Source, Term::Queue, Term::Hold, Term::BatchWait, Term::Blocked, Term::Compute, Term::Emit];
         let mean = |node: &str, term: Term| {
             let recorded = report.histogram(node, term).map(|recorded| &recorded.histogram);
             recorded.filter(|histogram| !histogram.is_empty()).map(hdrhistogram::Histogram::mean)

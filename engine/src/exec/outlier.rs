@@ -206,15 +206,35 @@ impl Judge {
     }
 }
 
-/// Says why a part of a latency was long. `is_async` is known of models: whether the thread does something else during a call. `passed` covers
-/// the time that it took.
-pub(crate) fn cause_of(outlier: &Outlier, term: Term, is_async: Option<bool>, passed: Option<&Passed>) -> TailCause {
+/// How a model's calls are made, as far as it explains what took long.
+#[derive(Clone, Copy)]
+pub(crate) struct ModelCalls {
+    pub(crate) node: usize,
+    /// Whether they go on while the thread does something else.
+    pub(crate) is_async: bool,
+    /// Whether one may have several messages.
+    pub(crate) has_batches: bool,
+    /// Whether their inputs are joined.
+    pub(crate) joins: bool,
+}
+
+impl ModelCalls {
+    /// What messages wait for after they were taken: for others, or for calls in flight.
+    fn wait(self) -> TailCause {
+        if self.has_batches { TailCause::Batch } else { TailCause::DeviceBusy }
+    }
+}
+
+/// Says why a part of a latency was long. `model` is that of the node, if it runs one. `passed` covers the time that the part took.
+pub(crate) fn cause_of(outlier: &Outlier, term: Term, model: Option<ModelCalls>, passed: Option<&Passed>) -> TailCause {
     let is_cold = outlier.pause.is_none_or(|(pause, mean)| pause > LONG_PAUSE_NS.max(mean * LONG_PAUSE));
     match (outlier.part, term) {
-        (_, Term::Hold) if is_async.is_some() => return TailCause::Batch,
-        (_, Term::Hold) => return TailCause::Partner,
+        (_, Term::Hold | Term::BatchWait) => {
+            let wait = model.filter(|model| term == Term::BatchWait || !model.joins);
+            return wait.map_or(TailCause::Partner, ModelCalls::wait);
+        }
         // The kernel knows nothing of the device's time; with a call before it still on its way, there was no pause.
-        (Part::Call, _) if is_async == Some(true) => {
+        (Part::Call, _) if model.is_some_and(|model| model.is_async) => {
             return match outlier.pause {
                 _ if is_cold => TailCause::Cold,
                 Some((0, _)) => TailCause::DeviceBusy,

@@ -13,7 +13,7 @@ use crate::base::policy::Schedule;
 use crate::base::policy::Telemetry;
 use crate::exec::mailbox::Subject;
 use crate::exec::mailbox::{Mailbox, Part};
-use crate::exec::outlier::{Judge, Judged, Passed, TailCause, WORTH_ASKING_NS, cause_of};
+use crate::exec::outlier::{Judge, Judged, ModelCalls, Passed, TailCause, WORTH_ASKING_NS, cause_of};
 use crate::exec::scheduler::Scheduler;
 use crate::exec::shared::{At, BuildError, Command, RunShared, RunStatistics};
 use crate::exec::stage::{Common, Ended, Stage};
@@ -65,8 +65,8 @@ pub(crate) struct Cx {
     judge: Judge,
     /// What a single message touches on this worker.
     footprint: Footprint,
-    /// The nodes that run models, each with whether its calls go on while this thread does something else.
-    pub(crate) models: Vec<(usize, bool)>,
+    /// The nodes that run models.
+    pub(crate) models: Vec<ModelCalls>,
 }
 
 /// A histogram copy still incomplete after this time is finished in one step, ns.
@@ -233,8 +233,8 @@ impl Cx {
                     TailCause::Restarted
                 }
                 Subject::Node(node) => {
-                    let model = self.models.iter().find(|(model, _)| *model == node);
-                    cause_of(&outlier, term, model.map(|(_, is_async)| *is_async), passed)
+                    let model = self.models.iter().find(|model| model.node == node);
+                    cause_of(&outlier, term, model.copied(), passed)
                 }
             };
             let (behind, cpu) = (outlier.behind.map(node_of), self.judge.cpu());

@@ -388,7 +388,8 @@ impl Planner<'_> {
         let mut histograms = 0usize;
         for node in nodes {
             let is_on_device = node.planned.as_ref().is_some_and(|planned| planned.ports().device.is_some());
-            let own = 4 + usize::from(node.has_skew()) + usize::from(is_on_device);
+            // A join has its skew and, at a model, the wait of its batches.
+            let own = 4 + 2 * usize::from(node.has_skew()) + usize::from(is_on_device);
             histograms = histograms.saturating_add(own * hop);
             if node.outputs.is_empty() {
                 let ages = node.stage.sources.iter().filter(|(_, is_reused)| *is_reused).count();

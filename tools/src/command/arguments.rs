@@ -44,8 +44,8 @@ Figures for --fail-on (compared with < <= > >= == !=):
   p50|p90|p99|p99.9|max(e2e)  end-to-end latency of the worst path, compared
                               with a time (20ms) or a number of nanoseconds
   p99(camera->labels)         end-to-end latency of one path
-  p99(digit.compute)          a node's source, queue, hold, blocked, compute,
-                              emit, closure, batch or skew
+  p99(digit.compute)          a node's source, queue, hold, batch_wait, blocked,
+                              compute, emit, closure, batch or skew
   A gate that cannot be judged (unknown figure, too few samples) trips.
 
 Exit status:

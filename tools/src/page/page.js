@@ -190,7 +190,7 @@ function choose(name) {
 }
 
 // ---- Paths
-const COLOURS = { source: "var(--source)", queue: "var(--queue)", hold: "var(--hold)", blocked: "var(--blocked)", compute: "var(--compute)", emit: "var(--emit)" };
+const COLOURS = { source: "var(--source)", queue: "var(--queue)", hold: "var(--hold)", batch_wait: "var(--hold)", blocked: "var(--blocked)", compute: "var(--compute)", emit: "var(--emit)" };
 {
   const part = section("paths", "Paths");
   const find = (of, path) => of?.summary.paths.find((one) => pathName(one) === pathName(path));

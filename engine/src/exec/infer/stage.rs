@@ -9,6 +9,7 @@ use crate::exec::infer::flight::Flight;
 use crate::exec::infer::session::AnySession;
 use crate::exec::infer::side::BatchBuffer;
 use crate::exec::infer::{Batch, Make};
+use crate::exec::outlier::ModelCalls;
 use crate::exec::stage::{
     Common, DeviceWait, Ended, Life, Peak, Stage, Standing, Trouble, Turn, blocked, filter_burst, guarded, note_skew,
     refuse,
@@ -95,6 +96,8 @@ pub(super) struct InferStage {
     within: u64,
     stride: usize,
     sizes: Hist,
+    /// How long messages wait between being taken and their call, if they do: for the rest of a batch, or for calls in flight.
+    batch_wait: Option<Hist>,
     /// What calls take on the device.
     device_time: Option<Hist>,
     /// Messages in all calls; those kept as context count in each.
@@ -117,7 +120,9 @@ impl InferStage {
         cx: &mut Cx,
     ) -> Result<Self, NodeError> {
         common.queue = Some(cx.histogram(common.node, Term::Queue, 2));
-        common.hold = Some(cx.histogram(common.node, Term::Hold, 2));
+        if common.joins {
+            common.hold = Some(cx.histogram(common.node, Term::Hold, 2));
+        }
         common.blocked = Some(cx.histogram(common.node, Term::Blocked, 2));
         common.compute = cx.histogram(common.node, Term::Compute, 3);
         common.note_joins(cx);
@@ -133,7 +138,10 @@ impl InferStage {
         };
         let is_async = max_in_flight > 1 || residence.is_some();
         cx.has_device |= residence.is_some();
-        cx.models.push((common.node, is_async));
+        let (node, has_batches, joins) = (common.node, batch.max > 1, common.joins);
+        cx.models.push(ModelCalls { node, is_async, has_batches, joins });
+        let wait = if joins { Term::BatchWait } else { Term::Hold };
+        let batch_wait = (has_batches || is_async).then(|| cx.histogram(node, wait, 2));
         cx.shared.backend(common.node, |status| {
             let SessionMetadata { device, threads, memory, .. } = session.metadata();
             let backend = make.backend;
@@ -153,6 +161,7 @@ impl InferStage {
         burst.runs.reserve(batch.max + 1);
         Ok(InferStage {
             called: 0,
+            batch_wait,
             sizes: cx.histogram(common.node, Term::Batch, 2),
             device_time: residence.map(|at| cx.histogram(common.node, at.term(), 2)),
             inputs: sides(&signature.inputs, in_device)?,
@@ -477,9 +486,11 @@ impl Stage for InferStage {
             return if gathered { Turn::Worked } else { self.idle_until(until, cx) };
         }
         if (!self.is_async || self.sends_at_once()) && self.emit.ports.room(1, &mut || cx.read()) == 0 {
+            self.common.note_blocked(cx);
             return blocked(&mut self.emit.ports, &self.common.counts);
         }
         self.run_batch(cx, ending);
+        self.common.blocked_since = 0;
         Turn::Worked
     }
 

@@ -65,7 +65,7 @@ pub(crate) struct Common {
     pub(crate) joins: bool,
     pub(crate) compute: Hist,
     pub(crate) queue: Option<Hist>,
-    pub(super) blocked_since: u64,
+    pub(crate) blocked_since: u64,
     /// Mean time of a call, ns; 0 before the first was timed.
     pub(super) call_ns: u64,
     /// How many messages one turn may take: as many as fit in 20 µs.
@@ -265,7 +265,7 @@ impl Common {
         self.blocked_since
     }
 
-    pub(super) fn note_blocked(&mut self, cx: &mut Cx) {
+    pub(crate) fn note_blocked(&mut self, cx: &mut Cx) {
         if self.blocked_since == 0 {
             self.blocked_since = cx.mark();
         }

@@ -62,10 +62,11 @@ const STATS: [(&str, Stat); 5] = [
     ("max", Stat::Max),
 ];
 
-const TERMS: [Term; 12] = [
+const TERMS: [Term; 13] = [
     Term::Source,
     Term::Queue,
     Term::Hold,
+    Term::BatchWait,
     Term::Blocked,
     Term::Compute,
     Term::Emit,

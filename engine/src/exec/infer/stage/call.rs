@@ -219,15 +219,21 @@ impl InferStage {
             let weight = if run.is_recorded() { run.weight } else { 0 };
             let mut accounted = 0;
             if weight > 0 {
-                let waited = cx.record_wait(&self.common, run, *since);
-                let hold = flight.started - since;
-                if let Some(hist) = self.common.hold {
+                // Where nothing makes a message wait for its call, it is in the queue until then.
+                let taken = if self.batch_wait.is_some() { *since } else { flight.started };
+                let waited = cx.record_wait(&self.common, run, taken);
+                let blocked = match self.common.blocked_since() {
+                    0 => 0,
+                    from => flight.started - from.clamp(taken, flight.started),
+                };
+                let hold = flight.started - taken - blocked;
+                if let Some(hist) = self.batch_wait {
                     cx.record_until(flight.started, hist, hold, 1, weight);
                 }
-                if let (Some(hist), true) = (self.common.blocked, rest > 0) {
-                    cx.record(hist, rest, 1, weight);
+                if let (Some(hist), true) = (self.common.blocked, rest + blocked > 0) {
+                    cx.record(hist, rest + blocked, 1, weight);
                 }
-                accounted = run.accounted + waited + hold + rest;
+                accounted = run.accounted + waited + hold + blocked + rest;
             }
             self.emit.ports.portion_of(1, accounted, weight);
         }
