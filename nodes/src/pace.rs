@@ -117,7 +117,13 @@ impl RecordedPace {
 
     /// Declares a source of this pace: it is live, or its messages may begin later than now.
     pub(crate) fn declare(self, ports: Ports) -> Ports {
-        if self.0.is_some() { ports.live() } else { ports.ahead() }
+        match self.0 {
+            None => ports.ahead().note("with `pace: max`, what waits by the clock (`hold`, `expect_every`, `debounce`) does not wait for recorded time"),
+            Some(1.0) => ports.live(),
+            Some(factor) => ports.live().note(format!(
+                "with `pace: {factor}`, every time in the graph (`within`, `throttle`, `expect_every`) covers {factor} times as much of the recording"
+            )),
+        }
     }
 }
 

@@ -609,6 +609,25 @@ fn joins_by_number_of_streams_of_different_rates_are_refused() {
 }
 
 #[test]
+fn a_sampling_join_behind_a_source_that_runs_ahead_of_the_clock_is_refused() {
+    let graph = |keys: &str, join: &str| {
+        format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 5{keys} }} }}\n  b: {{ kind: numbers, config: {{ count: 5 }} }}\n  \
+             p: {{ kind: pass, from: a }}\n  c: {{ kind: collect, inputs: {{ x: p, y: b }}, join: {{ {join} }} }}\n"
+        )
+    };
+    check(
+        &graph(", ahead: true", "policy: sample, trigger: y"),
+        &[("6:3 E0167", "`c` samples messages of `a`, which runs ahead of the clock")],
+    );
+    for (keys, join) in
+        [("", "policy: sample, trigger: y"), (", ahead: true", "policy: by_time, within: 1ms, anchor: y")]
+    {
+        assert!(limen_tests::plan(&graph(keys, join)).is_ok(), "{keys} {join}");
+    }
+}
+
+#[test]
 fn a_rejoin_of_different_routes_after_a_join_by_time_is_refused() {
     let graph = |routes: &str, log: &str| {
         format!(

@@ -526,6 +526,15 @@ pub(crate) const CODES: &[Code] = &[
         )),
     },
     Code {
+        code: "E0167",
+        title: "a sampling join of a source that runs ahead of the clock",
+        cause: "`join: { policy: sample }` takes the message of each input that arrived last. A source with `pace: max` sends as fast as the \
+                graph takes its messages, so which one arrived last is up to the threads, and differs from run to run.",
+        remedy: "Write `pace: original` and run the graph with `--simulated`: the clock then jumps to what is due next, so an hour of \
+                 recording takes as long as its computations, and the join takes what it took when the recording was made.",
+        example: None,
+    },
+    Code {
         code: "E0169",
         title: "a graph that takes too long to plan",
         cause: "Planning finds which sources reach each node, and searches back from each join for edges where messages may be lost. In this \
