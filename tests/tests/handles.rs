@@ -732,6 +732,28 @@ fn a_driven_graph_can_use_a_simulated_clock() {
 }
 
 #[test]
+fn a_simulated_clock_goes_on_while_messages_go_round_a_loop() {
+    let graph = "  s: { kind: numbers, config: { count: 5, period_ns: 1000000 } }\n  \
+                 m: { kind: merge, inputs: { a: s, b: { from: p, when_full: latest } } }\n  \
+                 p: { kind: pass, from: m }\n  k: { kind: collect, from: p }\n";
+    for end in [Time(10_000_000), Time::NEVER] {
+        let driven = wired(graph).drive(Clock::Simulated(SimulatedClock::new(Time(1)))).unwrap();
+        let (stopper, mut calls) = (driven.stopper(), 0);
+        let report = driven.run_until(end, || {
+            calls += 1;
+            // As a signal does.
+            if end == Time::NEVER && calls == 3 {
+                stopper.stop();
+            }
+        });
+        check(&report);
+        // What goes round is left there at the end of `run.stop`, which is 5 s by default.
+        assert_eq!(report.outcome.name(), "deadline passed");
+        assert!(report.wall < Duration::from_secs(20), "{:?}", report.wall);
+    }
+}
+
+#[test]
 fn a_driven_graph_can_be_stopped_or_ended_at_any_time() {
     let graph = "  a: { kind: numbers }\n  b: { kind: step, core: 1, from: a }\n  z: { kind: collect, from: b }\n";
     let mut driven = wired(graph).drive(Clock::Monotonic).unwrap();

@@ -12,12 +12,14 @@ use crate::host::descriptors::{Kernel, Poller};
 use crate::host::sync::Arc;
 use crate::host::wait::Bell;
 use crate::node::{EdgeStats, NodeStats, PathStats};
+use crate::plan::Plan;
 use crate::report::Report;
 use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::events::Events;
 use crate::run::running::{Drain, IntervalReport, Running, Stopper};
 use crate::run::wire::Wired;
+use petgraph::graph::DiGraph;
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
@@ -29,6 +31,10 @@ const MEANWHILE: u32 = 4096;
 const AWAIT_DEVICE: Duration = Duration::from_millis(100);
 /// A simulated clock goes so far while a ring settles, ns.
 const SETTLE_NS: u64 = 1_000;
+/// Turns in a row in which the nodes of a loop may pass messages round it while a simulated clock stands still, and how far the clock goes in
+/// each later turn, ns: a message that never leaves the loop would hold up every time that somebody waits for.
+const LOOP_TURNS: u32 = 1_000;
+const LOOP_NS: u64 = 10_000;
 
 /// A graph turned by its caller; nothing happens except in a [`turn`](Driven::turn).
 ///
@@ -321,14 +327,22 @@ impl Driven {
 
     /// Turns the graph until `end`, until every node has ended, or until `is_over`.
     fn turn_until(&mut self, end: Time, meanwhile: &mut dyn FnMut(), is_over: impl Fn() -> bool) {
-        let mut turns = 0u32;
+        let (mut turns, mut at_once) = (0u32, 0u32);
+        let has_loop = matches!(self.clock, Clock::Simulated(_)) && has_loop(&self.running.plan);
         loop {
             turns = turns.wrapping_add(1);
             if turns.is_multiple_of(MEANWHILE) {
                 meanwhile();
             }
-            match self.turn() {
-                Turned::Worked => {}
+            let turned = self.turn();
+            at_once = if has_loop && turned == Turned::Worked { at_once + 1 } else { 0 };
+            match turned {
+                Turned::Worked => {
+                    if let (LOOP_TURNS.., Clock::Simulated(clock)) = (at_once, &self.clock) {
+                        at_once = LOOP_TURNS;
+                        clock.advance(LOOP_NS);
+                    }
+                }
                 Turned::Ended => return,
                 Turned::Idle(until) => match self.clock.clone() {
                     Clock::Monotonic => _ = self.wait(Duration::from_nanos(end.since(self.clock.now()))),
@@ -409,4 +423,10 @@ impl Driven {
     pub fn set(&self, node: &str, name: &str, value: f64) -> Result<(), RunError> {
         self.running.set(node, name, value)
     }
+}
+
+/// Whether messages of a graph may come back to a node.
+fn has_loop(plan: &Plan) -> bool {
+    let ends = plan.edges().iter().map(|edge| (edge.from as u32, edge.to as u32));
+    petgraph::algo::is_cyclic_directed(&DiGraph::<(), ()>::from_edges(ends))
 }
