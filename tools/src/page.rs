@@ -16,7 +16,7 @@ use limen::report::Term;
 use limen::run::{EdgeStats, IntervalReport};
 use limen::{Event, Plan, Report};
 use serde_json::{Value, json};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::Path;
 
@@ -170,10 +170,14 @@ impl ReportPage {
     fn routes(&self, report: &Report) -> Vec<Value> {
         const TERMS: [Term; 7] =
             [Term::Source, Term::Queue, Term::Hold, Term::BatchWait, Term::Blocked, Term::Compute, Term::Emit];
-        let mean = |node: &str, term: Term| {
-            let recorded = report.histogram(node, term).map(|recorded| &recorded.histogram);
-            recorded.filter(|histogram| !histogram.is_empty()).map(hdrhistogram::Histogram::mean)
-        };
+        // In one pass: a search for each node and term would grow with the square of the graph.
+        let mut recorded: HashMap<&str, Vec<(Term, Option<f64>)>> = HashMap::new();
+        for one in report.histograms.iter().filter(|one| one.to.is_none() && TERMS.contains(&one.term)) {
+            let histogram = Some(&one.recorded.histogram).filter(|histogram| !histogram.is_empty());
+            recorded.entry(&one.node).or_default().push((one.term, histogram.map(hdrhistogram::Histogram::mean)));
+        }
+        let of =
+            |node: &str, term: Term| recorded.get(node)?.iter().find(|(one, _)| *one == term).map(|(_, mean)| *mean);
         // Where several edges come in, the last message waits for no partner.
         let joins: HashSet<&str> = {
             let mut seen = HashSet::new();
@@ -181,14 +185,14 @@ impl ReportPage {
             all.map(|edge| self.outline.nodes[edge.to].name.as_str()).collect()
         };
         // The time of a source is counted from the origin, and includes its calls.
-        let is_source = |node: &str| report.histogram(node, Term::Source).is_some();
+        let is_source = |node: &str| of(node, Term::Source).is_some();
         let terms = |node: &str| -> Vec<(Term, f64)> {
             let all = TERMS.into_iter().filter(|term| match term {
                 Term::Compute => !is_source(node),
                 Term::Hold => !joins.contains(node),
                 _ => true,
             });
-            all.filter_map(|term| Some((term, mean(node, term)?))).collect()
+            all.filter_map(|term| Some((term, of(node, term)??))).collect()
         };
         let route = |(from, to, recorded): (&str, &str, &limen::report::Recorded)| {
             let cost = |node: &str| terms(node).iter().map(|(_, mean)| mean).sum();
