@@ -95,9 +95,9 @@ pub enum EventKind {
         edge: String,
         /// Why they were lost.
         reason: Reason,
-        /// How many were lost.
+        /// How many were lost. More than `of` if messages of earlier windows were queued.
         count: u64,
-        /// How many were sent in this time.
+        /// How many were sent in this window.
         of: u64,
         /// The time since the last check.
         within: Duration,
@@ -205,8 +205,17 @@ impl fmt::Display for EventKind {
             }
             EventKind::Returned { node, took } => write!(f, "`{node}` returned after {}", show(took)),
             EventKind::Lost { edge, reason, count, of, within } => {
-                let (reason, within) = (reason.name(), show(within));
-                write!(f, "{edge} lost {count} of {of} messages in {within} ({reason})")
+                let at = edge.rsplit_once(" -> ").map_or(edge.as_str(), |(_, to)| to);
+                // These had arrived earlier, so they may be more than those of the window.
+                let queued = match reason {
+                    Reason::FullOldest | Reason::Expired | Reason::Unmatched => "queued ",
+                    _ => "",
+                };
+                let (s, reason, within) = (if *count == 1 { "" } else { "s" }, reason.name(), show(within));
+                write!(
+                    f,
+                    "discarded {count} {queued}message{s} at {at} ({reason}); {of} arrived in this window of {within}"
+                )
             }
             EventKind::ClockSet { by } => {
                 let direction = if *by < 0 { "back" } else { "forward" };
@@ -259,7 +268,15 @@ mod tests {
             ),
             (
                 EventKind::Lost { edge: edge(), reason: Reason::FullNewest, count: 3, of: 200, within: ms(1000) },
-                "imu/out -> arm/in lost 3 of 200 messages in 1.00 s (full_newest)",
+                "discarded 3 messages at arm/in (full_newest); 200 arrived in this window of 1.00 s",
+            ),
+            (
+                EventKind::Lost { edge: edge(), reason: Reason::Unmatched, count: 119, of: 30, within: ms(1000) },
+                "discarded 119 queued messages at arm/in (unmatched); 30 arrived in this window of 1.00 s",
+            ),
+            (
+                EventKind::Lost { edge: edge(), reason: Reason::Expired, count: 1, of: 0, within: ms(1000) },
+                "discarded 1 queued message at arm/in (expired); 0 arrived in this window of 1.00 s",
             ),
             (
                 EventKind::ClockSet { by: -3_000_000_000 },
