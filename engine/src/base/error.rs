@@ -307,12 +307,11 @@ fn nearest_of<'a>(name: &str, among: &[&'a str]) -> Option<&'a str> {
     if let Some(same) = elsewhere.filter_map(|(_, ours)| among.iter().find(|one| *one == ours)).next() {
         return Some(same);
     }
-    if let Some(near) =
-        among.iter().copied().filter(|candidate| is_one_letter_off(name.as_bytes(), candidate.as_bytes())).min()
-    {
+    let many = among.len() > MANY;
+    let one_off = |candidate: &&str| is_one_letter_off(name.as_bytes(), candidate.as_bytes());
+    if !many && let Some(near) = among.iter().copied().filter(one_off).min() {
         return Some(near);
     }
-    let many = among.len() > MANY;
     let alike = |candidate: &&str| !many || (candidate.len() == name.len() && candidate.get(..1) == name.get(..1));
     let most = |candidate: &str| (candidate.len().min(name.len()) / 3).max(1);
     // Each byte more is a letter more, so such a candidate need not be compared.
@@ -332,8 +331,8 @@ fn nearest_of<'a>(name: &str, among: &[&'a str]) -> Option<&'a str> {
         .map(|(_, candidate)| candidate)
 }
 
-/// Whether one letter was replaced, added or left out, or two neighbours were exchanged, and the names share a letter. Cheap enough to
-/// ask of every name of a large graph.
+/// Whether one letter was replaced, added or left out, or two neighbours were exchanged, and the names share a letter. Costs less
+/// than a distance.
 fn is_one_letter_off(name: &[u8], candidate: &[u8]) -> bool {
     let same = name.iter().zip(candidate).take_while(|(a, b)| a == b).count();
     let (name, candidate) = (&name[same..], &candidate[same..]);

@@ -239,7 +239,8 @@ mod tests {
         let begin = |header: &str| {
             let file = OutputFile::open(&folders, "a.csv", Exists::Append).unwrap();
             let mut node = Csv { file, texts: Vec::new(), line: Vec::new(), rows: 0 };
-            node.begin(header)
+            node.begin(header)?;
+            node.file.finish()
         };
         begin("seq,a").unwrap();
         begin("seq,a").unwrap();
