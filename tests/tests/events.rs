@@ -131,6 +131,33 @@ fn losses_above_the_threshold_are_events() {
     }
 }
 
+/// A path that misses its deadline is reported once a second. `path_stats` has the same counts as the report.
+#[test]
+fn missed_deadlines_are_events() {
+    for (deadline, misses) in [("2ms", true), ("1s", false)] {
+        // A hundred numbers a second, each of which takes 5 ms.
+        let graph = format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ period_ns: 10000000 }} }}\n  \
+             b: {{ kind: step, from: a, fault: {{ delay: 5ms }} }}\n  z: {{ kind: collect, from: b }}\n\
+             paths: [{{ from: a, to: z, deadline: {deadline} }}]\n"
+        );
+        let (events, driven) = drive(&graph, Duration::from_secs(10));
+        let told: Vec<&Event> = events.iter().filter(|event| event.kind.name() == "missed").collect();
+        assert_eq!(told.len(), if misses { 9 } else { 0 }, "{deadline}: {events:?}");
+        for event in told {
+            let EventKind::Missed { path, count, of, deadline, within } = &event.kind else { continue };
+            assert_eq!((path.as_str(), *deadline, event.kind.path()), ("a -> z", 2 * MS, Some("a -> z")));
+            assert!(count == of && (95..=106).contains(of), "{event}");
+            assert!((1000 * MS..1100 * MS).contains(within), "{event}");
+        }
+        let path = driven.path_stats().remove(0);
+        let report = driven.finish();
+        let judged = &report.deadlines[0];
+        assert!(judged.judged >= path.judged && path.judged > 900, "{path:?} {judged:?}");
+        assert_eq!((path.deadline, path.missed > 900), (Some(judged.deadline), misses), "{path:?}");
+    }
+}
+
 /// Unmatched messages of the anchor are lost, and reported; surplus messages of a faster input are not.
 #[test]
 fn losses_of_a_join_are_events() {

@@ -12,8 +12,8 @@ use exposition::Exposition;
 use hdrhistogram::Histogram;
 use limen::Plan;
 use limen::plan::{NodePlan, WorkerPlan};
-use limen::report::{HistogramReport, Report, Term};
-use limen::run::{EdgeStats, IntervalReport, NodeStats};
+use limen::report::{DeadlineReport, HistogramReport, Report, Term};
+use limen::run::{EdgeStats, IntervalReport, NodeStats, PathStats};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -38,6 +38,7 @@ const KEPT: Duration = Duration::from_secs(10);
 /// let mut running = plan.wire()?.start()?;
 /// while !running.wait_for(Duration::from_millis(100)) {
 ///     metrics.look(&running.edge_stats());
+///     metrics.look_at_paths(&running.path_stats());
 ///     metrics.add_intervals(&running.intervals());
 ///     server.poll(|| metrics.text(&running.stats()));
 /// }
@@ -52,9 +53,19 @@ pub struct RunMetrics {
     /// Names of threads, and their CPU.
     workers: Vec<(String, Option<usize>)>,
     edges: Vec<EdgeStats>,
+    deadlines: Vec<Deadline>,
     /// The most messages that an edge held in the last interval, and since then.
     highest: Vec<(u64, u64)>,
     summaries: BTreeMap<(Times, String, String), Summary>,
+}
+
+/// A path with a deadline.
+#[derive(Clone, Debug)]
+struct Deadline {
+    from: String,
+    to: String,
+    judged: u64,
+    missed: u64,
 }
 
 /// What times are of.
@@ -138,6 +149,7 @@ impl RunMetrics {
             kinds: plan.nodes().iter().map(kind).collect(),
             workers: plan.workers().iter().map(worker).collect(),
             edges: Vec::new(),
+            deadlines: Vec::new(),
             highest: vec![(0, 0); plan.edges().len()],
             summaries: BTreeMap::new(),
         }
@@ -156,6 +168,18 @@ impl RunMetrics {
         edges.clone_into(&mut self.edges);
     }
 
+    /// Takes the deadlines of the paths ([`Running::path_stats`](limen::Running::path_stats)); to be called about once a second.
+    pub fn look_at_paths(&mut self, paths: &[PathStats]) {
+        let paths = paths.iter().filter(|path| path.deadline.is_some());
+        let deadline = |path: &PathStats| Deadline {
+            from: path.from.clone(),
+            to: path.to.clone(),
+            judged: path.judged,
+            missed: path.missed,
+        };
+        self.deadlines = paths.map(deadline).collect();
+    }
+
     /// Adds intervals that have ended ([`Running::intervals`](limen::Running::intervals)), about one a second.
     pub fn add_intervals(&mut self, intervals: &[IntervalReport]) {
         if intervals.is_empty() {
@@ -165,8 +189,16 @@ impl RunMetrics {
         intervals.iter().for_each(|interval| self.add(&interval.histogram, interval.length));
     }
 
-    /// Takes the times of a whole run from its report, in place of those of its intervals, which lack what came after the last one.
+    /// Takes the times and missed deadlines of a whole run from its report, in place of those of its intervals, which lack what came after the last one.
     pub fn conclude(&mut self, report: &Report) {
+        let judged = report.deadlines.iter().filter(|path| path.untracked_behind.is_none());
+        let deadline = |path: &DeadlineReport| Deadline {
+            from: path.from.clone(),
+            to: path.to.clone(),
+            judged: path.judged,
+            missed: path.missed,
+        };
+        self.deadlines = judged.map(deadline).collect();
         self.summaries.clear();
         report.histograms.iter().for_each(|histogram| self.add(histogram, report.wall));
     }
@@ -214,6 +246,7 @@ impl RunMetrics {
         self.of_nodes(nodes, text);
         of_models(nodes, text);
         self.of_edges(text);
+        self.of_deadlines(text);
         for (times, name, help) in [
             (Times::Queue, "limen_node_queue_seconds", "How long messages waited for a node."),
             (Times::Compute, "limen_node_compute_seconds", "How long the calls of a node took."),
@@ -265,6 +298,22 @@ impl RunMetrics {
         );
         family(false, "limen_edge_capacity", "Messages that an edge holds.", |edge, _| Some(edge.capacity as u64));
         family(false, "limen_edge_bytes", "An upper bound of the bytes in an edge.", |edge, _| edge.bytes);
+    }
+
+    fn of_deadlines(&self, text: &mut impl Families) {
+        for (name, help, value) in [
+            (
+                "limen_path_judged_total",
+                "Messages of a path judged by its deadline.",
+                (|path| path.judged) as fn(&Deadline) -> u64,
+            ),
+            ("limen_path_missed_total", "Messages that came after the deadline of their path.", |path| path.missed),
+        ] {
+            text.counter(name, help);
+            for path in &self.deadlines {
+                text.sample(&[("from", &path.from), ("to", &path.to)], value(path) as f64);
+            }
+        }
     }
 
     fn of_times(&self, times: Times, name: &'static str, help: &'static str, text: &mut impl Families) {

@@ -15,6 +15,7 @@ nodes:
   cam: { kind: synthetic, config: { pattern: counter, rate: 1kHz, count: 300 }, core: 0 }
   slow: { kind: pass, from: { from: cam, when_full: drop_oldest, capacity: 1 }, core: 1, on_error: skip, fault: { delay: 5ms, error_every: 20 } }
   out: { kind: 'null', from: slow }
+paths: [{ from: cam, to: out, deadline: 1ms }]
 ";
 
 /// Sends bytes and returns what comes back until the server closes.
@@ -116,6 +117,7 @@ fn counters_only_grow_and_end_at_those_of_the_report() {
     let mut before: BTreeMap<String, f64> = BTreeMap::new();
     let mut look = |running: &limen::Running| {
         metrics.look(&running.edge_stats());
+        metrics.look_at_paths(&running.path_stats());
         metrics.add_intervals(&running.intervals());
         let page = metrics.text(&running.stats());
         let now = samples(&page);
@@ -147,6 +149,13 @@ fn counters_only_grow_and_end_at_those_of_the_report() {
         assert_eq!(of("limen_edge_fill"), Some(0.0), "{page}");
     }
     assert!(report.edges[0].lost_total() > 0 && report.nodes[1].failed > 0, "{page}");
+    let judged = &report.deadlines[0];
+    for (name, value) in [("judged", judged.judged), ("missed", judged.missed)] {
+        let sample = format!("limen_path_{name}_total{{from=\"cam\",to=\"out\"}}");
+        assert_eq!(last.get(&sample), Some(&(value as f64)), "{page}");
+    }
+    // Every call takes five times as long as the deadline.
+    assert!(judged.missed > 0 && judged.missed == judged.judged, "{judged:?}");
     let counted = last.get("limen_path_latency_seconds_count{from=\"cam\",to=\"out\"}").copied().unwrap_or_default();
     let (_, _, recorded) = report.paths().next().unwrap();
     assert!(counted <= recorded.histogram.len() as f64, "{page}");

@@ -26,6 +26,7 @@ pub(crate) enum Noticed {
     Overdue { node: usize },
     Returned { node: usize, took: u64 },
     Lost { edge: usize, reason: Reason, count: u64, of: u64, within: u64 },
+    Missed { path: usize, count: u64, of: u64, within: u64 },
     ClockSet { by: i64 },
     CpuThrottled { by: CpuThrottle },
     Refused { text: Box<str> },

@@ -41,7 +41,7 @@ pub struct NodeStats {
     pub compute: Option<Window>,
 }
 
-/// The age of one source's messages at the end of a sink's call.
+/// The age of one source's messages at the end of a sink's call, and how many came after the deadline of the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PathStats {
@@ -49,8 +49,22 @@ pub struct PathStats {
     pub from: String,
     /// The sink.
     pub to: String,
-    /// The ages in the last window.
+    /// The ages in the last window. Empty if a path with a deadline has not had one yet.
     pub latency: Window,
+    /// The deadline of the path in nanoseconds, if it has one that can be judged.
+    pub deadline: Option<u64>,
+    /// Messages judged by the deadline so far.
+    pub judged: u64,
+    /// Those that came after it.
+    pub missed: u64,
+}
+
+impl PathStats {
+    /// A path without a deadline.
+    pub(crate) fn new(from: String, to: String, latency: Option<Window>) -> Self {
+        let empty = Window { within: Duration::ZERO, count: 0, p50: None, p99: None, max: 0 };
+        PathStats { from, to, latency: latency.unwrap_or(empty), deadline: None, judged: 0, missed: 0 }
+    }
 }
 
 /// The fill of an edge.
@@ -82,7 +96,7 @@ pub struct EdgeStats {
 pub struct RunStats {
     /// Every node, in the order of the graph.
     pub nodes: Vec<NodeStats>,
-    /// Every path from a source to a sink; none before the first window.
+    /// Every path from a source to a sink; before the first window only those with a deadline.
     pub paths: Vec<PathStats>,
     /// Every edge, in the order of the graph.
     pub edges: Vec<EdgeStats>,

@@ -102,6 +102,19 @@ pub enum EventKind {
         /// The time since the last check.
         within: Duration,
     },
+    /// Messages of a path came after its deadline. Reported at most once a second per path.
+    Missed {
+        /// The path, as `source -> sink`.
+        path: String,
+        /// How many came too late.
+        count: u64,
+        /// How many were judged in this window.
+        of: u64,
+        /// The path's deadline.
+        deadline: Duration,
+        /// The time since the last check.
+        within: Duration,
+    },
     /// The wall clock was set. No time measured by the graph depends on it.
     ClockSet {
         /// By how many nanoseconds; negative if it was set back.
@@ -137,6 +150,7 @@ impl EventKind {
             EventKind::Overdue { .. } => "overdue",
             EventKind::Returned { .. } => "returned",
             EventKind::Lost { .. } => "lost",
+            EventKind::Missed { .. } => "missed",
             EventKind::ClockSet { .. } => "clock_set",
             EventKind::CpuThrottled { .. } => "cpu_throttled",
             EventKind::Refused { .. } => "refused",
@@ -163,6 +177,14 @@ impl EventKind {
     pub fn edge(&self) -> Option<&str> {
         match self {
             EventKind::Gap { edge, .. } | EventKind::Lost { edge, .. } => Some(edge),
+            _ => None,
+        }
+    }
+
+    /// Returns the path it happened to, as `source -> sink`.
+    pub fn path(&self) -> Option<&str> {
+        match self {
+            EventKind::Missed { path, .. } => Some(path),
             _ => None,
         }
     }
@@ -216,6 +238,10 @@ impl fmt::Display for EventKind {
                     f,
                     "discarded {count} {queued}message{s} at {at} ({reason}); {of} arrived in this window of {within}"
                 )
+            }
+            EventKind::Missed { path, count, of, deadline, within } => {
+                let (deadline, within) = (show(deadline), show(within));
+                write!(f, "{path} missed its deadline of {deadline}: {count} of {of} messages in {within}")
             }
             EventKind::ClockSet { by } => {
                 let direction = if *by < 0 { "back" } else { "forward" };
@@ -277,6 +303,10 @@ mod tests {
             (
                 EventKind::Lost { edge: edge(), reason: Reason::Expired, count: 1, of: 0, within: ms(1000) },
                 "discarded 1 queued message at arm/in (expired); 0 arrived in this window of 1.00 s",
+            ),
+            (
+                EventKind::Missed { path: "imu -> arm".into(), count: 3, of: 200, deadline: ms(20), within: ms(1000) },
+                "imu -> arm missed its deadline of 20.0 ms: 3 of 200 messages in 1.00 s",
             ),
             (
                 EventKind::ClockSet { by: -3_000_000_000 },

@@ -16,13 +16,14 @@ use crate::ledger::Term;
 use crate::node::statistics::Observe;
 use crate::node::{EdgeStats, NodeStats, PathStats, RunStats, Window};
 use crate::run::event::{Event, EventKind};
+use crate::run::misses::{Misses, WatchedPaths};
 use crate::run::tails::Tails;
 use crate::run::windows::Windows;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Time between checks of losses, ns of the run's clock.
+/// Time between checks of losses and missed deadlines, ns of the run's clock.
 const LOSSES_EVERY: u64 = 1_000_000_000;
 /// The longest time between two checks of the watchdog thread.
 const WATCH: Duration = Duration::from_secs(1);
@@ -36,8 +37,7 @@ const UNINTENDED: [Reason; 6] =
 /// Everything that can be observed of a run from outside, and the last observations.
 pub(crate) struct Watcher {
     pub(crate) shared: Arc<RunShared>,
-    counts: Vec<Arc<Counts>>,
-    edges: Vec<WatchedEdge>,
+    watched: Watched,
     watchdog: Duration,
     /// Whether worker threads turn the graph, which may hang.
     pub(crate) has_workers: bool,
@@ -46,6 +46,13 @@ pub(crate) struct Watcher {
     seen: Mutex<Seen>,
     pub(crate) tails: Mutex<Tails>,
     pub(crate) windows: Mutex<Windows>,
+}
+
+/// The counters of a run's nodes, edges and paths.
+pub(crate) struct Watched {
+    pub(crate) counts: Vec<Arc<Counts>>,
+    pub(crate) edges: Vec<WatchedEdge>,
+    pub(crate) paths: WatchedPaths,
 }
 
 /// An edge and its counters.
@@ -93,7 +100,7 @@ impl Observe for Watcher {
         let windows = self.windows_without_waiting()?;
         // What was seen stays for the program.
         let seen = try_lock(&self.seen)?;
-        let edges = self.edges.iter().zip(&seen.highest).map(|(edge, highest)| edge.stats(*highest)).collect();
+        let edges = self.watched.edges.iter().zip(&seen.highest).map(|(edge, highest)| edge.stats(*highest)).collect();
         drop(seen);
         Some(RunStats { nodes: self.node_stats(&windows), paths: self.path_stats(&windows), edges })
     }
@@ -106,6 +113,8 @@ struct Seen {
     /// When losses were last checked, ns of the run's clock; 0 before the first time.
     losses_at: u64,
     losses: Vec<Losses>,
+    /// By path with a deadline.
+    misses: Vec<Misses>,
     /// The most messages seen in each edge since the last query.
     highest: Vec<u64>,
 }
@@ -128,8 +137,7 @@ struct Losses {
 impl Watcher {
     pub(crate) fn new(
         shared: Arc<RunShared>,
-        counts: Vec<Arc<Counts>>,
-        edges: Vec<WatchedEdge>,
+        watched: Watched,
         watchdog: Duration,
         drops_above: f64,
         has_workers: bool,
@@ -140,12 +148,13 @@ impl Watcher {
             workers: vec![worker; shared.at.len()],
             wall: WallWatch::default(),
             losses_at: 0,
-            losses: vec![Losses::default(); edges.len()],
-            highest: vec![0; edges.len()],
+            losses: vec![Losses::default(); watched.edges.len()],
+            misses: vec![Misses::default(); watched.paths.len()],
+            highest: vec![0; watched.edges.len()],
         };
         let (windows, seen) = (Windows::new(shared.at.len()), Mutex::new(seen));
         let tails = Mutex::new(tails);
-        Watcher { shared, counts, edges, watchdog, drops_above, has_workers, seen, tails, windows }
+        Watcher { shared, watched, watchdog, drops_above, has_workers, seen, tails, windows }
     }
 
     /// Checks the run until it has ended. Runs on a thread of its own, which is unparked at the end of the run.
@@ -180,7 +189,7 @@ impl Watcher {
         if self.has_workers {
             self.look_at_workers(&mut seen.workers);
         }
-        for (edge, highest) in self.edges.iter().map(|edge| &edge.counters).zip(&mut seen.highest) {
+        for (edge, highest) in self.watched.edges.iter().map(|edge| &edge.counters).zip(&mut seen.highest) {
             *highest = edge.fill().max(*highest);
         }
         self.look_at_losses(&mut seen);
@@ -209,7 +218,7 @@ impl Watcher {
 
     /// Returns the counters of every node, with its windows.
     pub(crate) fn node_stats(&self, windows: &BTreeMap<(Subject, Term), Window>) -> Vec<NodeStats> {
-        let nodes = self.shared.names().iter().zip(&self.counts).enumerate();
+        let nodes = self.shared.names().iter().zip(&self.watched.counts).enumerate();
         nodes
             .map(|(at, (name, counts))| NodeStats {
                 node: name.clone(),
@@ -223,29 +232,39 @@ impl Watcher {
             .collect()
     }
 
-    /// Returns the ages at the sinks.
+    /// Returns the ages at the sinks, and the deadlines missed there.
     pub(crate) fn path_stats(&self, windows: &BTreeMap<(Subject, Term), Window>) -> Vec<PathStats> {
         let name = |at: usize| self.shared.names()[at].clone();
         let paths = windows.iter().filter_map(|((subject, term), latency)| match subject {
             Subject::Path(from, to) if *term == Term::EndToEnd => {
-                Some(PathStats { from: name(*from), to: name(*to), latency: *latency })
+                Some(PathStats::new(name(*from), name(*to), Some(*latency)))
             }
             _ => None,
         });
-        paths.collect()
+        let mut paths: Vec<PathStats> = paths.collect();
+        for (path, misses) in self.watched.paths.iter() {
+            let known = paths.iter().position(|one| one.from == path.from && one.to == path.to);
+            let at = known.unwrap_or_else(|| {
+                paths.push(PathStats::new(path.from.clone(), path.to.clone(), None));
+                paths.len() - 1
+            });
+            let stats = &mut paths[at];
+            (stats.deadline, stats.judged, stats.missed) = (Some(path.deadline), misses.judged, misses.missed);
+        }
+        paths
     }
 
     /// Returns the fill of every edge, and the most messages seen there since the last call.
     pub(crate) fn edge_stats(&self) -> Vec<EdgeStats> {
         let mut seen = lock(&self.seen);
-        let fills = self.edges.iter().zip(&mut seen.highest);
+        let fills = self.watched.edges.iter().zip(&mut seen.highest);
         fills.map(|(edge, highest)| edge.stats(std::mem::take(highest))).collect()
     }
 
     fn look_at_workers(&self, workers: &mut [Worker]) {
         let now = Instant::now();
         for (seen, at) in workers.iter_mut().zip(&self.shared.at) {
-            let turn = at.node().map(|node| (node, self.counts[node].turns.get()));
+            let turn = at.node().map(|node| (node, self.watched.counts[node].turns.get()));
             if seen.turn != turn || turn.is_none() {
                 if let (true, Some((node, _))) = (seen.is_reported, seen.turn) {
                     let took = u64::try_from((now - seen.since).as_nanos()).unwrap_or(u64::MAX);
@@ -275,7 +294,7 @@ impl Watcher {
             return;
         }
         seen.losses_at = now;
-        for ((edge, watched), before) in self.edges.iter().enumerate().zip(&mut seen.losses) {
+        for ((edge, watched), before) in self.watched.edges.iter().enumerate().zip(&mut seen.losses) {
             let shared = &watched.counters;
             let now = Losses { sent: shared.producer.moved.get(), lost: UNINTENDED.map(|reason| shared.lost(reason)) };
             let of = now.sent - before.sent;
@@ -284,6 +303,13 @@ impl Watcher {
                 if count > 0 && !watched.is_meant(reason) && count as f64 > self.drops_above * of as f64 {
                     self.shared.notice(|| Noticed::Lost { edge, reason, count, of, within });
                 }
+            }
+            *before = now;
+        }
+        for ((path, (_, now)), before) in self.watched.paths.iter().enumerate().zip(&mut seen.misses) {
+            let (count, of) = (now.missed - before.missed, now.judged - before.judged);
+            if count > 0 {
+                self.shared.notice(|| Noticed::Missed { path, count, of: of.max(count), within });
             }
             *before = now;
         }
@@ -310,7 +336,7 @@ impl Watcher {
     /// Adds the names.
     fn with_names(&self, noticed: Noticed) -> EventKind {
         let node = |node: usize| self.shared.name(node).to_string();
-        let edge = |edge: usize| format!("{} -> {}", self.edges[edge].from, self.edges[edge].to);
+        let edge = |edge: usize| format!("{} -> {}", self.watched.edges[edge].from, self.watched.edges[edge].to);
         match noticed {
             Noticed::Failed { node: at, call, number, text, panicked, then } => {
                 EventKind::Failed { node: node(at), call, number, text: text.into(), panicked, then }
@@ -330,6 +356,16 @@ impl Watcher {
             }
             Noticed::Lost { edge: by, reason, count, of, within } => {
                 EventKind::Lost { edge: edge(by), reason, count, of, within: Duration::from_nanos(within) }
+            }
+            Noticed::Missed { path, count, of, within } => {
+                let path = self.watched.paths.get(path);
+                EventKind::Missed {
+                    path: format!("{} -> {}", path.from, path.to),
+                    count,
+                    of,
+                    deadline: Duration::from_nanos(path.deadline),
+                    within: Duration::from_nanos(within),
+                }
             }
             Noticed::ClockSet { by } => EventKind::ClockSet { by },
             Noticed::CpuThrottled { by } => EventKind::CpuThrottled { by },

@@ -143,8 +143,8 @@ impl Running {
         self.watcher.node_stats(&self.watcher.windows())
     }
 
-    /// Returns the ages at the sinks in the last window, for every path from a source to a sink; nothing before the first window. Waits
-    /// as [`stats`](Running::stats) does.
+    /// Returns the ages at the sinks in the last window, for every path from a source to a sink; before the first window only
+    /// the paths with a deadline. The counts of missed deadlines are exact. Waits as [`stats`](Running::stats) does.
     pub fn path_stats(&self) -> Vec<PathStats> {
         self.watcher.look();
         self.watcher.path_stats(&self.watcher.windows())

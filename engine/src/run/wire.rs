@@ -24,7 +24,8 @@ use crate::node::port::PortParts;
 use crate::plan::{OutputPlan, Plan};
 use crate::run::error::RunError;
 use crate::run::events::spawn_watch;
-use crate::run::events::{WatchedEdge, Watcher};
+use crate::run::events::{Watched, WatchedEdge, Watcher};
+use crate::run::misses::WatchedPaths;
 use crate::run::running::{GRACE, Running};
 use crate::run::tails::Tails;
 use crate::run::throttling::Throttling;
@@ -415,7 +416,7 @@ impl Wired {
             }
         };
         let workers: Vec<worker::WorkerStart> = workers.into_iter().enumerate().map(worker).collect();
-        let watched = plan.edges().iter().zip(&edges).map(|(edge, counters)| WatchedEdge {
+        let watched_edges = plan.edges().iter().zip(&edges).map(|(edge, counters)| WatchedEdge {
             counters: counters.clone(),
             from: edge.from_name.clone(),
             to: edge.to_name.clone(),
@@ -423,7 +424,6 @@ impl Wired {
             max_bytes: edge.spec.as_ref().and_then(|spec| spec.max_bytes()),
             thins: edge.thins,
         });
-        let watched = watched.collect();
         let ends: Vec<_> = plan.edges().iter().map(|edge| (edge.from, edge.to)).collect();
         let mut paths = Vec::new();
         for (sink, node) in plan.nodes().iter().enumerate().filter(|(_, node)| node.outputs.is_empty()) {
@@ -439,8 +439,12 @@ impl Wired {
         cpus.retain(|cpu| seen.insert(*cpu));
         let throttling = if has_workers { Throttling::new(cpus) } else { Throttling::default() };
         let tails = Tails::new(plan.nodes().len(), &ends, paths, throttling);
-        let (counts_too, drops_above) = (counts.clone(), plan.drops_above);
-        let watcher = Watcher::new(shared.clone(), counts_too, watched, plan.watchdog, drops_above, has_workers, tails);
+        let watched = Watched {
+            counts: counts.clone(),
+            edges: watched_edges.collect(),
+            paths: WatchedPaths::new(&plan, judged.clone()),
+        };
+        let watcher = Watcher::new(shared.clone(), watched, plan.watchdog, plan.drops_above, has_workers, tails);
         let running = Running {
             stop_within: plan.stop,
             plan,

@@ -273,11 +273,17 @@ impl Watch {
             if let Some(metrics) = &mut self.metrics {
                 metrics.look(&edges);
                 if let Some(server) = &mut self.listeners.server {
-                    server.poll(|| metrics.text(&running.stats()));
+                    server.poll(|| {
+                        metrics.look_at_paths(&running.path_stats());
+                        metrics.text(&running.stats())
+                    });
                 }
                 #[cfg(feature = "otlp")]
                 if let Some(exporter) = &mut self.listeners.exporter {
-                    exporter.poll(|| otlp(metrics, &running.stats(), running.started()));
+                    exporter.poll(|| {
+                        metrics.look_at_paths(&running.path_stats());
+                        otlp(metrics, &running.stats(), running.started())
+                    });
                 }
             }
             if let Some(monitor) = &mut self.listeners.monitor {

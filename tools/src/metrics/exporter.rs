@@ -30,6 +30,7 @@ const PATH: &str = "/v1/metrics";
 /// metrics.set_run_id(running.run_id());
 /// while !running.wait_for(Duration::from_millis(100)) {
 ///     metrics.look(&running.edge_stats());
+///     metrics.look_at_paths(&running.path_stats());
 ///     metrics.add_intervals(&running.intervals());
 ///     exporter.poll(|| metrics.otlp(&running.stats(), running.started(), SystemTime::now()));
 /// }

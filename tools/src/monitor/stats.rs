@@ -133,6 +133,9 @@ struct Path {
     to: String,
     #[serde(serialize_with = "window")]
     latency: Option<Window>,
+    deadline: Option<u64>,
+    judged: u64,
+    missed: u64,
 }
 
 #[allow(clippy::ref_option, reason = "the form that serde asks for")]
@@ -204,7 +207,14 @@ impl Described {
             sent: edge.sent,
             lost: edge.lost,
         });
-        let paths = running.path_stats().into_iter();
+        let paths = running.path_stats().into_iter().map(|path| Path {
+            from: path.from,
+            to: path.to,
+            latency: Some(path.latency),
+            deadline: path.deadline,
+            judged: path.judged,
+            missed: path.missed,
+        });
         Stats {
             graph: &self.graph,
             run: running.run_id(),
@@ -214,7 +224,7 @@ impl Described {
             state: if running.is_stopping() { "stopping" } else { "running" },
             nodes: nodes.collect(),
             edges: edges.collect(),
-            paths: paths.map(|path| Path { from: path.from, to: path.to, latency: Some(path.latency) }).collect(),
+            paths: paths.collect(),
             workers: &self.workers,
         }
     }

@@ -69,7 +69,7 @@ fn place(kind: &EventKind) -> String {
         EventKind::Lost { edge, reason, .. } => format!("{edge} {}", reason.name()),
         EventKind::Refused { text } => text.clone(),
         EventKind::CpuThrottled { by } => format!("{:?}", std::mem::discriminant(by)),
-        kind => kind.edge().or(kind.node()).unwrap_or_default().to_string(),
+        kind => kind.edge().or(kind.path()).or(kind.node()).unwrap_or_default().to_string(),
     }
 }
 
@@ -82,7 +82,7 @@ impl EventLine {
     }
 
     /// The line as JSON: `time` (seconds since 1970), `level`, `message`, `event` (its kind), `at` (ns of the run's clock), `node`
-    /// and `edge` if it has them, and `count`, the number of events it stands for.
+    /// and `edge` or `path` if it has them, and `count`, the number of events it stands for.
     pub(crate) fn json(&self) -> Value {
         let Event { wall, kind, .. } = &self.event;
         let time = wall.duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64());
@@ -94,7 +94,7 @@ impl EventLine {
             "at": self.event.time.0,
             "count": self.more.max(1),
         });
-        for (key, value) in [("node", kind.node()), ("edge", kind.edge())] {
+        for (key, value) in [("node", kind.node()), ("edge", kind.edge()), ("path", kind.path())] {
             if let Some(value) = value {
                 object[key] = value.into();
             }

@@ -55,6 +55,8 @@ pub(crate) struct PathStats {
     pub(crate) from: String,
     pub(crate) to: String,
     pub(crate) latency: Option<Window>,
+    pub(crate) deadline: Option<u64>,
+    pub(crate) missed: u64,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -192,7 +194,7 @@ pub(crate) mod tests {
                 edge("fuse_camera_and_lidar_of_the_head/out", "evil\x1b[2J\n/in", 0, 0),
             ],
             "paths": [
-                { "from": "camera", "to": "log", "latency": window }, { "from": "lidar", "to": "log", "latency": few },
+                { "from": "camera", "to": "log", "latency": window, "deadline": 5_000_000, "judged": done, "missed": 12 }, { "from": "lidar", "to": "log", "latency": few },
             ],
             "workers": [
                 { "name": "limen-0", "cpu": 0, "wait": "park", "nodes": ["camera", "resize", "log", "evil\x1b[2J\n"] },

@@ -62,9 +62,15 @@ impl View {
                 ("sent", Some(6)),
                 ("lost", Some(6)),
             ],
-            View::Paths => {
-                &[("path", None), ("count/s", Some(7)), ("p50", Some(8)), ("p99", Some(8)), ("max", Some(8))]
-            }
+            View::Paths => &[
+                ("path", None),
+                ("count/s", Some(7)),
+                ("p50", Some(8)),
+                ("p99", Some(8)),
+                ("max", Some(8)),
+                ("deadline", Some(8)),
+                ("missed", Some(6)),
+            ],
             View::Workers => {
                 &[("worker", Some(15)), ("pinned", Some(6)), ("used", Some(6)), ("waits", Some(6)), ("nodes", None)]
             }
@@ -135,6 +141,14 @@ impl RowBuilder {
         self.shown(text, count as f64)
     }
 
+    /// Empty for none.
+    fn deadline(self, deadline: Option<u64>) -> Self {
+        self.shown(
+            deadline.map_or_else(String::new, |_| ns(deadline)),
+            deadline.map_or(-1.0, |deadline| deadline as f64),
+        )
+    }
+
     fn time(self, window: Option<&Window>, of: impl Fn(&Window) -> Option<u64>) -> Self {
         let Some(window) = window.filter(|window| window.count > 0) else { return self.shown(String::new(), -2.0) };
         let time = of(window);
@@ -197,7 +211,9 @@ pub(crate) fn rows(shown: &Shown, view: View) -> Vec<Row> {
                     .time(latency, |window| window.p50)
                     .time(latency, |window| window.p99)
                     .time(latency, |window| window.max)
-                    .row(false)
+                    .deadline(path.deadline)
+                    .losses(path.missed)
+                    .row(path.missed > 0)
             };
             stats.paths.iter().map(row).collect()
         }
