@@ -125,6 +125,24 @@ fn pixels_become_normalized_planes() {
     check(&[], graph, expected);
 }
 
+/// As `(x - mean) / std` of NumPy, which broadcasts along the last dim.
+#[test]
+fn a_vector_is_normalized_by_element() {
+    let graph = "
+  a: { kind: synthetic, config: { pattern: ramp, width: 4, height: 2, channels: 2, count: 2 } }
+  b: { kind: resize, config: { width: 2, height: 1, filter: nearest }, from: a }
+  c: { kind: to_tensor, config: { range: [0, 255] }, from: b }
+  d: { kind: reshape, config: { shape: [4] }, from: c }
+  e: { kind: normalize, config: { mean: [1, 2, 2, 4], std: [1, 2, 4, 0.5] }, from: d }
+  f: { kind: reshape, config: { shape: [2, 2] }, from: c }
+  g: { kind: normalize, config: { mean: [1, 2], std: [1, 0.5] }, from: f }
+  h: { kind: jsonl, config: { path: out.txt }, inputs: { x: e, y: g } }";
+    let expected = r#"
+{"seq":0,"x":[0,0,0,0],"y":[[0,0],[1,4]]}
+{"seq":1,"x":[7,3.5,1.75,14],"y":[[7,14],[8,18]]}"#;
+    check(&[], graph, expected);
+}
+
 /// A division by zero is a number of its type and is counted, as is one that a type has no room for.
 #[test]
 fn formulas_without_a_finite_result_are_counted() {
@@ -423,6 +441,11 @@ fn wrong_graphs_are_refused_with_the_way_out() {
   x: { kind: normalize, config: { mean: [1, 2, 3], std: [1] }, from: s }
   y: { kind: null, from: x }";
     refused(layout, &["does not declare which dim is the channels", "layout: chw"]);
+    let elements = "
+  s: { kind: synthetic, config: { pattern: noise, shape: [5, 3], dtype: f32 } }
+  x: { kind: normalize, config: { mean: [1, 2], std: [1] }, from: s }
+  y: { kind: null, from: x }";
+    refused(elements, &["2 values, but the input, f32[5,3], has 3 elements in its last dim", "write 3 values"]);
     let cells = "
   s: { kind: synthetic, config: { pattern: noise, shape: [5, 3], dtype: f32 } }
   d: { kind: synthetic, config: { pattern: noise, shape: [5, 4], dtype: f32 } }

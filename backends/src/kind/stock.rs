@@ -113,7 +113,8 @@ impl Lowered for normalize::Normalize {
         let (mut steps, values) = Steps::new(shape, false);
         let is_hwc = ports.outputs.first().is_some_and(|(_, spec)| spec.layout == Some(Layout::Hwc));
         let numbers = config.channels();
-        let normal = steps.normalize("normalize", &values, &numbers, if is_hwc { 2 } else { 0 });
+        let dim = if is_hwc || shape.len() != 3 { shape.len().saturating_sub(1) } else { 0 };
+        let normal = steps.normalize("normalize", &values, &numbers, dim);
         steps.output(&normal);
         Ok(steps.program())
     }

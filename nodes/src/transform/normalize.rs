@@ -1,19 +1,21 @@
-//! Mean and standard deviation per channel.
+//! Mean and standard deviation per channel, or per element of the last dim.
 
 use crate::tensor::shape;
-use limen::message::{DType, Layout};
+use limen::message::{DType, Dim, Layout, PortSpec};
 use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
 use limen::{Tensor, TensorMut};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Subtracts a mean and divides by a standard deviation, in place: `f32` of any shape with one value for all elements,
-/// `f32[c,h,w]` or `f32[h,w,c]` with one value per channel.
+/// `f32[c,h,w]` or `f32[h,w,c]` with one value per channel, and other shapes with one value per element of the last dim.
+///
+/// An observation `f32[3]` of a policy has three means and three standard deviations, as its training recorded them.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// The mean to subtract: one value, or one per channel.
+    /// The mean to subtract: one value, or one per channel of an image, or one per element of the last dim.
     pub mean: Vec<f32>,
-    /// The standard deviation to divide by: one value, or one per channel.
+    /// The standard deviation to divide by: one value, or as many as for a mean per channel or element.
     pub std: Vec<f32>,
     /// The layout of the image, if the connected output does not declare one.
     pub layout: Option<Layout>,
@@ -33,6 +35,11 @@ impl Config {
         let count = self.mean.len().max(self.std.len());
         (0..count).map(|i| (of_channel(&self.mean, i), 1.0 / of_channel(&self.std, i))).collect()
     }
+}
+
+/// Returns where the channels are: elements of the last dim, unless it is an image of planes.
+fn channels_of(spec: &PortSpec, written: Option<Layout>) -> Option<Layout> {
+    if spec.shape.len() == 3 { spec.layout.or(written) } else { Some(Layout::Hwc) }
 }
 
 /// Returns `values[i]`, or the only value.
@@ -91,10 +98,11 @@ impl Node for Normalize {
             errors.at("layout", message).help("leave it out");
         }
         if count > 1 {
-            match (layout, &spec.shape[..]) {
-                (_, shape) if shape.len() != 3 => {
-                    let message = format!("{spec} is not an image: one value per channel needs 3 dims");
-                    errors.input("in", message).help("write a single value in `mean` and `std`, for all elements");
+            let field = if config.mean.len() > 1 { "mean" } else { "std" };
+            match (channels_of(&spec, config.layout), &spec.shape[..]) {
+                (_, []) => {
+                    let message = format!("{count} values, but the input, {spec}, is a single number");
+                    errors.at(field, message).help("write one value");
                 }
                 (None, _) => {
                     errors
@@ -102,11 +110,21 @@ impl Node for Normalize {
                         .help("add `layout: chw` or `layout: hwc`");
                 }
                 (Some(layout), shape) => {
-                    let channels = if layout == Layout::Chw { &shape[0] } else { &shape[2] };
-                    let field = if config.mean.len() > 1 { "mean" } else { "std" };
-                    if channels.max().is_some_and(|n| n != count) {
-                        let message = format!("{count} values, but the input, {spec}, has {channels} channels");
-                        errors.at(field, message).help("write one value per channel, or one for all");
+                    let (length, what) = match (layout, shape.len()) {
+                        (Layout::Chw, _) => (&shape[0], "channels"),
+                        (_, 3) => (&shape[2], "channels"),
+                        (_, rank) => (&shape[rank - 1], "elements in its last dim"),
+                    };
+                    let fits = match length {
+                        Dim::AtMost(_) => false,
+                        length => length.max().is_none_or(|n| n == count),
+                    };
+                    if !fits {
+                        let message = format!("{count} values, but the input, {spec}, has {length} {what}");
+                        errors.at(field, message).help(match length {
+                            Dim::AtMost(_) => "connect an input whose last dim has a fixed length".to_string(),
+                            length => format!("write {length} values, one for each"),
+                        });
                     }
                 }
             }
@@ -117,7 +135,7 @@ impl Node for Normalize {
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        let planned = cx.inputs().first().and_then(|(_, spec)| spec.as_ref()?.layout);
+        let planned = cx.inputs().first().and_then(|(_, spec)| channels_of(spec.as_ref()?, config.layout));
         let layout = planned.or(config.layout).unwrap_or(Layout::Chw);
         Ok(Normalize { channels: config.channels(), layout })
     }

@@ -86,6 +86,8 @@ fn same_on(device: &str) {
         ("f32[3,4,5]", "normalize", "mean: [0.5, 0.25, 0], std: [0.5, 2, 3], layout: chw", &[""], 1e-6),
         ("f32[4,5,3]", "normalize", "mean: [0.5, 0.25, 0], std: [0.5, 2, 3], layout: hwc", &[""], 1e-6),
         ("f32[17]", "normalize", "mean: [0.5], std: [0.25]", &[""], 1e-6),
+        ("f32[3]", "normalize", "mean: [0.5, 0.25, 0], std: [0.5, 2, 3]", &[""], 1e-6),
+        ("f32[4,3]", "normalize", "mean: [0.5, 0.25, 0], std: [0.5, 2, 3]", &[""], 1e-6),
         ("u8[11,13,3]", "crop", "x: 2, y: 3, width: 7, height: 5", &[""], 0.0),
         ("u8[11,13,1]", "crop", "width: 13, height: 11", &[""], 0.0),
         ("u8[40,60,3]", "resize", "width: 33, height: 17, filter: nearest", &[""], 0.0),
