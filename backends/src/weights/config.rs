@@ -86,6 +86,9 @@ impl WeightConfig {
             }
             _ => {}
         }
+        if let Some(why) = foreign_format(ending, &bytes).filter(|_| is_plain) {
+            return Err(wrong(why));
+        }
         let layout = self.encoding.and_then(Layout::of);
         let parts = layout.as_ref().map(|layout| layout.names(self.tensor.as_deref()));
         let is_wanted = |name: &str| match (&parts, &self.tensor) {
@@ -159,6 +162,25 @@ impl WeightConfig {
             (None, Err(_)) => Err(("tensor", format!("`{file}` holds several tensors, name one: {names}"))),
         }
     }
+}
+
+/// Returns what is wrong with a file that only looks like raw numbers: its format holds tensors, and is not read.
+fn foreign_format(ending: &str, bytes: &[u8]) -> Option<String> {
+    /// Two bytes begin a pickle of protocol 2 or later; checkpoints of PyTorch are one, or a ZIP archive with one.
+    const PICKLES: [&[u8]; 4] = [b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"];
+    let is_torch = matches!(ending, "pt" | "pth" | "ckpt" | "pkl");
+    let (what, way_out) = if bytes.starts_with(b"GGUF") || ending == "gguf" {
+        ("a GGUF file", "convert its tensors to `.safetensors`")
+    } else if ending == "onnx" {
+        ("an ONNX model", "run it with `kind: infer`, or save its tensors as `.npz`")
+    } else if bytes.starts_with(b"\x89HDF") || matches!(ending, "h5" | "hdf5" | "keras") {
+        ("an HDF5 file", "save its tensors as `.npz`")
+    } else if is_torch || bytes.starts_with(b"PK\x03\x04") || PICKLES.iter().any(|start| bytes.starts_with(start)) {
+        ("a PyTorch or pickle file", "save its tensors with `safetensors.torch.save_file`")
+    } else {
+        return None;
+    };
+    Some(format!("is {what}, expected `.safetensors`, `.npy`, `.npz` or raw numbers; {way_out}"))
 }
 
 #[cfg(test)]
@@ -240,6 +262,13 @@ pub(super) mod tests {
         )
         .unwrap();
         std::fs::write(folder.path().join("bad.npz"), b"PK\x03\x04").unwrap();
+        for (name, start) in
+            [("m.pt", "x"), ("m.onnx", "x"), ("m.gguf", "x"), ("gguf.bin", "GGUF"), ("zip.bin", "PK\x03\x04")]
+        {
+            std::fs::write(folder.path().join(name), start).unwrap();
+        }
+        std::fs::write(folder.path().join("h5.bin"), b"\x89HDF\r\n").unwrap();
+        std::fs::write(folder.path().join("pickle.bin"), b"\x80\x02}q").unwrap();
         for (config, why) in [
             (
                 json!({ "file": "https://a.b/w.safetensors" }),
@@ -260,6 +289,16 @@ pub(super) mod tests {
                 json!({ "file": "w.bin", "dtype": "f32", "shape": [1u64 << 40, 1u64 << 40] }),
                 "which does not fit in memory",
             ),
+            (
+                json!({ "file": "m.pt", "dtype": "u8", "shape": [1] }),
+                "file: `m.pt` is a PyTorch or pickle file, expected",
+            ),
+            (json!({ "file": "m.onnx" }), "file: `m.onnx` is an ONNX model, expected"),
+            (json!({ "file": "m.gguf" }), "file: `m.gguf` is a GGUF file, expected"),
+            (json!({ "file": "gguf.bin" }), "file: `gguf.bin` is a GGUF file, expected"),
+            (json!({ "file": "zip.bin" }), "file: `zip.bin` is a PyTorch or pickle file, expected"),
+            (json!({ "file": "pickle.bin" }), "file: `pickle.bin` is a PyTorch or pickle file, expected"),
+            (json!({ "file": "h5.bin" }), "file: `h5.bin` is an HDF5 file, expected"),
             (json!({ "file": "w.npy", "dtype": "f32" }), "dtype: `w.npy` has its own element type"),
             (json!({ "file": "w.npy", "shape": [6] }), "shape: `w.npy` has its own shape"),
             (json!({ "file": "w.npy", "tensor": "w" }), "tensor: `w.npy` holds a single unnamed tensor"),
