@@ -478,9 +478,9 @@ impl Node for Touchy {
     fn build(config: TouchyConfig, _: &mut Building<'_>) -> Result<Self, NodeError> {
         Ok(Touchy(config))
     }
-    fn set(&mut self, _: &str, _: f64) -> Result<(), NodeError> {
+    fn set(&mut self, _: &str, value: f64) -> Result<(), NodeError> {
         self.0.panic_if_in("set");
-        Ok(())
+        if value > 8.0 { Err(NodeError::other("too loud")) } else { Ok(()) }
     }
     fn reset(&mut self, _: Reset) {
         self.0.panic_if_in("reset");
@@ -496,6 +496,25 @@ impl Transform for Touchy {
     fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
         out.send(input);
         Ok(())
+    }
+}
+
+/// A node refuses a setting after `set` has returned: an event and a note name the node.
+#[test]
+fn a_setting_that_a_node_refuses_is_an_event() {
+    let registry = limen_tests::registry().transform::<Touchy>("touchy");
+    let text = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 8, period_ns: 40000000 } }\n  \
+                b: { kind: touchy, config: { panic_in: nothing }, from: a }\n  c: { kind: collect, from: b }\n";
+    for (value, expected) in [(3.0, None), (9.0, Some("`b` refused `level` = 9: too loud"))] {
+        let plan = Plan::new(Spec::from_text(text, "test.yaml").unwrap(), &registry).unwrap();
+        let graph = plan.wire().unwrap().drive(Clock::Simulated(SimulatedClock::new(Time(1)))).unwrap();
+        let events = graph.events();
+        graph.set("b", "level", value).unwrap();
+        let report = graph.run();
+        let told: Vec<String> = events.map(|event| event.to_string()).collect();
+        assert_eq!(told, Vec::from_iter(expected.map(String::from)));
+        let is_noted = report.notes.iter().any(|note| Some(note.as_str()) == expected);
+        assert_eq!(is_noted, expected.is_some(), "{:?}", report.notes);
     }
 }
 

@@ -263,18 +263,18 @@ fn reset_node(node: &mut dyn NodeSlot, why: crate::node::Reset, cx: &mut Cx) -> 
 
 /// Changes a setting of a node. A refusal is noted; `Err` if the node panicked.
 #[cold]
-fn set_node(node: &mut dyn NodeSlot, name: &str, value: f64, cx: &mut Cx) -> Result<(), Trouble> {
+fn set_node(at: usize, node: &mut dyn NodeSlot, name: &str, value: f64, cx: &mut Cx) -> Result<(), Trouble> {
     let refusal = guarded("set", || Ok(node.set(name, value)))?;
     cx.stale();
     if let Some(error) = refusal {
-        refuse(name, value, &error, cx);
+        refuse(at, name, value, &error, cx);
     }
     Ok(())
 }
 
 /// Notes that a node refused a setting.
-pub(crate) fn refuse(name: &str, value: f64, error: &NodeError, cx: &Cx) {
-    cx.shared.refuse(format!("set {name} = {value}: {error}"));
+pub(crate) fn refuse(at: usize, name: &str, value: f64, error: &NodeError, cx: &Cx) {
+    cx.shared.refuse(format!("`{}` refused `{name}` = {value}: {error}", cx.shared.name(at)));
 }
 
 /// Drops a node and keeps its metrics; a panic in its `Drop` is reported and contained.

@@ -542,6 +542,6 @@ impl Stage for InferStage {
 
     fn set(&mut self, name: &str, value: f64, cx: &mut Cx) {
         let error = NodeErrorKind::UnknownSetting { name: name.to_string() }.into();
-        refuse(name, value, &error, cx);
+        refuse(self.common.node, name, value, &error, cx);
     }
 }

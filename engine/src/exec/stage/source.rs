@@ -468,7 +468,7 @@ impl<O: Outputs> SourceParts<O> {
 
     #[inline(never)]
     fn set(&mut self, node: &mut dyn SourceCalls<O>, name: &str, value: f64, cx: &mut Cx) {
-        if let Err(trouble) = set_node(node, name, value, cx)
+        if let Err(trouble) = set_node(self.common.node, node, name, value, cx)
             && !self.common.report(cx, trouble)
         {
             self.fail(node, cx);

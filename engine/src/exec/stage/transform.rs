@@ -369,7 +369,7 @@ impl<I: Intake, O: Outputs> TransformParts<I, O> {
 
     #[inline(never)]
     fn set(&mut self, node: &mut dyn NodeSlot, name: &str, value: f64, cx: &mut Cx) {
-        if let Err(trouble) = set_node(node, name, value, cx) {
+        if let Err(trouble) = set_node(self.common.node, node, name, value, cx) {
             self.fail(node, cx, trouble);
         }
     }
