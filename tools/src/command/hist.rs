@@ -70,12 +70,12 @@ pub enum HistVerb {
     },
     /// Compare runs: what got worse, and by more than runs differ among themselves
     #[command(
-        after_help = "Each row has the median of a figure over the runs of a side, and its change: the median of the changes from each \
-                            run of BASE to each run of NEW. The change is compared with how much runs of a side, and intervals of \
+        after_help = "Each row has the median of a figure over the runs of a side, and its change: the ratio of the two medians. \
+                            The change is compared with how much runs of a side, and intervals of \
                             a run, differ (a bootstrap with 99 % confidence). Take the runs of both sides in turns, at least three of each: \
                             one run does not show how much runs differ.\n\n\
                             A limit names a percentile or the mean of `source->sink`, `node.term`, or `e2e` for every path. It trips if the \
-                            figure got worse by more, and by more than noise; or if it cannot be judged.\n\n\
+                            figure got worse by more, and by more than noise; or if it cannot be judged, as when runs differ by far more than the limit.\n\n\
                             Exits with 3 if a limit tripped, 2 if a file cannot be read."
     )]
     Compare {

@@ -37,7 +37,7 @@ pub struct Change {
     pub base: f64,
     /// Its value in the median new run.
     pub new: f64,
-    /// The change, as a fraction of the base: the middle one of the changes from any run of the base to any new one.
+    /// The change from `base` to `new`, as a fraction of `base`.
     pub change: f64,
     /// The ends of the interval in which the true change is with a confidence of 99 %.
     pub low: f64,
@@ -313,6 +313,8 @@ pub(super) fn percent(fraction: f64) -> String {
         nan if nan.is_nan() => "–".into(),
         // Less than this is `0.0`, without a sign.
         small if small < 0.05 => "0.0 %".into(),
+        // Beyond this, only the order matters, and a column has its width.
+        _ if fraction > 9999.0 => "> +9999 x".into(),
         large if large >= 1000.0 => format!("{:+.0} x", fraction),
         _ => format!("{percent:+.1} %"),
     }
@@ -360,6 +362,83 @@ mod tests {
             let verdict = limit.parse::<super::super::limit::Limit>().unwrap().judge(&comparison, false);
             assert_eq!(verdict.tripped, tripped, "{}", verdict.text);
             assert!(verdict.text.contains(words), "{}", verdict.text);
+        }
+    }
+
+    #[test]
+    fn a_limit_far_finer_than_the_noise_cannot_be_judged() {
+        let side = |centres: [u64; 3], first: u64| -> Vec<Profile> {
+            (first..)
+                .zip(centres)
+                .map(|(seed, centre)| run("r", "camera->command.e2e", centre * 10_000, seed))
+                .collect()
+        };
+        let (noisy, noisy_new) = (side([604, 658, 7470], 1), side([623, 5790, 7250], 10));
+        let wide = side([1000, 1100, 1200], 1);
+        for (base, new, limit, words) in [
+            (&noisy, &noisy_new, "p99(camera->command) = +5%", "over 100 runs a side are needed"),
+            (&noisy, &noisy_new, "p99(e2e) = +1us", "cannot be judged"),
+            (&noisy_new, &noisy, "p99(e2e) = +5%", "cannot be judged"),
+            (&wide, &wide, "p99(e2e) = +7.5%", "too much to show a change of +7.5 %: compare about 9"),
+        ] {
+            let comparison = Comparison::new(base, new, &STATS).unwrap();
+            let verdict = limit.parse::<super::super::limit::Limit>().unwrap().judge(&comparison, false);
+            assert!(verdict.tripped && verdict.text.contains("cannot be judged"), "{}", verdict.text);
+            assert!(verdict.text.contains(words), "{}", verdict.text);
+            for change in &comparison.changes {
+                let shown = change.new / change.base - 1.0;
+                assert!((change.change - shown).abs() < 1e-6 * (1.0 + shown.abs()), "{change:?}");
+            }
+        }
+        // A limit that even these runs can judge.
+        let comparison = Comparison::new(&wide, &wide, &STATS).unwrap();
+        let limit: super::super::limit::Limit = "p99(e2e) = +50%".parse().unwrap();
+        assert!(!limit.judge(&comparison, false).tripped);
+    }
+
+    /// Runs of 1,200 latencies with an exponential tail. The medians of runs have a standard deviation of 4 %.
+    #[test]
+    fn five_runs_a_side_find_30_percent_and_rarely_raise_a_false_alarm() {
+        fn run(centre: f64, rng: &mut Rng) -> Profile {
+            let normal = (-2.0 * (1.0 - rng.f64()).ln()).sqrt() * (std::f64::consts::TAU * rng.f64()).cos();
+            let centre = centre * (0.04 * normal).exp();
+            let mut interval = |at: u8| {
+                let values = (0..300).map(|_| ((centre * (1.0 - 0.1 * (1.0 - rng.f64()).ln())) as u64, 1)).collect();
+                ProfileInterval { begin: f64::from(at), length: 1.0, counts: Counts::of(3, values) }
+            };
+            let series = vec![Series { tag: "a->b.e2e".into(), intervals: (0..4).map(&mut interval).collect() }];
+            Profile { path: "r/g.hlog".into(), has_unit: true, series, host: Some(Host::default()) }
+        }
+        let limit: super::super::limit::Limit = "p99(e2e) = +5%".parse().unwrap();
+        let tripped = |factor: f64| {
+            let trial = |seed: &u64| {
+                let mut rng = Rng::with_seed(*seed);
+                let mut side = |centre: f64| (0..5).map(|_| run(centre, &mut rng)).collect::<Vec<_>>();
+                let (base, new) = (side(1e6), side(1e6 * factor));
+                let comparison = Comparison::new(&base, &new, &[limit.stat()]).unwrap();
+                let verdict = limit.judge(&comparison, false);
+                // An alarm for lack of runs is no finding.
+                verdict.tripped && (factor <= 1.0 || verdict.text.contains("is exceeded"))
+            };
+            (0..100).filter(trial).count()
+        };
+        let (found, false_alarms) = (tripped(1.3), tripped(1.0));
+        assert!(found >= 95, "found {found} of 100");
+        assert!(false_alarms <= 5, "{false_alarms} false alarms of 100");
+    }
+
+    #[test]
+    fn the_text_of_a_change_has_a_bounded_width() {
+        for (fraction, text) in [
+            (0.05, "+5.0 %"),
+            (7.8, "+780.0 %"),
+            (397.0, "+397 x"),
+            (10_820_815.0, "> +9999 x"),
+            (f64::INFINITY, "> +9999 x"),
+            (-1.0, "-100.0 %"),
+            (f64::NAN, "–"),
+        ] {
+            assert_eq!(percent(fraction), text);
         }
     }
 

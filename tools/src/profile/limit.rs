@@ -2,7 +2,7 @@
 //!
 //! As with `--fail-on`, a limit that cannot be judged trips.
 
-use super::bootstrap::Stat;
+use super::bootstrap::{MOST_RUNS, Stat};
 use super::comparison::{Change, ChangeVerdict, Comparison, percent, shown};
 use crate::report::gate::GateVerdict;
 use crate::text::escape::one_line;
@@ -33,6 +33,11 @@ enum Allowed {
     Fraction(f64),
     Nanoseconds(f64),
 }
+
+/// How many times wider than a limit the half of an interval may be: beyond, the runs cannot show whether the limit is kept.
+const WIDEST: f64 = 5.0;
+/// A limit below this fraction counts as this fraction: no number of runs resolves a change of 0 %.
+const FINEST: f64 = 0.02;
 
 /// An error in a [`Limit`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,8 +123,11 @@ impl Limit {
         self.stat
     }
 
-    /// Judges a comparison: the limit trips if the figure got worse by more, and by more than runs differ; if it cannot be judged;
-    /// and, unless `any_host`, if the hosts cannot be compared.
+    /// Judges a comparison.
+    ///
+    /// The limit trips if the figure got worse by more than the limit, and by more than runs differ. It also trips if it cannot be judged:
+    /// the hosts cannot be compared (unless `any_host`), a figure is missing, or the half of the 99 % interval is more than five times
+    /// wider than the limit while its upper end exceeds the limit. A limit below 2 % counts as 2 % for that width.
     pub fn judge(&self, comparison: &Comparison, any_host: bool) -> GateVerdict {
         let verdict = |tripped, value, text: String| GateVerdict {
             gate: self.text.clone(),
@@ -181,11 +189,14 @@ impl Limit {
                 percent(change.high),
             );
             let exceeds = excess(change) > 0.0;
+            let runs = comparison.base.len().min(comparison.new.len());
+            let needed = self.runs_needed(change, runs);
             match change.verdict {
                 ChangeVerdict::Unknown => not_judged(&format!("{name}: {}", change.why)),
                 ChangeVerdict::Higher if exceeds => {
                     verdict(true, Some(change.change), format!("{} is exceeded: {by}", self.text))
                 }
+                _ if needed.is_some() => not_judged(&format!("{by}; {}", needed.unwrap_or_default())),
                 _ if exceeds => {
                     let text = format!("{} is not exceeded by more than runs differ: {by}", self.text);
                     verdict(false, Some(change.change), text)
@@ -200,6 +211,29 @@ impl Limit {
             a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
         });
         worst.unwrap_or_else(|| not_judged("there is no such histogram"))
+    }
+
+    /// How many runs a side would show a change as small as the limit, if these runs differ too much to judge it.
+    fn runs_needed(&self, change: &Change, runs: usize) -> Option<String> {
+        let most = match self.allowed {
+            Allowed::Fraction(most) => most,
+            Allowed::Nanoseconds(most) => most / change.base,
+        };
+        let finest = most.max(FINEST);
+        let half = (change.high.ln_1p() - change.low.ln_1p()) / 2.0;
+        if change.high <= most || half <= (WIDEST * finest).ln_1p() {
+            return None;
+        }
+        // The width of an interval falls with the square root of the number of runs.
+        let needed = (runs as f64 * (half / finest.ln_1p()).powi(2)).ceil();
+        let of = format!("a change of {}", percent(finest));
+        Some(if needed <= MOST_RUNS as f64 {
+            format!("the runs differ too much to show {of}: compare about {needed} runs a side")
+        } else {
+            format!(
+                "the runs differ too much to show {of}: over {MOST_RUNS} runs a side are needed; use a quieter host or a higher limit"
+            )
+        })
     }
 }
 
