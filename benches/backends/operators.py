@@ -114,7 +114,7 @@ UNTESTED = [
     ("ort", r"MaxUnpool .*", "conformance.py"),
     ("ort", r"LpPool pads .*", "as `MaxPool`; the reference implementation has no dilations here"),
     ("tract|wgpu|cuda", r"(BitShift|LSTM does not couple|SpaceToDepth) .*", "conformance.py and recurrent.py"),
-    ("tract|wgpu|cuda", r".* may compute with 32 bits of an `i64` constant that has more", "integers that need more than 32 bits"),
+    ("rten|tract|wgpu|cuda", r".* may compute with 32 bits of an `i64` constant that has more", "integers that need more than 32 bits"),
 ]
 
 

@@ -1,8 +1,9 @@
 //! ONNX models on the CPU, through rten: pure Rust, nothing to install.
 //!
 //! # Element types
-//! rten has `f32`, `i32`, `i8` and `u8`. It computes a model's `i64` and `bool` as `i32`, and `f64` as `f32`: range and
-//! precision beyond those are lost inside the model.
+//! rten has `f32`, `i32`, `i8` and `u8`. It computes a model's `i64` and `bool` as `i32`, and `f64` as `f32`. It reads a wider constant as
+//! the nearest `i32`, so such a model needs a case. It is compiled with overflow checks in every profile (`Cargo.toml`), so a result of
+//! an element-wise operator that does not fit fails its call.
 //!
 //! # Threads
 //! rten runs every call in a thread pool, even a pool of one thread: a call from another thread is handed over, and the caller
@@ -19,7 +20,8 @@ use crate::base::{BackendOptions, elements};
 use crate::onnx::{
     Artifact, BOOL_CAST_LONGER, CORRECTED_LONGER, Call, Deviation, Elem, LRN_LONGER, Onnx, Op, Runner, Runtime,
     SAME_LOWER_LONGER, Take, aligns_fractional_corners, covers_several_dims, has_same_padding, separate_weights,
-    with_corrections, without_bool_casts, without_dropout, without_lrn, without_same_lower,
+    with_corrections, with_narrowed_constants, with_window_attributes, without_bool_casts, without_dropout,
+    without_lrn, without_same_lower,
 };
 use ::rten::{
     LoadError, LoadErrorKind, Model, ModelOptions, NodeId, RunOptions, ShapeInferenceMode, ThreadPool, Value,
@@ -72,8 +74,11 @@ const LRN: &str = "LRN";
 /// Loaded as others: see [`with_corrections`].
 const CORRECTED: [&str; 2] = ["Softplus", "ReduceL2"];
 
+/// Refused, or taken for images, if attributes that ONNX infers are left out: see [`with_window_attributes`].
+const WINDOWS: [&str; 5] = ["Conv", "ConvInteger", "ConvTranspose", "MaxPool", "AveragePool"];
+
 /// What rten 0.27 computes otherwise than ONNX.
-const DEVIATIONS: &[Deviation] = &[
+const DEVIATIONS: &[Deviation] = with_narrowed_constants![
     Deviation { op: "Acosh", concerns: |_| true, what: "gives infinity beyond 1.8e19" },
     Deviation {
         op: "ArgMax",
@@ -228,6 +233,9 @@ impl Runtime for RtenRuntime {
         let rewritten = (casts > 0).then(|| without_bool_casts(&bytes)).flatten();
         bytes = rewritten.map_or(bytes, Arc::new);
         let rewritten = (corrected > 0).then(|| with_corrections(&bytes, &CORRECTED)).flatten();
+        bytes = rewritten.map_or(bytes, Arc::new);
+        let windows = count(|op| WINDOWS.contains(&&*op.id));
+        let rewritten = (windows > 0).then(|| with_window_attributes(&bytes, &WINDOWS)).flatten();
         bytes = rewritten.map_or(bytes, Arc::new);
         let rewritten = if lower > 0 { without_same_lower(&bytes).map_err(BackendError::Unsupported)? } else { None };
         let mut bytes = rewritten.unwrap_or_else(|| Arc::unwrap_or_clone(bytes));

@@ -8,7 +8,7 @@ use crate::base::{BackendOptions, caught, elements, narrow};
 use crate::cache::Compiled;
 use crate::onnx::{
     Artifact, Call, CallInput, Constant, DataFile, Deviation, Elem, Input, Length, Onnx, Op, Runner, Runtime, Take,
-    has_same_padding, with_corrections,
+    has_same_padding, with_corrections, with_narrowed_constants,
 };
 use limen::backend::{BackendError, BatchRef, Capabilities, Ops, SessionMetadata};
 use limen::files::memory_name;
@@ -131,7 +131,7 @@ const AS_THEY_ARE: &str = "\
 const CORRECTED: [&str; 2] = ["Softplus", "LogSoftmax"];
 
 /// What tract 0.23 computes otherwise than ONNX.
-const DEVIATIONS: &[Deviation] = &[
+const DEVIATIONS: &[Deviation] = with_narrowed_constants![
     Deviation { op: "Acosh", concerns: |_| true, what: "gives infinity beyond 1.8e19" },
     Deviation { op: "Asinh", concerns: |_| true, what: "gives infinity beyond 1.8e19" },
     Deviation {
@@ -187,29 +187,7 @@ const DEVIATIONS: &[Deviation] = &[
         concerns: |op| op.float("alpha").is_some_and(|alpha| alpha != 1.0),
         what: "takes `alpha` as 1",
     },
-    Deviation { op: "Add", concerns: is_wide, what: NARROWS },
-    Deviation { op: "Sub", concerns: is_wide, what: NARROWS },
-    Deviation { op: "Mul", concerns: is_wide, what: NARROWS },
-    Deviation { op: "Div", concerns: is_wide, what: NARROWS },
-    Deviation { op: "Mod", concerns: is_wide, what: NARROWS },
-    Deviation { op: "Max", concerns: is_wide, what: NARROWS },
-    Deviation { op: "Min", concerns: is_wide, what: NARROWS },
-    Deviation { op: "Sum", concerns: is_wide, what: NARROWS },
-    Deviation { op: "Mean", concerns: is_wide, what: NARROWS },
-    Deviation { op: "Pow", concerns: is_wide, what: NARROWS },
-    Deviation { op: "Equal", concerns: is_wide, what: NARROWS },
-    Deviation { op: "Greater", concerns: is_wide, what: NARROWS },
-    Deviation { op: "GreaterOrEqual", concerns: is_wide, what: NARROWS },
-    Deviation { op: "Less", concerns: is_wide, what: NARROWS },
-    Deviation { op: "LessOrEqual", concerns: is_wide, what: NARROWS },
-    Deviation { op: "Where", concerns: is_wide, what: NARROWS },
 ];
-/// Found with a sum of a cast to `i64` and 5,000,000,000.
-const NARROWS: &str = "may compute with 32 bits of an `i64` constant that has more";
-
-fn is_wide(op: &Op) -> bool {
-    op.has_wide_constant
-}
 const RUNS_FORWARD: &str = "runs forward where `direction` is `reverse`";
 const DOES_NOT_CLIP: &str = "does not apply `clip`";
 const HAS_ITS_OWN: &str = "takes ONNX's default `activations`, whatever they are";

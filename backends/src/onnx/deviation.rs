@@ -15,6 +15,25 @@ pub struct Deviation {
     pub what: &'static str,
 }
 
+/// The rows of a table of deviations, and those of a runtime that computes with 32 bits of an `i64` constant. Such constants matter to
+/// the operators of `ARITHMETIC` in `contents`: elsewhere the greatest `i64` means an end, for example.
+macro_rules! with_narrowed_constants {
+    ($($row:expr),* $(,)?) => {
+        $crate::onnx::with_narrowed_constants!(
+            [$($row),*] "Add" "Sub" "Mul" "Div" "Mod" "Max" "Min" "Sum" "Mean" "Pow" "Equal" "Greater" "GreaterOrEqual" "Less"
+            "LessOrEqual" "Where"
+        )
+    };
+    ([$($row:expr),*] $($op:literal)*) => {
+        &[$($row,)* $($crate::onnx::Deviation {
+            op: $op,
+            concerns: |op| op.has_wide_constant,
+            what: "may compute with 32 bits of an `i64` constant that has more",
+        }),*]
+    };
+}
+pub(crate) use with_narrowed_constants;
+
 /// Whether a softmax covers several dims: before operator set 13 it covers all dims from `axis` on, since then only `axis`.
 pub(crate) fn covers_several_dims(op: &Op) -> bool {
     if op.opset >= 13 {

@@ -47,6 +47,16 @@ fn a_runtime_deviates_from_onnx_only_where_it_says<R: Runtime>() {
     let one_tap = floats("w", &[1, 1, 2], &[10.0, 1.0]);
     let lower = [1.0, 12.0, 23.0, 34.0];
     let rows: &[Row<'_>] = &[
+        // All attributes are optional.
+        (
+            18,
+            &["y = Conv x w"],
+            std::slice::from_ref(&one_tap),
+            &["1", "1", "4"],
+            &[1.0, 2.0, 3.0, 4.0],
+            &["1", "1", "3"],
+            &[12.0, 23.0, 34.0],
+        ),
         (
             18,
             &["y = Conv x w kernel_shape=2 strides=1 auto_pad=:SAME_LOWER"],
