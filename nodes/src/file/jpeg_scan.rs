@@ -57,7 +57,9 @@ fn parts(bytes: &[u8], mut at: usize) -> Result<(Vec<&[u8]>, usize), String> {
             Some(0x00) => at += 2,
             Some(0xFF) => at += 1,
             Some(marker) => {
-                parts.push(&bytes[begin..at]);
+                // Any number of fill bytes may precede a marker. Data does not end with one: there a zero follows each.
+                let fill = bytes[begin..at].iter().rev().take_while(|byte| **byte == 0xFF).count();
+                parts.push(&bytes[begin..at - fill]);
                 if !matches!(marker, 0xD0..=0xD7) {
                     return Ok((parts, at));
                 }
@@ -289,6 +291,12 @@ mod tests {
             assert_eq!(check(&file), Ok(()));
             // Bytes after the end marker are no part of the image.
             assert_eq!(check(&[&file[..], b"rest"].concat()), Ok(()));
+            // Fill bytes may precede each marker.
+            let mut filled = file.clone();
+            for at in (1..file.len() - 1).rev().filter(|at| file[*at] == 0xFF && file[at + 1] != 0) {
+                filled.splice(at..at, [0xFF; 3]);
+            }
+            assert_eq!(check(&filled), Ok(()));
             for end in 0..file.len() {
                 assert!(check(&file[..end]).is_err(), "{end} of {}", file.len());
                 // With an end marker after what is there, which is less than half of the last MCU may hide.

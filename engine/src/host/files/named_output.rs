@@ -45,7 +45,7 @@ fn kind(path: &Path) -> Result<Kind, FileError> {
         SFlag::S_IFIFO | SFlag::S_IFCHR => Ok(Kind::Stream),
         SFlag::S_IFDIR => refused("a folder"),
         SFlag::S_IFSOCK => refused("a socket"),
-        _ => refused("a device of blocks"),
+        _ => refused("a block device"),
     }
 }
 
@@ -71,7 +71,7 @@ fn is_descriptor(path: &Path) -> bool {
 /// Checks that output can be written to a path, and creates and opens nothing. Folders of the path may be missing.
 ///
 /// # Errors
-/// What is there, if it is a folder, a socket or a device of blocks; the system's error if nothing may be written there.
+/// What is there, if it is a folder, a socket or a block device; the system's error if nothing may be written there.
 pub fn check_output(path: &Path) -> Result<(), FileError> {
     match kind(path)? {
         Kind::File => check_creatable(path),
