@@ -57,6 +57,7 @@ mod sizes;
 pub(crate) mod test_models;
 mod trial_call;
 mod warm_up;
+#[cfg(feature = "rten")]
 mod window;
 mod wire;
 mod wrong;
@@ -75,7 +76,14 @@ pub(crate) use corrected::LONGER as CORRECTED_LONGER;
 pub(crate) use corrected::with_corrections;
 pub use data_file::DataFile;
 pub use deviation::Deviation;
-pub(crate) use deviation::{aligns_fractional_corners, covers_several_dims, has_same_padding, with_narrowed_constants};
+#[cfg(any(feature = "ort", feature = "rten"))]
+pub(crate) use deviation::aligns_fractional_corners;
+#[cfg(feature = "rten")]
+pub(crate) use deviation::covers_several_dims;
+#[cfg(any(feature = "ort", feature = "rten", feature = "tract"))]
+pub(crate) use deviation::has_same_padding;
+#[cfg(any(feature = "rten", feature = "tract"))]
+pub(crate) use deviation::with_narrowed_constants;
 #[cfg(feature = "rten")]
 pub(crate) use dropout::without_dropout;
 pub use elem::Elem;
@@ -92,6 +100,7 @@ pub(crate) use prepared::batch_dims;
 pub use prepared::{ModelState, Onnx, OnnxModel, OnnxPrepared};
 pub(crate) use reference::{AnySession, Reference};
 pub use runtime::{Call, CallInput, DeviceCalls, Precision, Provider, Runner, Runtime, Take};
+#[cfg(feature = "rten")]
 pub(crate) use same_lower::{LONGER as SAME_LOWER_LONGER, without_same_lower};
 #[cfg(feature = "rten")]
 pub(crate) use separate::separate_weights;

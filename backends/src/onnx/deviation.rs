@@ -17,6 +17,7 @@ pub struct Deviation {
 
 /// The rows of a table of deviations, and those of a runtime that computes with 32 bits of an `i64` constant. Such constants matter to
 /// the operators of `ARITHMETIC` in `contents`: elsewhere the greatest `i64` means an end, for example.
+#[cfg(any(feature = "rten", feature = "tract"))]
 macro_rules! with_narrowed_constants {
     ($($row:expr),* $(,)?) => {
         $crate::onnx::with_narrowed_constants!(
@@ -32,9 +33,11 @@ macro_rules! with_narrowed_constants {
         }),*]
     };
 }
+#[cfg(any(feature = "rten", feature = "tract"))]
 pub(crate) use with_narrowed_constants;
 
 /// Whether a softmax covers several dims: before operator set 13 it covers all dims from `axis` on, since then only `axis`.
+#[cfg(feature = "rten")]
 pub(crate) fn covers_several_dims(op: &Op) -> bool {
     if op.opset >= 13 {
         return false;
@@ -48,6 +51,7 @@ pub(crate) fn covers_several_dims(op: &Op) -> bool {
 }
 
 /// Whether a `Resize` aligns corners to a length that its scales give only after rounding.
+#[cfg(any(feature = "ort", feature = "rten"))]
 pub(crate) fn aligns_fractional_corners(op: &Op) -> bool {
     let is_whole = |scales: &Vec<f32>| scales.iter().all(|scale| scale.fract() == 0.0);
     // With a fourth input it has lengths, and no scales.
@@ -57,6 +61,7 @@ pub(crate) fn aligns_fractional_corners(op: &Op) -> bool {
 }
 
 /// Whether `auto_pad` is `SAME_UPPER` or `SAME_LOWER`.
+#[cfg(any(feature = "ort", feature = "rten", feature = "tract"))]
 pub(crate) fn has_same_padding(op: &Op) -> bool {
     op.word("auto_pad").is_some_and(|padding| padding.starts_with("SAME"))
 }
