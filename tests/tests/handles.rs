@@ -747,10 +747,26 @@ fn a_simulated_clock_goes_on_while_messages_go_round_a_loop() {
             }
         });
         check(&report);
-        // What goes round is left there at the end of `run.stop`, which is 5 s by default.
-        assert_eq!(report.outcome.name(), "deadline passed");
+        // What goes round is left there at the end of `run.stop`.
+        assert_eq!((report.outcome.name(), report.exit_code()), ("stopped", 0));
+        assert!(report.edges.iter().any(|edge| edge.left > 0));
         assert!(report.wall < Duration::from_secs(20), "{:?}", report.wall);
     }
+}
+
+#[test]
+fn a_loop_that_loses_nothing_can_be_stopped() {
+    let graph = "  s: { kind: numbers, config: { count: 5 } }\n  \
+                 m: { kind: merge, inputs: { a: s, b: { from: p, when_full: latest } } }\n  \
+                 p: { kind: pass, from: m }\n  k: { kind: collect, from: p }\n";
+    let mut running = wired(graph).start().unwrap();
+    while running.stats()[0].done < 5 {
+        running.wait_for(Duration::from_millis(1));
+    }
+    let report = running.stop(Drain::within(Duration::from_millis(100)));
+    check(&report);
+    assert_eq!((report.outcome.name(), report.exit_code()), ("stopped", 0));
+    assert!(report.edges.iter().any(|edge| edge.left > 0));
 }
 
 #[test]

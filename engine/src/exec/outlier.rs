@@ -8,7 +8,7 @@ use arrayvec::ArrayVec;
 use crossbeam_queue::ArrayQueue;
 
 /// Capacity of the queue.
-const QUEUE: usize = 1024;
+pub(crate) const QUEUE: usize = 1024;
 /// The most parts of latencies that the reader remembers, messages that wait for their explanation, and messages kept for the report.
 pub(crate) const PARTS: usize = 2048;
 pub(crate) const PENDING: usize = 256;

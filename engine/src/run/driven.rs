@@ -17,9 +17,8 @@ use crate::report::Report;
 use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::events::Events;
-use crate::run::running::{Drain, IntervalReport, Running, Stopper};
+use crate::run::running::{self, Drain, IntervalReport, Running, Stopper};
 use crate::run::wire::Wired;
-use petgraph::graph::DiGraph;
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
@@ -328,7 +327,7 @@ impl Driven {
     /// Turns the graph until `end`, until every node has ended, or until `is_over`.
     fn turn_until(&mut self, end: Time, meanwhile: &mut dyn FnMut(), is_over: impl Fn() -> bool) {
         let (mut turns, mut at_once) = (0u32, 0u32);
-        let has_loop = matches!(self.clock, Clock::Simulated(_)) && has_loop(&self.running.plan);
+        let has_loop = matches!(self.clock, Clock::Simulated(_)) && running::has_loop(&self.running.plan);
         loop {
             turns = turns.wrapping_add(1);
             if turns.is_multiple_of(MEANWHILE) {
@@ -360,8 +359,8 @@ impl Driven {
         }
     }
 
-    /// Ends every node at once, and reports. Messages in flight count as *left*, and unless all nodes had ended the run counts as
-    /// one that did not end in time.
+    /// Ends every node at once, and reports. Messages in flight count as *left*. Unless all nodes had ended, the run counts as one that
+    /// did not end in time; a graph with a loop counts as stopped.
     pub fn finish(self) -> Report {
         let Driven { mut running, workers, clock, begun, has_ended, .. } = self;
         if !has_ended {
@@ -423,10 +422,4 @@ impl Driven {
     pub fn set(&self, node: &str, name: &str, value: f64) -> Result<(), RunError> {
         self.running.set(node, name, value)
     }
-}
-
-/// Whether messages of a graph may come back to a node.
-fn has_loop(plan: &Plan) -> bool {
-    let ends = plan.edges().iter().map(|edge| (edge.from as u32, edge.to as u32));
-    petgraph::algo::is_cyclic_directed(&DiGraph::<(), ()>::from_edges(ends))
 }

@@ -9,7 +9,7 @@ use crate::node::metrics::Metrics;
 use crate::report::{
     DeadlineReport, EdgeReport, FailureReport, HistogramReport, NodeReport, Outcome, Report, WorkerReport,
 };
-use crate::run::running::Running;
+use crate::run::running::{Running, has_loop};
 use std::collections::HashMap;
 
 /// The results of all workers of a run.
@@ -92,7 +92,7 @@ impl Running {
             bugs: gathered.bugs,
             notes: [plan.notes().to_vec(), std::mem::take(&mut *lock(&self.shared.notes)), throttled].concat(),
         };
-        report.check_laws();
+        report.check_laws(has_loop(&self.plan));
         report
     }
 

@@ -5,7 +5,7 @@
 //! path.
 
 use crate::exec::mailbox::Subject;
-use crate::exec::outlier::{Judged, KEPT, OutlierQueue, PARTS, PENDING, TailCause};
+use crate::exec::outlier::{Judged, KEPT, OutlierQueue, PARTS, PENDING, QUEUE, TailCause};
 use crate::host::cpu_throttle::CpuThrottle;
 use crate::ledger::{Recorded, Term};
 use crate::report::{TailCauseReport, TailReport};
@@ -108,9 +108,11 @@ impl Tails {
         throttling.report(now, report);
     }
 
-    /// Takes what workers have judged.
+    /// Takes what workers have judged so far.
     pub(crate) fn take(&mut self, queue: &OutlierQueue) {
-        while let Some(judged) = queue.pop() {
+        // Workers may go on as fast as this takes.
+        for _ in 0..QUEUE {
+            let Some(judged) = queue.pop() else { break };
             let (list, most) = match judged.subject {
                 Subject::Node(_) => (&mut self.parts, PARTS),
                 Subject::Path(..) => (&mut self.pending, PENDING),
