@@ -12,7 +12,6 @@ use crate::host::descriptors::{Kernel, Poller};
 use crate::host::sync::Arc;
 use crate::host::wait::Bell;
 use crate::node::{EdgeStats, NodeStats, PathStats};
-use crate::plan::Plan;
 use crate::report::Report;
 use crate::run::error::RunError;
 use crate::run::event::Event;
