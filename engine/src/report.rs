@@ -338,10 +338,16 @@ impl Report {
         }
     }
 
-    /// Returns whether calls failed, nodes lost messages, or a node was abandoned. Losses by a stop (`stopped`) do not count.
+    /// Returns whether calls failed, nodes lost messages, a join lost messages of an edge with `block`, or a node was abandoned. Losses
+    /// by a stop (`stopped`) do not count.
     pub fn is_degraded(&self) -> bool {
         let loses = |node: &NodeReport| node.metrics.losses().any(|(reason, _)| reason != Reason::Stopped.name());
-        self.failed_calls > 0 || self.nodes.iter().any(|n| n.abandoned || loses(n))
+        let unmatched = |edge: &EdgeReport| {
+            edge.when_full == WhenFull::Block
+                && !edge.thins
+                && edge.lost.iter().any(|(why, _)| *why == Reason::Unmatched)
+        };
+        self.failed_calls > 0 || self.nodes.iter().any(|n| n.abandoned || loses(n)) || self.edges.iter().any(unmatched)
     }
 
     /// Returns the messages lost on edges, between graph and program, and by nodes. Messages that only a tap missed do not count.

@@ -191,6 +191,28 @@ fn a_join_gives_up_lost_partners() {
     assert_eq!(report.metric("d.count"), Some(sets));
     let unmatched: u64 = report.edges.iter().filter(|e| e.to == "c/b").map(|e| e.lost_total()).sum();
     assert_eq!(unmatched as f64 + sets, 2000.0);
+    assert_eq!(report.is_degraded(), unmatched > 0);
+}
+
+/// Where no branch can lose a message, a join waits for a late one although it has a `patience` and the other edge is full.
+#[test]
+fn a_join_of_lossless_branches_loses_nothing() {
+    let graph = |edge: &str| {
+        format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 2000 }} }}\n  b: {{ kind: pass, core: 1, from: a }}\n  \
+             c: {{ kind: step, from: {{ from: a{edge} }} }}\n  \
+             d: {{ kind: pair, core: 1, join: {{ patience: 8 }}, inputs: {{ a: {{ from: b, capacity: 1 }}, b: {{ from: c, capacity: 300 }} }} }}\n  \
+             e: {{ kind: pair, join: {{ patience: 1 }}, inputs: {{ a: {{ from: d, capacity: 1 }}, b: {{ from: a, capacity: 300 }} }} }}\n  \
+             z: {{ kind: collect, from: e }}\n"
+        )
+    };
+    let report = run(&graph(""));
+    assert_eq!((report.lost_total(), report.metric("z.count"), report.is_degraded()), (0, Some(2000.0), false));
+    let ignored = |edge: &str| {
+        let plan = plan(&graph(edge)).unwrap_or_else(|problems| panic!("{problems}"));
+        plan.nodes().iter().filter(|node| node.notes.iter().any(|note| note.contains("`patience`"))).count()
+    };
+    assert_eq!((ignored(""), ignored(", when_full: latest")), (2, 0));
 }
 
 /// A lossy edge into a slow model supersedes messages only between threads, so the planner separates the two.

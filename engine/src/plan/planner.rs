@@ -143,6 +143,7 @@ impl Planner<'_> {
         }
         let is_too_wide = self.effort.is_spent();
         if is_whole {
+            Self::clear_patience(&mut nodes, &edges);
             self.check_joins(&nodes, &edges, &specs);
         }
         self.check_effort(is_too_wide);

@@ -80,6 +80,18 @@ impl Planner<'_> {
         }
     }
 
+    /// Clears the `patience` of joins that match branches of one stream by sequence number if no branch can lose a message: a partner is
+    /// then late and never lost, and giving up on it would lose a set.
+    pub(super) fn clear_patience(nodes: &mut [NodePlan], edges: &[EdgePlan]) {
+        // A graph that is too wide to be followed keeps its patience.
+        let effort = Effort::new();
+        // A join without patience loses nothing downstream either.
+        while let Some(at) = (0..nodes.len()).find(|at| needs_no_patience(*at, nodes, edges, &effort)) {
+            nodes[at].stage.rule.patience = None;
+            nodes[at].notes.push("ignores `patience`: no partner can be lost".into());
+        }
+    }
+
     /// Refuses joins that could wait forever for a lost partner. A message lost before the paths to the inputs part is missing
     /// at all inputs, and no input waits for it.
     pub(super) fn check_joins(&mut self, nodes: &[NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec]) {
@@ -514,6 +526,27 @@ fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) 
         todo.extend(nodes[from].in_edges.iter().filter(|e| seen.insert(**e)));
     }
     found
+}
+
+/// Returns whether a join matches branches of one stream by sequence number, and no branch can lose a message.
+fn needs_no_patience(at: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) -> bool {
+    let node = &nodes[at];
+    let rule = &node.stage.rule;
+    if rule.patience.is_none() || rule.policy != JoinPolicy::Zip || node.in_edges.len() < 2 {
+        return false;
+    }
+    let is_common = |gate: usize| {
+        gate != at
+            && nodes[gate].in_edges.len() != 1
+            && nodes[gate].reached_by == node.reached_by
+            && comes_through(gate, at, nodes, edges, effort)
+    };
+    if !effort.allows(nodes.len()) || !(0..nodes.len()).any(is_common) {
+        return false;
+    }
+    let mut branches = node.in_edges.iter().map(|edge| losses(*edge, nodes, edges, effort));
+    let first = branches.next();
+    branches.all(|other| Some(other) == first) && !effort.is_spent()
 }
 
 /// Returns whether a node forwards messages of several inputs.
