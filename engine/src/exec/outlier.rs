@@ -19,6 +19,8 @@ pub(crate) const WORTH_ASKING_NS: u64 = 20_000;
 pub(crate) const ASK_EVERY: u64 = 1_000_000;
 /// What a page takes that the kernel gives without a read, ns: as much in a virtual machine, less on others.
 const FAULT_NS: u64 = 4000;
+/// What a move to another CPU may cost, ns: the caches that it leaves are filled anew.
+const MOVE_NS: u64 = 1_000_000;
 /// A pause is unusual if it is longer than this, ns, and than so many usual ones.
 const LONG_PAUSE_NS: u64 = 1_000_000;
 const LONG_PAUSE: u64 = 5;
@@ -39,7 +41,8 @@ pub enum TailCause {
     WokenLate,
     /// The kernel took the CPU away from a call.
     Preempted,
-    /// A call waited in the kernel: for a disk, a device, a lock, or because it sleeps.
+    /// A call waited in the kernel: for a disk, a device, a lock, or because it sleeps. Not said of a model's call, which waits for its own
+    /// runtime.
     Blocked,
     /// A call touched memory that it was yet to be given.
     PageFault,
@@ -247,6 +250,8 @@ pub(crate) fn cause_of(outlier: &Outlier, term: Term, model: Option<ModelCalls>,
         _ => {}
     }
     let by_kernel = passed.and_then(|passed| passed.cause(outlier, term));
+    // A model's call waits for its own runtime: for threads, or for a device.
+    let by_kernel = by_kernel.filter(|cause| model.is_none() || *cause != TailCause::Blocked);
     match (by_kernel, term) {
         (Some(cause), _) => cause,
         // Nothing kept the worker busy, and the kernel did not take its CPU away: it was asleep.
@@ -290,6 +295,149 @@ impl Passed {
         if minor_faults.saturating_mul(FAULT_NS) >= half {
             return Some(TailCause::PageFault);
         }
-        self.has_moved.then_some(TailCause::Migrated)
+        (self.has_moved && ns - outlier.usual.min(ns) <= MOVE_NS).then_some(TailCause::Migrated)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::Meter;
+
+    const MS: u64 = 1_000_000;
+
+    /// What the kernel says of a thread that had a CPU for so many ms of 20, waited for one for so many, and was switched off it so often.
+    fn passed(cpu: u64, waited: u64, voluntary: u64, involuntary: u64) -> Passed {
+        let (cpu_ns, waited_ns) = (cpu * MS, waited * MS);
+        let used = ThreadUsage { cpu_ns, waited_ns, voluntary, involuntary, minor_faults: 0, major_faults: 0, cpu: 0 };
+        Passed { used, has_moved: false, wall_ns: 20 * MS, sleeps: 0 }
+    }
+
+    fn model(is_async: bool, has_batches: bool, joins: bool) -> Option<ModelCalls> {
+        Some(ModelCalls { node: 0, is_async, has_batches, joins })
+    }
+
+    /// Judges a part of 20 ms, of which 1 ms is usual, in a node that was called 1 ms before.
+    #[track_caller]
+    fn check(term: Term, model: Option<ModelCalls>, passed: Option<&Passed>, expected: TailCause) {
+        let outlier = outlier(term, 20 * MS);
+        assert_eq!(cause_of(&outlier, term, model, passed), expected);
+    }
+
+    fn outlier(term: Term, value: u64) -> Outlier {
+        let part = Part::of(term);
+        let hist = Meter::new(None).histogram(2, part);
+        Outlier { hist, part, value, end: 100 * MS, usual: MS, behind: None, pause: Some((MS, MS)) }
+    }
+
+    #[test]
+    fn calls_are_judged_by_what_the_kernel_says_of_their_thread() {
+        use TailCause::{Blocked, Compute, PageFault, Preempted, WokenLate};
+        let runtime = model(false, false, false);
+        let faults = |mut passed: Passed, minor, major| {
+            (passed.used.minor_faults, passed.used.major_faults) = (minor, major);
+            passed
+        };
+        let after_sleeps = |passed: Passed, sleeps| Passed { sleeps, wall_ns: 50 * MS, ..passed };
+        for (passed, of_node, of_model) in [
+            (passed(20, 0, 0, 0), Compute, Compute),
+            (faults(passed(20, 0, 0, 0), 8000, 0), PageFault, PageFault),
+            (faults(passed(1, 0, 3, 0), 0, 3), PageFault, PageFault),
+            // A call of a model waits for its own runtime.
+            (passed(0, 0, 1, 0), Blocked, Compute),
+            (after_sleeps(passed(0, 0, 3, 0), 2), Blocked, Compute),
+            (after_sleeps(passed(20, 0, 2, 0), 2), Compute, Compute),
+            (passed(5, 15, 0, 2), Preempted, Preempted),
+            (passed(5, 15, 2, 0), WokenLate, WokenLate),
+            // A kernel that counts no waits for a CPU.
+            (passed(5, 0, 0, 2), Preempted, Preempted),
+        ] {
+            check(Term::Compute, None, Some(&passed), of_node);
+            check(Term::Compute, runtime, Some(&passed), of_model);
+        }
+        check(Term::Compute, None, None, Compute);
+    }
+
+    #[test]
+    fn a_move_explains_what_refilling_caches_may_take() {
+        let moved = Passed { has_moved: true, ..passed(20, 0, 0, 0) };
+        for (value, expected) in [(20 * MS, TailCause::Compute), (3 * MS / 2, TailCause::Migrated)] {
+            assert_eq!(cause_of(&outlier(Term::Compute, value), Term::Compute, None, Some(&moved)), expected);
+        }
+    }
+
+    #[test]
+    fn a_call_after_a_long_pause_is_cold_unless_the_kernel_explains_it() {
+        for (pause, expected) in [
+            (None, TailCause::Cold),
+            (Some((80 * MS, MS)), TailCause::Cold),
+            (Some((4 * MS, MS)), TailCause::Compute),
+            (Some((80 * MS, 30 * MS)), TailCause::Compute),
+        ] {
+            let outlier = Outlier { pause, ..outlier(Term::Compute, 20 * MS) };
+            for model in [None, model(false, true, false)] {
+                let judge = |passed: Passed| cause_of(&outlier, Term::Compute, model, Some(&passed));
+                assert_eq!(judge(passed(20, 0, 0, 0)), expected, "{pause:?}");
+                assert_eq!(judge(passed(5, 15, 0, 2)), TailCause::Preempted, "{pause:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_device_is_busy_if_another_call_was_on_its_way() {
+        let blocked = passed(0, 0, 1, 0);
+        for (pause, expected) in [
+            (None, TailCause::Cold),
+            (Some((0, MS)), TailCause::DeviceBusy),
+            (Some((MS, MS)), TailCause::Compute),
+            (Some((80 * MS, MS)), TailCause::Cold),
+        ] {
+            let outlier = Outlier { pause, ..outlier(Term::Compute, 20 * MS) };
+            let cause = cause_of(&outlier, Term::Compute, model(true, false, false), Some(&blocked));
+            assert_eq!(cause, expected, "{pause:?}");
+        }
+    }
+
+    #[test]
+    fn waits_are_judged_by_what_a_node_waits_for() {
+        use TailCause::{Batch, DeviceBusy, NoRoom, Partner, Preempted, Queued, Source, Unexplained, WokenLate};
+        let (idle, preempted, late) = (passed(20, 0, 0, 0), passed(5, 15, 0, 2), passed(5, 15, 2, 0));
+        let asleep = Passed { sleeps: 1, ..passed(0, 0, 1, 0) };
+        for (term, model, passed, expected) in [
+            (Term::Hold, None, &preempted, Partner),
+            (Term::Hold, model(false, true, false), &idle, Batch),
+            (Term::Hold, model(true, false, false), &idle, DeviceBusy),
+            (Term::Hold, model(true, true, true), &idle, Partner),
+            (Term::BatchWait, model(true, true, true), &idle, Batch),
+            (Term::BatchWait, model(true, false, true), &idle, DeviceBusy),
+            (Term::Blocked, None, &preempted, NoRoom),
+            (Term::Queue, None, &preempted, Preempted),
+            (Term::Queue, None, &late, WokenLate),
+            (Term::Queue, None, &asleep, WokenLate),
+            (Term::Queue, None, &idle, Unexplained),
+            (Term::Source, None, &idle, Source),
+            (Term::Source, None, &asleep, Source),
+            (Term::Source, None, &late, WokenLate),
+        ] {
+            check(term, model, Some(passed), expected);
+        }
+        // A worker that was busy with calls was not asleep.
+        for term in [Term::Queue, Term::Source] {
+            let behind = Some(Meter::new(None).histogram(2, Part::Call));
+            let outlier = Outlier { behind, ..outlier(term, 20 * MS) };
+            assert_eq!(cause_of(&outlier, term, None, Some(&preempted)), Queued);
+        }
+    }
+
+    #[test]
+    fn a_node_was_missing_if_outages_take_more_than_half_of_a_time() {
+        let mut judge = Judge::default();
+        judge.note_outage(1, 10, 50);
+        judge.note_outage(1, 60, 70);
+        for (node, from, to, expected) in
+            [(1, 20, 60, true), (1, 0, 100, false), (1, 15, 110, false), (1, 15, 75, true), (2, 20, 40, false)]
+        {
+            assert_eq!(judge.was_missing(node, from, to), expected, "{node} {from} {to}");
+        }
     }
 }

@@ -69,11 +69,7 @@ impl Running {
         };
         let name = |i: usize| plan.nodes()[i].name.clone();
         let throttled = self.watcher.conclude();
-        let latencies = gathered.histograms.iter().filter_map(|(subject, term, recorded)| match subject {
-            Subject::Path(from, to) if *term == Term::EndToEnd => Some(((*from, *to), recorded)),
-            _ => None,
-        });
-        let tails = lock(&self.watcher.tails).reports(latencies, &name);
+        let tails = lock(&self.watcher.tails).reports(&gathered.histograms, &name);
         let mut report = Report {
             graph: plan.graph().to_string(),
             run_id: self.shared.run_id.clone(),

@@ -200,19 +200,60 @@ impl Tails {
         self.kept.push(explained);
     }
 
-    /// Makes the report. `latencies` are the end-to-end histograms by path.
-    pub(crate) fn reports<'a>(
-        &self,
-        latencies: impl Iterator<Item = ((usize, usize), &'a Recorded)>,
+    /// Makes the report from the histograms of the run.
+    pub(crate) fn reports(
+        &mut self,
+        recorded: &[(Subject, Term, Recorded)],
         name: &impl Fn(usize) -> String,
     ) -> Vec<TailReport> {
-        latencies.filter_map(|(path, recorded)| self.report(path, recorded, name)).collect()
+        let latencies = recorded.iter().filter_map(|(subject, term, latency)| match subject {
+            Subject::Path(from, to) if *term == Term::EndToEnd => Some(((*from, *to), latency)),
+            _ => None,
+        });
+        let report = |(path, latency)| {
+            let longest = self.longest_part(path, recorded);
+            self.report(path, latency, longest, name)
+        };
+        latencies.filter_map(report).collect()
     }
 
+    /// The part that takes most of the time of a usual message: its name as a cause, its node, and how long it usually takes.
+    fn longest_part(
+        &mut self,
+        path: (usize, usize),
+        recorded: &[(Subject, Term, Recorded)],
+    ) -> Option<(TailCause, usize, u64)> {
+        let Tails { graph, .. } = self;
+        graph.find_between(path.0, path.1);
+        let has_batches = |node: usize| {
+            recorded.iter().any(|(subject, term, sizes)| {
+                (subject, term) == (&Subject::Node(node), &Term::Batch) && sizes.histogram.max() > 1
+            })
+        };
+        let parts = recorded.iter().filter_map(|(subject, term, part)| {
+            let Subject::Node(node) = *subject else { return None };
+            let cause = match term {
+                Term::Source if node == path.0 => TailCause::Source,
+                Term::Queue => TailCause::Queued,
+                Term::Hold if graph.before[node].len() > 1 => TailCause::Partner,
+                Term::Hold | Term::BatchWait if has_batches(node) => TailCause::Batch,
+                Term::Hold | Term::BatchWait => TailCause::DeviceBusy,
+                Term::Blocked => TailCause::NoRoom,
+                Term::Compute => TailCause::Compute,
+                _ => return None,
+            };
+            graph.is_between(node).then(|| (cause, node, part.histogram.value_at_quantile(0.5)))
+        });
+        parts.max_by_key(|(_, _, usual)| *usual)
+    }
+
+    /// `longest` is the part that takes most of a usual message's time. It explains a message whose parts are not unusual, if it takes at
+    /// least half of its time: all messages are late then.
     fn report(
         &self,
         path: (usize, usize),
         Recorded { histogram, samples }: &Recorded,
+        longest: Option<(TailCause, usize, u64)>,
         name: &impl Fn(usize) -> String,
     ) -> Option<TailReport> {
         if *samples < FEW {
@@ -225,9 +266,11 @@ impl Tails {
         let mut judged = 0;
         for kept in self.kept.iter().filter(|kept| kept.path == path && kept.value > limit) {
             judged += 1;
-            let report = causes.entry((kept.cause, kept.node, kept.behind)).or_insert_with(|| TailCauseReport {
-                cause: kept.cause,
-                node: kept.node.map(name),
+            let usual = longest.filter(|(_, _, usual)| kept.node.is_none() && *usual >= kept.value / 2);
+            let (cause, node) = usual.map_or((kept.cause, kept.node), |(cause, node, _)| (cause, Some(node)));
+            let report = causes.entry((cause, node, kept.behind)).or_insert_with(|| TailCauseReport {
+                cause,
+                node: node.map(name),
                 behind: kept.behind.map(name),
                 messages: 0,
                 excess: Duration::ZERO,
@@ -345,4 +388,144 @@ fn find(start: usize, next: &[Vec<usize>], found: &mut [bool], open: &mut Vec<us
 fn overlap(a: &Judged, b: &Judged) -> u64 {
     let from = a.end.saturating_sub(a.value).max(b.end.saturating_sub(b.value));
     a.end.min(b.end).saturating_sub(from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hdrhistogram::Histogram;
+
+    const MS: u64 = 1_000_000;
+
+    fn recorded(value: u64) -> Recorded {
+        let mut histogram = Histogram::new_with_bounds(1, 60_000 * MS, 3).expect("its bounds are right");
+        histogram.record_n(value, 99).expect("within the bounds");
+        Recorded { histogram, samples: 100 }
+    }
+
+    /// A part of node `node` that took the time from `from` to `to`, ms.
+    fn part(node: usize, term: Term, cause: TailCause, from: u64, to: u64) -> Judged {
+        let (value, end) = ((to - from) * MS, to * MS);
+        Judged { subject: Subject::Node(node), term, value, end, usual: MS, cause, behind: None, cpu: 0 }
+    }
+
+    /// The cause, node and `behind` of a message that took the time from 100 to 130 ms on its way through nodes 0, 1 and 3 of a graph in
+    /// which 3 joins the messages of 1 and 2, and 4 is elsewhere.
+    fn explained(
+        usual_ms: u64,
+        parts: &[Judged],
+        others: Vec<(Subject, Term, Recorded)>,
+        edit: impl FnOnce(&mut Tails),
+    ) -> (TailCause, Option<String>, Option<String>) {
+        let (edges, path) = ([(0, 1), (1, 3), (2, 3)], (0, 3));
+        let mut tails = Tails::new(5, &edges, vec![path], Throttling::default());
+        edit(&mut tails);
+        let queue = OutlierQueue::new();
+        let subject = Subject::Path(path.0, path.1);
+        let message =
+            Judged { subject, usual: usual_ms * MS, ..part(3, Term::EndToEnd, TailCause::Unexplained, 100, 130) };
+        parts.iter().chain([&message]).for_each(|judged| queue.push(*judged));
+        tails.take(&queue);
+        tails.explain_all();
+        let mut all = recorded(usual_ms * MS);
+        all.histogram.record(30 * MS).expect("within the bounds");
+        let mut histograms = others;
+        histograms.push((subject, Term::EndToEnd, all));
+        let reports = tails.reports(&histograms, &|node| node.to_string());
+        let [TailReport { causes, judged: 1, .. }] = &reports[..] else { panic!("{reports:?}") };
+        let [TailCauseReport { cause, node, behind, messages: 1, .. }] = &causes[..] else { panic!("{causes:?}") };
+        (*cause, node.clone(), behind.clone())
+    }
+
+    #[test]
+    fn a_message_is_explained_by_the_part_that_overlaps_most_with_it() {
+        use TailCause::{Compute, NoRoom, Partner, Preempted, Queued, Source, Unexplained, WokenLate};
+        let behind = |node, wait: Judged| Judged { behind: Some(node), ..wait };
+        for (parts, cause, node, waits_behind) in [
+            (vec![part(1, Term::Compute, Preempted, 105, 125)], Preempted, Some("1"), None),
+            (
+                vec![part(1, Term::Compute, Compute, 100, 110), part(3, Term::Queue, WokenLate, 110, 129)],
+                WokenLate,
+                Some("3"),
+                None,
+            ),
+            // Another path, another time, and too short.
+            (vec![part(4, Term::Compute, Compute, 100, 130)], Unexplained, None, None),
+            (vec![part(2, Term::Compute, Compute, 100, 130)], Unexplained, None, None),
+            (vec![part(1, Term::Compute, Compute, 60, 100)], Unexplained, None, None),
+            (vec![part(1, Term::Compute, Compute, 100, 104)], Unexplained, None, None),
+            // A wait is traced back to what kept the others busy.
+            (vec![behind(4, part(3, Term::Queue, Queued, 102, 130))], Queued, Some("3"), Some("4")),
+            (
+                vec![behind(4, part(3, Term::Queue, Queued, 102, 130)), part(4, Term::Compute, Preempted, 101, 128)],
+                Preempted,
+                Some("4"),
+                None,
+            ),
+            (
+                vec![part(3, Term::Hold, Partner, 102, 130), part(2, Term::Compute, Compute, 101, 129)],
+                Compute,
+                Some("2"),
+                None,
+            ),
+            (
+                vec![part(1, Term::Blocked, NoRoom, 102, 130), part(3, Term::Compute, Compute, 104, 129)],
+                Compute,
+                Some("3"),
+                None,
+            ),
+            (vec![part(0, Term::Source, Source, 100, 129)], Source, Some("0"), None),
+        ] {
+            let found = explained(1, &parts, Vec::new(), |_| {});
+            assert_eq!(found, (cause, node.map(Into::into), waits_behind.map(Into::into)), "{parts:?}");
+        }
+    }
+
+    #[test]
+    fn what_stopped_the_cpus_or_set_the_clock_meanwhile_is_the_cause() {
+        use TailCause::{ClockStep, Compute, Preempted, Quota, SlowCpu, Source, WokenLate};
+        let slowed = |cause, ms: u64| {
+            move |tails: &mut Tails| {
+                note(&mut tails.slowdowns, Slowdown { cause, cpu: None, from: 0, to: 200 * MS, ns: ms * MS });
+            }
+        };
+        for (cause, by, ms, expected) in [
+            (Preempted, Quota, 15, Quota),
+            (WokenLate, Quota, 15, Quota),
+            (Preempted, Quota, 5, Preempted),
+            (Compute, Quota, 15, Compute),
+            (Compute, SlowCpu, 15, SlowCpu),
+        ] {
+            let found = explained(1, &[part(1, Term::Compute, cause, 105, 125)], Vec::new(), slowed(by, ms));
+            assert_eq!(found, (expected, Some("1".into()), None), "{cause:?} {by:?} {ms}");
+        }
+        for (at, expected) in [(110, ClockStep), (50, Source)] {
+            let set = |tails: &mut Tails| tails.clock_was_set(at * MS);
+            let found = explained(1, &[part(0, Term::Source, Source, 100, 129)], Vec::new(), set);
+            assert_eq!(found.0, expected);
+        }
+    }
+
+    /// Nothing stands out if all messages are late; what they spend their time on is known anyway.
+    #[test]
+    fn a_path_on_which_all_messages_are_late_names_what_takes_their_time() {
+        use TailCause::{Batch, Compute, DeviceBusy, NoRoom, Partner, Queued, Source, Unexplained};
+        let batch = |size: u64| (Subject::Node(1), Term::Batch, recorded(size));
+        for (node, term, ms, size, expected) in [
+            (1, Term::Compute, 25, 1, Some(Compute)),
+            (1, Term::Queue, 25, 1, Some(Queued)),
+            (1, Term::Blocked, 25, 1, Some(NoRoom)),
+            (1, Term::Hold, 25, 4, Some(Batch)),
+            (1, Term::Hold, 25, 1, Some(DeviceBusy)),
+            (3, Term::Hold, 25, 1, Some(Partner)),
+            (0, Term::Source, 25, 1, Some(Source)),
+            (1, Term::Compute, 14, 1, None),
+            (2, Term::Compute, 25, 1, None),
+        ] {
+            let others = vec![(Subject::Node(node), term, recorded(ms * MS)), batch(size)];
+            let found = explained(28, &[], others, |_| {});
+            let expected = expected.map_or((Unexplained, None), |cause| (cause, Some(node.to_string())));
+            assert_eq!((found.0, found.1), expected, "{node} {term:?} {ms}");
+        }
+    }
 }
