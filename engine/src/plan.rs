@@ -21,6 +21,7 @@ pub use place::{Placement, WorkerPlan};
 pub use registry::{Kind, Role};
 
 use crate::node::PortType;
+use crate::node::backend::WorkerHost;
 use crate::node::planning::PlannedPorts;
 use crate::node::ports::{Claim, Cost, Setting};
 use planner::Planner;
@@ -129,6 +130,8 @@ pub struct NodePlan {
     pub(crate) blocking: bool,
     /// Threads it starts for its calls.
     pub(crate) helpers: usize,
+    /// How to start its worker, if its model's runtime says so.
+    pub(crate) worker_host: Option<WorkerHost>,
     /// The parameters of its stage.
     pub(crate) stage: StagePlan,
     /// Sources that reach it but whose origins are no longer tracked, each with the node where tracking ends.

@@ -1,15 +1,15 @@
 //! A stateful model: its output is the sum of all inputs of its stream.
 
 use limen::backend::{
-    Backend, BackendError, BatchMut, BatchRef, Capabilities, Ops, Prepared, Session, Signature, TensorSpec,
+    Backend, BackendError, BatchMut, BatchRef, Capabilities, Ops, Prepared, Session, Signature, TensorSpec, WorkerHost,
 };
 use limen::infer::{Batch, Infer, InferPlan, OnEnd, OnSkip};
 use limen::message::DType;
 use limen::node::{Connected, Metrics, PlanErrors, Planning};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use std::cell::Cell;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// Sums the numbers of each stream.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -30,8 +30,9 @@ pub(crate) struct TallyConfig {
     pub panic_at: Option<u64>,
     /// The call that fails.
     pub fail_at: Option<u64>,
-    /// Makes its first call, and each after so long a pause in milliseconds, take 20 ms, as for a device that has to wake up.
-    pub cold_after_ms: Option<u64>,
+    /// Whether its worker runs on a thread of the model's own; its calls panic on any other.
+    #[serde(default)]
+    pub is_hosted: bool,
     /// Other methods that panic.
     #[serde(default)]
     pub panic_in: Vec<PanicPlace>,
@@ -107,7 +108,16 @@ impl Prepared for Ready {
         true
     }
     fn session(&self, _: usize) -> Result<Adding, BackendError> {
-        Ok(Adding { config: self.config.clone(), calls: 0, done: 0, ended: None })
+        Ok(Adding { config: self.config.clone(), calls: 0, done: 0 })
+    }
+    fn worker_host(&self) -> Option<WorkerHost> {
+        self.config.is_hosted.then_some(|body| {
+            let run = || {
+                IS_HOST.set(true);
+                body();
+            };
+            std::thread::scope(|scope| scope.spawn(run).join().expect("it catches panics"));
+        })
     }
 }
 
@@ -116,8 +126,11 @@ struct Adding {
     calls: u64,
     /// Successful calls of all sessions of the node.
     done: u64,
-    /// When the last call ended.
-    ended: Option<Instant>,
+}
+
+thread_local! {
+    /// Whether this thread was started for a worker.
+    static IS_HOST: Cell<bool> = const { Cell::new(false) };
 }
 
 impl Session for Adding {
@@ -130,6 +143,7 @@ impl Session for Adding {
         lanes: &mut [u64],
     ) -> Result<(), BackendError> {
         self.calls += 1;
+        assert_eq!(IS_HOST.get(), self.config.is_hosted);
         assert!(self.config.panic_at != Some(self.calls), "call {} panics as configured", self.calls);
         if self.config.fail_at == Some(self.calls) {
             return Err(BackendError::Call(format!("call {} fails as configured", self.calls)));
@@ -140,14 +154,6 @@ impl Session for Adding {
             *lane += item.iter().rev().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
             sum.copy_from_slice(&lane.to_le_bytes());
         }
-        let is_cold = |after| self.ended.is_none_or(|ended| ended.elapsed() > Duration::from_millis(after));
-        if self.config.cold_after_ms.is_some_and(is_cold) {
-            let begun = Instant::now();
-            while begun.elapsed() < Duration::from_millis(20) {
-                std::hint::spin_loop();
-            }
-        }
-        self.ended = Some(Instant::now());
         self.done += 1;
         Ok(())
     }

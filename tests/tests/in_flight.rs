@@ -108,6 +108,21 @@ fn metrics_of_a_session_survive_its_restart() {
     }
 }
 
+/// A call on any other thread panics as well.
+#[test]
+fn a_worker_runs_on_the_thread_that_a_model_asks_for() {
+    for (call, failures) in [("", 0), ("panic_at: 4, ", 10)] {
+        let report = run(&format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 40 }} }}\n  \
+             t: {{ kind: tally, config: {{ {call}is_hosted: true }}, from: a, on_error: {{ restart: {{ max: 50, backoff: 1us }} }} }}\n  \
+             c: {{ kind: collect, from: t }}\n"
+        ));
+        let text = format!("{:?}", report.failures);
+        assert_eq!((report.exit_code(), report.failed_calls, report.bugs.len()), (0, failures, 0), "{text}");
+        assert!(!text.contains("IS_HOST"), "{text}");
+    }
+}
+
 #[test]
 fn a_restarted_source_begins_a_new_stream() {
     // It sends 0 to 3 and fails, three times. The outputs add up to 10 each time, and to 102 in all if the state is kept.

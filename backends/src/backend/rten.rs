@@ -8,10 +8,11 @@
 //! # Threads
 //! rten runs every call in a thread pool, even a pool of one thread: a call from another thread is handed over, and the caller
 //! waits. On the 2-core reference VM an empty call therefore costs 6–10 µs back to back, and 34–38 µs at one call per
-//! millisecond, when the pool's thread sleeps on another core. So a session with one thread creates its pool on the thread
-//! that will call it, whose core affinity it inherits: 6–10 and 12–14 µs. On a thread of the pool itself nothing is handed
-//! over (0.05–0.1 µs): [`on_rten_thread`] provides one. Sessions with more threads share a pool that is created while
-//! planning, before any thread is pinned.
+//! millisecond, when the pool's thread sleeps on another core. On a thread of the pool itself nothing is handed
+//! over (0.05–0.1 µs). So the engine runs a worker with sessions of one thread on such a thread ([`Runtime::WORKER_HOST`]),
+//! and a program that drives a graph itself can do so with [`on_rten_thread`]. On any other thread a session creates its pool on the
+//! thread that calls it, whose core affinity it inherits: 6–10 and 12–14 µs. Sessions with more threads share a pool that is
+//! created while planning, before any thread is pinned.
 //!
 //! rten also starts a pool for the whole process, with a thread per core, when it first loads or runs a model. Its threads
 //! sleep; `RTEN_NUM_THREADS=1` makes it small.
@@ -28,7 +29,7 @@ use ::rten::{
     ValueOrView, ValueView,
 };
 use bytemuck::Pod;
-use limen::backend::{BackendError, BatchRef, Capabilities, Ops, SessionMetadata};
+use limen::backend::{BackendError, BatchRef, Capabilities, Ops, SessionMetadata, WorkerHost};
 use limen::message::{DType, Element};
 use rten_tensor::prelude::*;
 use rten_tensor::{Tensor, TensorView};
@@ -172,6 +173,7 @@ impl std::fmt::Debug for RtenRuntime {
 impl Runtime for RtenRuntime {
     const NAME: &'static str = "rten";
     const COMPILES: bool = false;
+    const WORKER_HOST: Option<WorkerHost> = Some(|body| on_rten_thread(body));
     /// A pool of more than one thread.
     type Shared = Option<Arc<ThreadPool>>;
     type Runner = RtenRunner;
@@ -404,6 +406,9 @@ mod tests {
             assert_eq!(test_models::case_of("digits/digits").check(&digits, 8, tolerance).unwrap(), 8);
             assert!(Arc::strong_count(&own_pool()) > 1, "the session holds this thread's own pool");
             drop(digits.session(8).unwrap());
+            // The engine starts a worker that way, unless its calls need more threads.
+            let host = digits.worker_host().unwrap();
+            host(&mut || assert_eq!(own_pool().run(here), here()));
         });
         assert_eq!(caught(|| on_rten_thread(|| panic!("inside"))), Err::<(), _>("it panicked: inside".into()));
     }
@@ -413,6 +418,7 @@ mod tests {
         let path = test_models::graphs("detect/detector.onnx");
         let prepared = Rten::prepare(OnnxModel { path, threads: 2, ..OnnxModel::default() }).unwrap();
         assert_eq!(prepared.session(1).unwrap().metadata().threads, 2);
+        assert!(prepared.worker_host().is_none());
     }
 
     /// Loading names an operator that rten lacks, whatever else is wrong with the node here.

@@ -18,7 +18,7 @@ use crate::base::{Access, BackendOptions};
 use crate::cache::Compiled;
 use crate::steps::Steps;
 use crate::verify::Case;
-use limen::backend::{Backend, BackendError, Capabilities, Prepared, Signature, TensorSpec};
+use limen::backend::{Backend, BackendError, Capabilities, Prepared, Signature, TensorSpec, WorkerHost};
 use limen::message::{DType, Dim};
 use limen::text::nearest;
 use std::collections::{BTreeMap, HashMap};
@@ -503,6 +503,10 @@ impl<R: Runtime> Prepared for OnnxPrepared<R> {
 
     fn is_stateful(&self) -> bool {
         !self.states.is_empty()
+    }
+
+    fn worker_host(&self) -> Option<WorkerHost> {
+        R::WORKER_HOST.filter(|_| self.call.threads <= 1)
     }
 
     fn session(&self, max_batch: usize) -> Result<OnnxSession<R>, BackendError> {

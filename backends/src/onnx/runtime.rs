@@ -7,7 +7,7 @@ use super::elem::Elem;
 use crate::base::BackendOptions;
 use crate::cache::Compiled;
 use limen::backend::{
-    BackendError, BatchRef, Capabilities, DeviceCall, EnqueuedCalls, Helpers, SessionMetadata, Ticket,
+    BackendError, BatchRef, Capabilities, DeviceCall, EnqueuedCalls, Helpers, SessionMetadata, Ticket, WorkerHost,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -32,6 +32,8 @@ pub trait Runtime: Send + Sync + Sized + 'static {
     /// Whether a call of another size than the one before is slow: batches are then padded to the largest, unless there are `buckets`. A message
     /// alone costs as much as a batch then, and a device without memory for the largest makes no smaller one.
     const PREFERS_ONE_SIZE: bool = false;
+    /// How to start the worker that calls sessions of one thread ([`Prepared::worker_host`](limen::backend::Prepared::worker_host)).
+    const WORKER_HOST: Option<WorkerHost> = None;
     /// The device of a session that is not prepared yet.
     const DEVICE: &'static str = "cpu";
     /// Resources that the threads of one node share.

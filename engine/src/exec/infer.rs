@@ -150,6 +150,7 @@ impl InferPlan {
         let bytes = bytes.fold(0usize, |sum, item| sum.saturating_add(item.saturating_mul(batch.max)));
         let mut ports = ports.note(format!("backend {backend}")).memory(bytes);
         ports.stateful = prepared.is_stateful();
+        ports.worker_host = prepared.worker_host();
         let make = Make { backend, prepared, resets: ResetRules::default(), residence: None, keep_warm: 0 };
         InferPlan { ports, make, batch }
     }

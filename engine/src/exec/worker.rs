@@ -25,7 +25,7 @@ use crate::host::sync::{Arc, DynArc};
 use crate::ledger::span::{self, Activity, SpanWriter};
 use crate::ledger::{self, Copying, Hist, Meter, Recorded, Run, Term};
 use crate::node::Statistics;
-use crate::node::backend::Helpers;
+use crate::node::backend::{Helpers, WorkerHost};
 use std::hint::cold_path;
 use std::rc::Rc;
 use std::thread::JoinHandle;
@@ -446,6 +446,8 @@ pub(crate) struct WorkerStart {
     pub(crate) is_helper: bool,
     pub(crate) schedule: Schedule,
     pub(crate) nodes: Vec<usize>,
+    /// How to start it, if the runtime of one of its models says so.
+    pub(crate) host: Option<WorkerHost>,
     pub(crate) build: BuildStages,
 }
 
@@ -534,11 +536,20 @@ pub(crate) fn spawn(
     warmup: u64,
     done: std::sync::mpsc::SyncSender<WorkerOutcome>,
 ) -> std::io::Result<JoinHandle<()>> {
-    let name = plan.name.clone();
-    std::thread::Builder::new().name(name).spawn(move || {
+    let (name, host) = (plan.name.clone(), plan.host);
+    let mut start = Some((plan, cx));
+    let mut body = move || {
+        let Some((plan, cx)) = start.take() else { return };
         crate::host::files::outlive_size_limit();
         let outcome = work(plan, cx(), warmup);
         // The receiver is dropped only if the run was abandoned.
         let _ = done.send(outcome);
+    };
+    std::thread::Builder::new().name(name.clone()).spawn(move || match host {
+        Some(host) => host(&mut || {
+            crate::host::thread::adopt(&name);
+            body();
+        }),
+        None => body(),
     })
 }

@@ -21,6 +21,11 @@ pub fn catch_panic<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
     result
 }
 
+/// Leaves it to the callers on this thread to report its panics, until it ends.
+pub(crate) fn report_by_caller() {
+    IS_CAUGHT.set(true);
+}
+
 /// A panic hook that records where a node panicked, so that the report can include it. It prints nothing on the engine's threads and
 /// within [`catch_panic`]. The engine installs no hook; `limen-run` installs this one:
 ///

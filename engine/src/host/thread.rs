@@ -4,6 +4,14 @@ use crate::base::policy::Wait;
 use crate::host::cpu::{self, ThreadPlace};
 use std::thread::JoinHandle;
 
+/// Makes a thread that a runtime started one of the engine's: it has the name of its worker, and [`panic_hook`](crate::panic_hook) prints
+/// nothing on it.
+pub(crate) fn adopt(name: &str) {
+    // A name that the kernel refuses leaves that of the runtime.
+    let _ = std::ffi::CString::new(name).map(|name| nix::sys::prctl::set_name(&name));
+    crate::host::panic::report_by_caller();
+}
+
 /// Starts a thread for calls that a worker does not wait for, on the CPUs of the run.
 ///
 /// # Errors

@@ -215,7 +215,17 @@ pub trait Prepared: Send + Sync + 'static {
     /// # Errors
     /// If buffers cannot be allocated or shapes cannot be bound.
     fn session(&self, max_batch: usize) -> Result<Self::Session, BackendError>;
+
+    /// Returns how to start the worker that calls the sessions, if the runtime otherwise hands each call over to a thread of its own: the
+    /// worker waits for that thread, which costs two wake-ups, and what the kernel says of the worker does not describe the call.
+    fn worker_host(&self) -> Option<WorkerHost> {
+        None
+    }
 }
+
+/// Runs the body of a worker on a thread on which a runtime makes its calls in place, and returns when the body has returned. The body pins
+/// and names its thread itself.
+pub type WorkerHost = fn(&mut (dyn FnMut() + Send));
 
 /// The inputs and outputs of a model. Shapes are those of one item; the batch dim precedes them. A model with a dim that is
 /// [`Dim::AtMost`] takes one item in a call.

@@ -4,6 +4,7 @@ use crate::base::unit::{Rate, Span};
 use crate::host::sync::DynArc;
 use crate::message::device::Device;
 use crate::message::tensor::PortSpec;
+use crate::node::backend::WorkerHost;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
@@ -104,6 +105,8 @@ pub struct Ports {
     pub(crate) left_out: Vec<(String, String)>,
     pub(crate) public: bool,
     pub(crate) settings: Vec<Setting>,
+    /// How to start the worker that calls its model.
+    pub(crate) worker_host: Option<WorkerHost>,
     /// The device of the ports whose messages are not in host memory.
     pub(crate) device: Option<DynArc<dyn Device>>,
 }

@@ -143,6 +143,7 @@ impl Planner<'_> {
         plan.endless = ports.endless;
         plan.paced = ports.period.is_some();
         plan.total = ports.total;
+        plan.worker_host = ports.worker_host;
         plan.settings = ports.settings.clone();
         plan.inputs = ports.inputs.iter().map(|i| (i.name.clone(), i.spec.clone())).collect();
         plan.outputs = ports

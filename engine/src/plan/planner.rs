@@ -354,6 +354,7 @@ impl Planner<'_> {
                 self.inject_faults(node, &mut plan);
                 self.check_restart(node, &*planned);
                 self.check_source_keys(node, &plan);
+                worker_host: None,
                 self.join(node, &mut plan, planned.merges(), &unknown);
                 self.connect(node, at, &mut plan, &*planned, &outputs, &nodes, &mut edges);
                 plan.planned = Some(planned);

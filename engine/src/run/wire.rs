@@ -17,11 +17,12 @@ use crate::host::wait::Bell;
 use crate::message::origins::Trace;
 use crate::message::pool::Pool;
 use crate::message::{Memory, PortSpec};
+use crate::node::backend::WorkerHost;
 use crate::node::emit::Begin;
 use crate::node::intake::{IntakeParts, JoinRule};
 use crate::node::planning::{Building, PlannedPorts};
 use crate::node::port::PortParts;
-use crate::plan::{OutputPlan, Plan};
+use crate::plan::{OutputPlan, Plan, WorkerPlan};
 use crate::run::error::RunError;
 use crate::run::events::spawn_watch;
 use crate::run::events::{Watched, WatchedEdge, Watcher};
@@ -331,7 +332,8 @@ impl Wired {
         self.check_taken()?;
         let helpers: usize = self.plan.nodes().iter().map(|node| node.helpers).sum();
         // One more thread watches the others.
-        let count = self.workers.len() + helpers + 1;
+        let hosts = self.plan.workers().iter().filter(|worker| worker_host(&self.plan, worker).is_some()).count();
+        let count = self.workers.len() + hosts + helpers + 1;
         let locked = if self.plan.mlock { cpu::lock_memory(self.plan.memory().total(), count) } else { Ok(()) };
         if let (Err(refused), true) = (&locked, self.plan.strict) {
             return Err(RunError::Refused(format!("{refused} (`strict` is set)")));
@@ -412,6 +414,7 @@ impl Wired {
                 is_helper: worker.is_helper,
                 schedule: worker.schedule,
                 nodes: worker.nodes.clone(),
+                host: worker_host(&plan, worker),
                 build: Box::new(move |cx: &mut Cx| build(nodes, ends, &folders, cx)),
             }
         };
@@ -465,4 +468,9 @@ impl Wired {
         };
         (running, workers)
     }
+}
+
+/// How a worker is to be started, if the runtime of one of its models says so.
+fn worker_host(plan: &Plan, worker: &WorkerPlan) -> Option<WorkerHost> {
+    worker.nodes.iter().find_map(|node| plan.nodes()[*node].worker_host)
 }

@@ -5,7 +5,7 @@ use crate::host::sync::Arc;
 use crate::message::payload::Header;
 use crate::node::backend::{
     BackendError, BatchMut, BatchRef, DeviceCall, EnqueuedCalls, Helpers, Prepared, Session, SessionMetadata,
-    Signature, Ticket,
+    Signature, Ticket, WorkerHost,
 };
 use crate::node::metrics::Metrics;
 
@@ -13,6 +13,7 @@ use crate::node::metrics::Metrics;
 pub(crate) trait AnyPrepared: Send {
     fn signature(&self) -> &Signature;
     fn is_stateful(&self) -> bool;
+    fn worker_host(&self) -> Option<WorkerHost>;
     /// Creates a session for batches of up to `max`, with initial states for streams of so many sources.
     fn session(&self, max: usize, sources: usize, resets: ResetRules) -> Result<Box<dyn AnySession>, BackendError>;
 }
@@ -24,6 +25,10 @@ impl<P: Prepared> AnyPrepared for Arc<P> {
 
     fn is_stateful(&self) -> bool {
         P::is_stateful(self)
+    }
+
+    fn worker_host(&self) -> Option<WorkerHost> {
+        P::worker_host(self)
     }
 
     fn session(&self, max: usize, sources: usize, resets: ResetRules) -> Result<Box<dyn AnySession>, BackendError> {
