@@ -295,8 +295,7 @@ impl Plan {
     /// Reads a graph file, applies its layers, and plans it.
     ///
     /// # Errors
-    /// Every problem. If only values are wrong, the graph is planned with their defaults to find further problems. If nodes or
-    /// connections are wrong, the configs of all nodes whose kinds are known are still checked.
+    /// Every problem: what could be read of the file is planned to find further ones, unless they only follow from what could not be.
     pub fn from_file(
         path: impl AsRef<Path>,
         layers: &Layers,
@@ -307,17 +306,8 @@ impl Plan {
         if problems.is_empty() {
             return Plan::with_options(spec, registry, options);
         }
-        if problems.0.iter().all(|problem| matches!(problem.code, "E0104" | "E0106")) {
-            let others = Plan::with_options(spec, registry, options).err();
-            problems.0.extend(others.into_iter().flat_map(|others| others.0));
-            return Err(Spec::settle(problems));
-        }
-        for node in &spec.nodes {
-            match registry.find(node) {
-                Some(kind) => kind.check(&node.config, &mut problems),
-                None => problems.push(registry.unknown(&node.kind.value, &node.kind.place)),
-            }
-        }
+        let others = if spec.nodes.is_empty() { None } else { Plan::with_options(spec, registry, options).err() };
+        problems.0.extend(others.into_iter().flat_map(|others| others.0));
         Err(Spec::settle(problems))
     }
 

@@ -132,6 +132,80 @@ fn wrong_values_do_not_hide_other_problems() {
     assert_eq!(found, expected, "{problems}");
 }
 
+/// Planning goes on beside what could not be read, and reports nothing that only follows from it.
+#[test]
+fn independent_problems_are_all_reported_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("g.yaml");
+    for (text, expected) in [
+        (
+            "version: 1\nnodes:\n  a: { kind: numbers, config: { cuont: 3 } }\n  b: { kind: steb, from: a }\n  \
+             c: { kind: step, from: ee }\n  d: { kind: step, form: e }\n  e: { kind: numbers }\n  \
+             f: { kind: step, from: e/outt }\n  g: { kind: collect, from: { from: e, capacity: 0 } }\n  \
+             h: { kind: collect, core: 900, from: e }\n  i: { kind: step, from: i }\n\
+             paths: [ { from: e, to: hh, deadline: 10 } ]\nrun: { stop: 5 }\n",
+            &[
+                (3, 33, "E0103"),
+                (4, 14, "E0124"),
+                (5, 26, "E0120"),
+                (6, 20, "E0103"),
+                (8, 26, "E0123"),
+                (9, 50, "E0106"),
+                (10, 29, "E0141"),
+                (11, 26, "E0121"),
+                (12, 10, "E0120"),
+                (12, 39, "E0104"),
+                (13, 14, "E0104"),
+            ][..],
+        ),
+        // Nodes without a kind, with a wrong name, without the input that could not be read.
+        (
+            "version: 1\nnodes:\n  a: { kind: numbers }\n  b: { from: aa }\n  c: { kind: collect, from: b }\n  \
+             d: { kind: pair, inptus: { a: a, b: a } }\n  e: { kind: collect, from: d }\n  F: { kind: numbers }\n  \
+             g: { kind: collect, from: F }\n  h: [1]\n  i: { kind: collect, from: h }\n  \
+             j: { kind: pair, inputs: { a: a, b: 3 } }\n  k: { kind: 5, from: a }\n  l: { kind: collect, from: k }\n\
+             paths: [ { from: a, to: c }, { from: h, to: i }, { form: a, to: cc } ]\n",
+            &[
+                (4, 3, "E0112"),
+                (4, 14, "E0120"),
+                (6, 20, "E0103"),
+                (8, 3, "E0110"),
+                (10, 6, "E0105"),
+                (12, 39, "E0105"),
+                (13, 14, "E0105"),
+                (15, 50, "E0104"),
+                (15, 50, "E0120"),
+                (15, 52, "E0103"),
+            ],
+        ),
+        // What concerns several nodes is found beside another one that is wrong.
+        (
+            "version: 1\nnodes:\n  x: { kind: nope }\n  a: { kind: numbers }\n  \
+             p: { kind: pair, inputs: { a: a, b: { from: a, when_full: latest } } }\n  \
+             q: { kind: pair, inputs: { a: p, b: x } }\n  c: { kind: collect, from: p }\n  d: { kind: collect, from: a }\n\
+             paths: [ { from: p, to: c }, { from: a, to: q }, { from: a, to: d, deadline: 10 } ]\n",
+            &[(3, 14, "E0124"), (5, 3, "E0134"), (9, 10, "E0137"), (9, 30, "E0137"), (9, 78, "E0104")],
+        ),
+        // The defaults or the nodes that could not be read may be what seems to be missing.
+        (
+            "version: 1\ndefualts: { }\nnodes:\n  a: { kind: numbers }\n  \
+             p: { kind: pair, inputs: { a: a, b: { from: a, when_full: latest } } }\n  c: { kind: collect, from: pp }\n",
+            &[(2, 1, "E0103"), (6, 29, "E0120")],
+        ),
+        (
+            "version: 1\ninclude: [nope.yaml]\nnodes:\n  b: { kind: step, from: camera }\n  c: { kind: collet, from: b }\n\
+             paths: [ { from: camera, to: c } ]\n",
+            &[(2, 11, "E0148"), (5, 14, "E0124")],
+        ),
+        ("version: 1\nnodes: [a, b]\npaths: [ { from: a, to: b } ]\n", &[(2, 8, "E0105")]),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let problems = Plan::from_file(&file, &Layers::default(), &registry(), &Options::default()).unwrap_err();
+        let found: Vec<_> = problems.0.iter().map(|p| (p.place.line, p.place.column, p.code)).collect();
+        assert_eq!(found, expected, "{text}\n{problems}");
+    }
+}
+
 /// \[T3\]
 #[test]
 fn impossible_cores_and_memory_are_refused() {

@@ -15,7 +15,7 @@ use crate::file::record::recorders;
 use crate::host::folders::Folders;
 use serde::Deserialize;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -37,12 +37,37 @@ pub struct Spec {
     tree: Tree,
     /// The types that subgraphs declared for their ports.
     pub(crate) expectations: Vec<Expectation>,
+    pub(crate) doubt: Doubt,
+}
+
+/// What of a graph could not be read, so that what seems to be missing or to be the default may not be. The problems are reported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Doubt {
+    /// Everything was read; the values that are wrong have their defaults.
+    #[default]
+    None,
+    /// A key of the graph is unknown: it may have been meant for one that is missing.
+    Keys,
+    /// Nodes may be missing: a layer or a subgraph could not be applied.
+    Nodes,
+}
+
+impl Doubt {
+    /// What the problems of the layers leave open.
+    fn of(problems: &Problems) -> Doubt {
+        let of = |problem: &Problem| match problem.code {
+            "E0104" | "E0106" | "E0151" => Doubt::None,
+            _ => Doubt::Nodes,
+        };
+        problems.0.iter().map(of).max().unwrap_or_default()
+    }
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct NodeSpec {
     pub(crate) name: String,
     pub(crate) place: Place,
+    /// Empty if it could not be read.
     pub(crate) kind: Placed<String>,
     pub(crate) config: Tree,
     pub(crate) inputs: Vec<InputSpec>,
@@ -53,6 +78,8 @@ pub(crate) struct NodeSpec {
     pub(crate) policy: NodePolicy,
     /// The places of its values.
     pub(crate) places: Places,
+    /// Whether one of its keys or connections could not be read, so that what it seems to lack may not be missing.
+    pub(crate) in_doubt: bool,
 }
 
 impl NodeSpec {
@@ -149,6 +176,7 @@ pub(crate) struct PathSpec {
     pub(crate) place: Place,
     /// The place of its deadline, or its own.
     pub(crate) deadline_place: Place,
+    /// Empty if it could not be read, as `to`.
     pub(crate) from: String,
     pub(crate) to: String,
     pub(crate) deadline: Option<Span>,
@@ -332,7 +360,9 @@ impl Spec {
 
     fn read(flat: Flat) -> (Spec, Problems) {
         let mut problems = flat.problems;
-        let mut spec = SpecReader { problems: &mut problems }.graph(&flat.tree);
+        let doubt = Doubt::of(&problems);
+        let mut spec = SpecReader { problems: &mut problems, misnamed: HashSet::new() }.graph(&flat.tree);
+        spec.doubt = spec.doubt.max(doubt);
         (spec.tree, spec.expectations, spec.folders) = (flat.tree, flat.expectations, flat.folders);
         (spec, problems)
     }
@@ -370,6 +400,8 @@ impl PartialEq for Spec {
 
 struct SpecReader<'a> {
     problems: &'a mut Problems,
+    /// The nodes whose names are wrong.
+    misnamed: HashSet<String>,
 }
 
 impl SpecReader<'_> {
@@ -439,6 +471,7 @@ impl SpecReader<'_> {
             place: tree.place.clone(),
             tree: Tree { place: tree.place.clone(), value: Value::Null },
             expectations: Vec::new(),
+            doubt: Doubt::None,
         };
         if tree.value == Value::Null {
             self.problem("E0113", &tree.place, "the file is empty", "begin with `version: 1` and `nodes:`");
@@ -447,7 +480,13 @@ impl SpecReader<'_> {
         let known =
             ["version", "graph", "nodes", "paths", "cores", "run", "include", "defaults", "subgraphs", "profiles"];
         let mut record = None;
-        for (key, value) in self.map(tree, "a graph", &known) {
+        let (before, entries) = (self.problems.0.len(), self.map(tree, "a graph", &known));
+        if !matches!(tree.get("nodes"), Some(Tree { value: Value::Map(_), .. })) {
+            spec.doubt = Doubt::Nodes;
+        } else if self.problems.0.len() > before {
+            spec.doubt = Doubt::Keys;
+        }
+        for (key, value) in entries {
             match key.name.as_str() {
                 "version" if value.as_int() != Some(1) => {
                     let version = value.value.describe();
@@ -498,20 +537,31 @@ impl SpecReader<'_> {
         };
         // YAML refuses duplicate keys, but an expanded subgraph may produce the name of another node.
         let mut seen: HashMap<&str, &Place> = HashMap::new();
-        for (key, _) in entries {
-            if let Some(first) = seen.insert(&key.name, &key.place) {
-                let message = format!("there are two nodes `{}`, the other at {first}", key.name);
-                self.problem("E0149", &key.place, message, "give one of them another name");
+        self.misnamed.extend(entries.iter().map(|(key, _)| &key.name).filter(|name| !is_name(name)).cloned());
+        let mut nodes = Vec::new();
+        for (key, value) in entries {
+            let before = self.problems.0.len();
+            let mut node = self.node(key, value);
+            let unread = |problem: &Problem| matches!(problem.code, "E0103" | "E0105" | "E0112" | "E0114");
+            node.in_doubt = self.problems.0[before..].iter().any(unread);
+            match seen.get(&*key.name) {
+                None => {
+                    seen.insert(&key.name, &key.place);
+                    nodes.push(node);
+                }
+                Some(first) => {
+                    let message = format!("there are two nodes `{}`, the other at {first}", key.name);
+                    self.problem("E0149", &key.place, message, "give one of them another name");
+                }
             }
         }
-        entries.iter().filter_map(|(key, value)| self.node(key, value)).collect()
+        nodes
     }
 
-    fn node(&mut self, key: &Key, tree: &Tree) -> Option<NodeSpec> {
+    fn node(&mut self, key: &Key, tree: &Tree) -> NodeSpec {
         self.name(key, "a node");
         let known =
             ["kind", "config", "from", "inputs", "core", "cpu", "on_error", "join", "budget", "fault", "qos", "clock"];
-        let mut kind = None;
         let mut node = NodeSpec {
             name: key.name.clone(),
             place: key.place.clone(),
@@ -523,6 +573,7 @@ impl SpecReader<'_> {
             cpu: None,
             policy: NodePolicy::default(),
             places: Places::default(),
+            in_doubt: false,
         };
         let entries = self.map(tree, &format!("node `{}`", key.name), &known);
         node.places = Places::of(entries);
@@ -530,8 +581,8 @@ impl SpecReader<'_> {
         for (key, value) in entries {
             match key.name.as_str() {
                 "kind" => {
-                    kind = self.text(value, "a kind").map(|text| Placed { value: text, place: value.place.clone() });
-                    kind.as_ref()?;
+                    let kind = self.text(value, "a kind").unwrap_or_default();
+                    node.kind = Placed { value: kind, place: value.place.clone() };
                 }
                 "config" => node.config = value.clone(),
                 "from" => node.inputs.extend(self.input(None, value)),
@@ -566,15 +617,11 @@ impl SpecReader<'_> {
         if node.core.is_some() && node.cpu.is_some() {
             self.problem("E0117", &node.place, "both `core` and `cpu` are set", "keep one of them");
         }
-        let Some(kind) = kind else {
-            if matches!(tree.value, Value::Map(_)) {
-                let message = format!("node `{}` has no kind", key.name);
-                self.problem("E0112", &key.place, message, "write `kind:`; `limen-run kinds` lists the kinds");
-            }
-            return None;
-        };
-        node.kind = kind;
-        Some(node)
+        if matches!(tree.value, Value::Map(_)) && node.places.get("kind").is_none() {
+            let message = format!("node `{}` has no kind", key.name);
+            self.problem("E0112", &key.place, message, "write `kind:`; `limen-run kinds` lists the kinds");
+        }
+        node
     }
 
     /// `skip`, or `{ restart: { max: 3, backoff: 100ms } }`.
@@ -660,7 +707,8 @@ impl SpecReader<'_> {
             Some((node, output)) => (node.to_string(), Some(output.to_string())),
             None => (text.clone(), None),
         };
-        if !is_name(&node) || !output.as_deref().is_none_or(is_name) {
+        let is_node = is_name(&node) || self.misnamed.contains(&node);
+        if !is_node || !output.as_deref().is_none_or(is_name) {
             let message = format!("`{text}` is not `node` or `node/port`");
             // A port of a topic has dots where the topic has slashes.
             let dotted =
@@ -741,15 +789,23 @@ impl SpecReader<'_> {
         };
         let mut paths = Vec::new();
         for item in items {
-            if let Some(w) = item.read::<Written>(self.problems) {
-                if w.deadline.is_none() && w.on_miss != OnMiss::Count {
-                    let message = format!("`on_miss: {}` without a deadline", w.on_miss.name());
-                    self.problem("E0118", &item.place, message, "write `deadline: 10ms`");
-                }
-                let (place, deadline_place) = (item.place.clone(), item.locate("deadline"));
-                let Written { from, to, deadline, on_miss } = w;
-                paths.push(PathSpec { place, deadline_place, from, to, deadline, on_miss });
+            let written = item.read::<Written>(self.problems);
+            if let Some(Written { deadline: None, on_miss, .. }) = written
+                && on_miss != OnMiss::Count
+            {
+                let message = format!("`on_miss: {}` without a deadline", on_miss.name());
+                self.problem("E0118", &item.place, message, "write `deadline: 10ms`");
             }
+            // Its ends are checked even if the rest could not be read.
+            let end = |key| item.get(key).and_then(Tree::as_text).unwrap_or_default().to_string();
+            let Written { from, to, deadline, on_miss } = written.unwrap_or_else(|| Written {
+                from: end("from"),
+                to: end("to"),
+                deadline: None,
+                on_miss: OnMiss::Count,
+            });
+            let (place, deadline_place) = (item.place.clone(), item.locate("deadline"));
+            paths.push(PathSpec { place, deadline_place, from, to, deadline, on_miss });
         }
         paths
     }

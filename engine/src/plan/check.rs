@@ -162,6 +162,7 @@ impl Planner<'_> {
         nodes: &[NodePlan],
         edges: &[EdgePlan],
         specs: &[&NodeSpec],
+        whole: &[bool],
         notes: &mut Vec<String>,
     ) {
         let ports = |at: usize| nodes[at].planned.as_ref().map(|planned| planned.ports());
@@ -172,7 +173,7 @@ impl Planner<'_> {
             let at = *numbered.get(&source)?;
             ports(at).filter(|ports| ports.live || ports.period.is_some()).map(|ports| (at, ports))
         };
-        for (at, node) in nodes.iter().enumerate() {
+        for (at, node) in nodes.iter().enumerate().filter(|(at, _)| whole[*at]) {
             if node.stage.rule.policy == JoinPolicy::Sample && node.stage.rule.ahead {
                 let is_ahead = |source: &usize| ports(*source).is_some_and(|ports| ports.ahead);
                 let source = node.reached_by.iter().filter_map(|number| numbered.get(number)).find(|at| is_ahead(at));
@@ -300,8 +301,14 @@ impl Planner<'_> {
 
     /// Chooses the input whose messages are the stream of a model that keeps a state for each, where it has several inputs: sets of
     /// messages from several sources would otherwise belong to whichever began first.
-    pub(super) fn choose_streams(&mut self, nodes: &mut [NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec]) {
-        for at in 0..nodes.len() {
+    pub(super) fn choose_streams(
+        &mut self,
+        nodes: &mut [NodePlan],
+        edges: &[EdgePlan],
+        specs: &[&NodeSpec],
+        whole: &[bool],
+    ) {
+        for at in (0..nodes.len()).filter(|at| whole[*at]) {
             let node = &nodes[at];
             let written: Vec<usize> =
                 (0..node.in_edges.len()).filter(|input| edges[node.in_edges[*input]].policy.stream).collect();
@@ -358,9 +365,16 @@ impl Planner<'_> {
     }
 
     /// Checks that `gather` follows a `scatter`, and that scatters are not nested.
-    pub(super) fn check_gathers(&mut self, nodes: &[NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec]) {
+    pub(super) fn check_gathers(
+        &mut self,
+        nodes: &[NodePlan],
+        edges: &[EdgePlan],
+        specs: &[&NodeSpec],
+        whole: &[bool],
+    ) {
         let is = |at: usize, what: fn(&Ports) -> bool| nodes[at].planned.as_ref().is_some_and(|p| what(p.ports()));
-        for at in (0..nodes.len()).filter(|at| is(*at, |ports| ports.gathers.is_some() || ports.scatters)) {
+        let is_part = |at: &usize| whole[*at] && is(*at, |ports| ports.gathers.is_some() || ports.scatters);
+        for at in (0..nodes.len()).filter(is_part) {
             let gathers = nodes[at].planned.as_ref().and_then(|planned| planned.ports().gathers);
             let (mut seen, mut todo) = (HashSet::from([at]), nodes[at].in_edges.clone());
             while let Some(edge) = todo.pop().filter(|_| self.effort.allows(1)) {

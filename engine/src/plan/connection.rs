@@ -100,6 +100,9 @@ impl Planner<'_> {
     /// Reports a problem and returns false if no input is connected, or a source has one.
     fn check_is_connected(&mut self, node: &NodeSpec, ports: &Ports) -> bool {
         if node.inputs.is_empty() && !ports.inputs.is_empty() {
+            if node.in_doubt {
+                return false;
+            }
             let names = ports.inputs.iter().map(|i| format!("`{}`", i.name)).collect::<Vec<_>>().join(", ");
             let message = format!("node `{}` takes {names}, but nothing is connected", node.name);
             self.problem("E0125", &node.place, message, "write `from: node` or `inputs: { .. }`");
@@ -125,6 +128,9 @@ impl Planner<'_> {
     }
 
     fn unconnected(&mut self, node: &NodeSpec, port: &str, help: Option<String>) {
+        if node.in_doubt {
+            return;
+        }
         let message = format!("input `{port}` of `{}` is not connected", node.name);
         let help = help.unwrap_or_else(|| format!("write `inputs: {{ {port}: node/port }}`"));
         self.problem("E0125", &node.place, message, help);

@@ -28,6 +28,9 @@ impl Planner<'_> {
         unknown: &[bool],
     ) -> Option<Box<dyn PlannedNode>> {
         let Some(kind) = self.registry.find(node) else {
+            if node.kind.value.is_empty() {
+                return None;
+            }
             self.problems.push(self.registry.unknown(&node.kind.value, &node.kind.place));
             return None;
         };
@@ -91,6 +94,8 @@ impl Planner<'_> {
     fn field_errors(&mut self, node: &NodeSpec, errors: PlanErrors, unknown: &[bool]) {
         for error in errors.0 {
             let place = match &error.at {
+                // It may only follow from what could not be read.
+                At::Node if node.in_doubt => continue,
                 At::Node => node.place.clone(),
                 At::Field(path) => node.config.locate(path),
                 At::Input(port) | At::Misfit(port, _) => {
@@ -138,12 +143,12 @@ impl Planner<'_> {
         plan.cost = ports.cost;
         plan.blocking = ports.blocking;
         plan.helpers = ports.helpers;
+        plan.worker_host = ports.worker_host;
         plan.notes = ports.notes.clone();
         plan.notices = ports.notices.clone();
         plan.endless = ports.endless;
         plan.paced = ports.period.is_some();
         plan.total = ports.total;
-        plan.worker_host = ports.worker_host;
         plan.settings = ports.settings.clone();
         plan.inputs = ports.inputs.iter().map(|i| (i.name.clone(), i.spec.clone())).collect();
         plan.outputs = ports
@@ -173,6 +178,9 @@ impl Planner<'_> {
     /// Sets the join rule of a node with several inputs.
     pub(super) fn join(&mut self, node: &NodeSpec, plan: &mut NodePlan, merges: bool, unknown: &[bool]) {
         let Some(join) = &node.policy.join else { return };
+        if node.in_doubt {
+            return;
+        }
         self.check_join(node, join, plan, merges, unknown);
         plan.stage.rule = JoinRule {
             policy: join.policy,

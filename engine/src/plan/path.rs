@@ -8,35 +8,36 @@ use crate::base::policy::JoinPolicy;
 use crate::base::policy::OnMiss;
 use crate::base::unit::Span;
 use crate::exec::stage::Rules;
+use crate::file::spec::Doubt;
 use crate::plan::registry::Role;
 use petgraph::graph::{DiGraph, NodeIndex};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 impl Planner<'_> {
-    pub(super) fn paths(&mut self, nodes: &[NodePlan], is_whole: bool) -> Vec<PathPlan> {
+    pub(super) fn paths(&mut self, nodes: &[NodePlan], whole: &[bool]) -> Vec<PathPlan> {
         let spec = self.spec;
-        let named: HashMap<&str, &NodePlan> = nodes.iter().rev().map(|node| (node.name.as_str(), node)).collect();
+        let named: HashMap<&str, usize> = nodes.iter().enumerate().rev().map(|(at, n)| (n.name.as_str(), at)).collect();
         let mut paths = Vec::new();
         for path in &spec.paths {
-            let mut ok = true;
             for name in [&path.from, &path.to] {
-                if !named.contains_key(name.as_str()) {
+                if !named.contains_key(name.as_str()) && !name.is_empty() && spec.doubt < Doubt::Nodes {
                     let help = suggest(name, spec.nodes.iter().map(|n| n.name.as_str()));
                     self.problem("E0120", &path.place, format!("there is no node `{name}`"), help);
-                    ok = false;
                 }
             }
-            let find = |name: &str| named.get(name).copied();
-            if let (true, Some(from), Some(to)) = (ok && is_whole, find(&path.from), find(&path.to))
-                && (from.role != Role::Source
-                    || to.role != Role::Sink
-                    || to.reached_by.binary_search(&usize::from(from.stage.source)).is_err())
-            {
+            let ends = [&path.from, &path.to].map(|name| named.get(name.as_str()).copied());
+            // What a node is, is known once it is planned; what reaches it, once everything upstream is.
+            let is_other =
+                |end: Option<usize>, role| end.is_some_and(|at| nodes[at].planned.is_some() && nodes[at].role != role);
+            let is_apart = ends[0].zip(ends[1]).is_some_and(|(from, to)| {
+                whole[to] && nodes[to].reached_by.binary_search(&usize::from(nodes[from].stage.source)).is_err()
+            });
+            if is_other(ends[0], Role::Source) || is_other(ends[1], Role::Sink) || is_apart {
                 let message = format!("`{}` to `{}` is not a path from a source to a sink", path.from, path.to);
                 self.problem("E0137", &path.place, message, "name a source and a sink that its messages reach");
             }
-            let untracked =
-                find(&path.from).zip(find(&path.to)).and_then(|(from, to)| to.untracked.get(&from.stage.source));
+            let ends = ends[0].zip(ends[1]).map(|(from, to)| (&nodes[from], &nodes[to]));
+            let untracked = ends.and_then(|(from, to)| to.untracked.get(&from.stage.source));
             paths.push(PathPlan {
                 from: path.from.clone(),
                 to: path.to.clone(),
@@ -50,13 +51,19 @@ impl Planner<'_> {
 
     /// Refuses deadlines that declared waits and call times exceed for every message. Notes deadlines that budgets or measured call
     /// times exceed. Injected delays do not count.
-    pub(super) fn check_waits(&mut self, nodes: &[NodePlan], edges: &[EdgePlan], notes: &mut Vec<String>) {
+    pub(super) fn check_waits(
+        &mut self,
+        nodes: &[NodePlan],
+        edges: &[EdgePlan],
+        whole: &[bool],
+        notes: &mut Vec<String>,
+    ) {
         let (spec, show) = (self.spec, crate::base::unit::show_ns);
         let named: HashMap<&str, usize> = nodes.iter().enumerate().rev().map(|(at, n)| (n.name.as_str(), at)).collect();
         let find = |name: &str| named.get(name).copied();
         let mut by_source: BTreeMap<usize, Vec<(usize, usize)>> = BTreeMap::new();
         for (at, path) in spec.paths.iter().enumerate().filter(|(_, path)| path.deadline.is_some()) {
-            if let (Some(from), Some(to)) = (find(&path.from), find(&path.to)) {
+            if let (Some(from), Some(to)) = (find(&path.from), find(&path.to).filter(|to| whole[*to])) {
                 by_source.entry(from).or_default().push((at, to));
             }
         }

@@ -10,7 +10,7 @@ use crate::base::error::{Place, Problem, Problems, suggest};
 use crate::base::policy::{OnError, Schedule, WhenFull};
 use crate::exec::planned::StagePlan;
 use crate::exec::stage::BySource;
-use crate::file::spec::{NodeSpec, Spec};
+use crate::file::spec::{Doubt, NodeSpec, Spec};
 use crate::host::files::MemoryFiles;
 use crate::host::folders::Folders;
 use crate::message::MAX_PORTS;
@@ -91,23 +91,19 @@ impl Planner<'_> {
         }
         self.check_claims(&nodes);
         self.check_expectations(&nodes);
-        // With a node or connection missing, checks of the whole graph would mislead.
-        let connections: usize = self.spec.nodes.iter().map(|node| node.inputs.len()).sum();
-        let is_whole = edges.len() == connections && nodes.iter().all(|node| node.planned.is_some());
+        let specs: Vec<&NodeSpec> = order.iter().map(|i| &self.spec.nodes[*i]).collect();
         let run = &self.spec.run;
         let cpus = self.cpus();
         let strict = self.options.strict.unwrap_or(run.strict);
         let mut notes = Vec::new();
-        let specs: Vec<&NodeSpec> = order.iter().map(|i| &self.spec.nodes[*i]).collect();
         let mut workers =
             place::place(&mut nodes, &edges, &specs, &self.spec.cores, &cpus, strict, &mut self.problems, &mut notes);
         self.check_real_time(&nodes, &mut workers, &cpus, strict, &mut notes);
         self.size_edges(&mut nodes, &mut edges, &specs);
+        let whole = self.whole(&nodes, &edges, &specs);
         self.share_or_copy(&mut nodes, &edges);
         let sources = self.number_sources(&mut nodes, &edges);
-        if is_whole {
-            self.choose_streams(&mut nodes, &edges, &specs);
-        }
+        self.choose_streams(&mut nodes, &edges, &specs, &whole);
         let all_sources = nodes.iter().filter(|node| node.role == Role::Source);
         let measured: HashSet<&str> = self.spec.paths.iter().map(|path| path.from.as_str()).collect();
         let wanted = all_sources.filter(|node| measured.contains(node.name.as_str()));
@@ -123,7 +119,7 @@ impl Planner<'_> {
         for node in &nodes {
             notes.extend(node.notices.iter().map(|notice| format!("`{}` {notice}", node.name)));
         }
-        let paths = self.paths(&nodes, is_whole);
+        let paths = self.paths(&nodes, &whole);
         for path in &paths {
             if let Some(node) = &path.untracked_behind {
                 notes.push(format!(
@@ -135,17 +131,13 @@ impl Planner<'_> {
         // Must precede `check_joins`: dropping late messages is one of the losses that a join has to survive.
         rules(&mut nodes, &edges, &paths, &self.effort);
         self.note_budgets(&nodes, &workers, &mut notes);
-        if is_whole {
-            self.check_waits(&nodes, &edges, &mut notes);
-            self.check_rates(&nodes, &edges, &specs, &mut notes);
-            Self::note_copies(&nodes, &specs, &mut notes);
-            self.check_gathers(&nodes, &edges, &specs);
-        }
+        self.check_waits(&nodes, &edges, &whole, &mut notes);
+        self.check_rates(&nodes, &edges, &specs, &whole, &mut notes);
+        Self::note_copies(&nodes, &specs, &mut notes);
+        self.check_gathers(&nodes, &edges, &specs, &whole);
         let is_too_wide = self.effort.is_spent();
-        if is_whole {
-            Self::clear_patience(&mut nodes, &edges);
-            self.check_joins(&nodes, &edges, &specs);
-        }
+        Self::clear_patience(&mut nodes, &edges);
+        self.check_joins(&nodes, &edges, &specs, &whole);
         self.check_effort(is_too_wide);
         settle_stages(&mut nodes, &edges, &workers);
         let warmup = self.options.warmup.or(run.warmup.map(|w| w.0)).unwrap_or_default();
@@ -172,6 +164,25 @@ impl Planner<'_> {
             memory,
         };
         self.problems.into_result(plan)
+    }
+
+    /// Returns of each node whether it and everything upstream is known: with a node or a connection missing, checks of more than one node
+    /// would mislead.
+    fn whole(&self, nodes: &[NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec]) -> Vec<bool> {
+        let is_read = self.spec.doubt == Doubt::None;
+        let is_known = |(node, spec): (&NodePlan, &&NodeSpec)| {
+            is_read && !spec.in_doubt && node.planned.is_some() && node.in_edges.len() == spec.inputs.len()
+        };
+        let mut whole: Vec<bool> = std::iter::zip(nodes, specs).map(is_known).collect();
+        let mut broken: Vec<usize> = (0..nodes.len()).filter(|at| !whole[*at]).collect();
+        while let Some(at) = broken.pop() {
+            for edge in nodes[at].outputs.iter().flat_map(|out| &out.edges) {
+                if std::mem::replace(&mut whole[edges[*edge].to], false) {
+                    broken.push(edges[*edge].to);
+                }
+            }
+        }
+        whole
     }
 
     /// Refuses a graph that could not be checked to the end. `is_too_wide`: the limit was reached before the joins were
@@ -218,6 +229,7 @@ impl Planner<'_> {
                         self.problem("E0121", &connection.place, message, "take from another node");
                     }
                     Some(from) => links.push(Link { from: *from, to, input }),
+                    None if spec.doubt == Doubt::Nodes => {}
                     None => {
                         let parted = connection.node.rsplit_once('.').filter(|(node, _)| index.contains_key(node));
                         let help = match parted {
@@ -342,6 +354,7 @@ impl Planner<'_> {
                 reached_by: Vec::new(),
                 blocking: false,
                 helpers: 0,
+                worker_host: None,
                 stage: StagePlan {
                     policy: node.policy.clone(),
                     config: (node.policy.on_error == OnError::Restart).then(|| node.config.clone()),
@@ -354,7 +367,6 @@ impl Planner<'_> {
                 self.inject_faults(node, &mut plan);
                 self.check_restart(node, &*planned);
                 self.check_source_keys(node, &plan);
-                worker_host: None,
                 self.join(node, &mut plan, planned.merges(), &unknown);
                 self.connect(node, at, &mut plan, &*planned, &outputs, &nodes, &mut edges);
                 plan.planned = Some(planned);

@@ -94,8 +94,9 @@ impl Planner<'_> {
 
     /// Refuses joins that could wait forever for a lost partner. A message lost before the paths to the inputs part is missing
     /// at all inputs, and no input waits for it.
-    pub(super) fn check_joins(&mut self, nodes: &[NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec]) {
-        for (at, node) in nodes.iter().enumerate() {
+    pub(super) fn check_joins(&mut self, nodes: &[NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec], whole: &[bool]) {
+        let all_known = !whole.contains(&false);
+        for (at, node) in nodes.iter().enumerate().filter(|(at, _)| whole[*at]) {
             let rule = &node.stage.rule;
             if node.in_edges.len() < 2 || rule.patience.is_some() || !rule.waits(node.merges()) {
                 continue;
@@ -129,6 +130,7 @@ impl Planner<'_> {
             }
             // Nodes that match by sequence number, as `zip` and `in_turn` do, stay in step with each other.
             if matches!(node.stage.rule.policy, JoinPolicy::OldestFirst | JoinPolicy::ByTime)
+                && all_known
                 && let Some(other) = held_by_another(at, nodes, edges, &self.effort)
             {
                 let message = format!(

@@ -176,5 +176,6 @@ fn copy_node(name: &str, kind: &str, device: &str, input: InputSpec, served: Opt
             ..NodePolicy::default()
         },
         places: Places::default(),
+        in_doubt: false,
     }
 }
