@@ -545,7 +545,9 @@ pub(crate) fn spawn(
         // The receiver is dropped only if the run was abandoned.
         let _ = done.send(outcome);
     };
-    std::thread::Builder::new().name(name.clone()).spawn(move || match host {
+    // The kernel shows the name of a worker on one thread.
+    let started = host.map_or_else(|| name.clone(), |_| "limen-host".into());
+    std::thread::Builder::new().name(started).spawn(move || match host {
         Some(host) => host(&mut || {
             crate::host::thread::adopt(&name);
             body();
