@@ -81,7 +81,7 @@ fn end(mut running: Running) -> Report {
 /// Stops a graph whose sources do not end, and returns its report.
 #[track_caller]
 fn stop(running: Running) -> Report {
-    checked(running.stop(Drain::within(Duration::from_secs(5))))
+    checked(running.stop(Drain::within(Duration::from_secs(20))))
 }
 
 #[track_caller]
