@@ -7,4 +7,4 @@ mod jpeg_scan;
 pub(crate) mod output_file;
 pub(crate) mod sound_file;
 
-pub use output_file::Exists;
+pub use output_file::{Exists, OnFull};

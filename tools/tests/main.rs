@@ -8,6 +8,7 @@ mod embedding;
 mod events;
 mod explain;
 mod files;
+mod full_disk;
 mod graphs;
 mod histograms;
 mod hostile;

@@ -1,12 +1,14 @@
 //! Errors of nodes, from building them and from their calls.
 
+use crate::base::policy::OnError;
 use crate::host::files::FileError;
 use std::fmt;
 use std::path::PathBuf;
 
 /// An error of one node: it could not be built, or one of its calls failed.
 ///
-/// The node's `on_error` policy, not the error, decides what happens next. One pointer wide, so that the result of a
+/// The node's `on_error` policy, not the error, decides what happens next, except that [`NodeErrorKind::DiskFull`] has a policy of its own. One
+/// pointer wide, so that the result of a
 /// successful call travels in registers: it is checked once per message.
 pub struct NodeError(Box<NodeErrorKind>);
 
@@ -14,6 +16,14 @@ impl NodeError {
     /// Returns the kind of error.
     pub fn kind(&self) -> &NodeErrorKind {
         &self.0
+    }
+
+    /// What happens, if the node's `on_error` does not decide.
+    pub(crate) fn then(&self) -> Option<OnError> {
+        match *self.0 {
+            NodeErrorKind::DiskFull { then, .. } => Some(then),
+            _ => None,
+        }
     }
 }
 
@@ -53,6 +63,16 @@ pub enum NodeErrorKind {
         path: PathBuf,
         /// The operating system's error.
         source: std::io::Error,
+    },
+    /// A disk has no room for what a node writes. A run goes on without what does not fit, unless `then` says otherwise.
+    #[error("{}: {source}", .path.display())]
+    DiskFull {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's error.
+        source: std::io::Error,
+        /// What happens, whatever the node's `on_error` is.
+        then: OnError,
     },
     /// The content of a file, device or message is not what it should be.
     #[error("{what}: {why}")]

@@ -6,6 +6,7 @@
 
 use super::mcap_file::McapFile;
 use super::meaning::{Channel, Schemas};
+use crate::file::output_file::FullDisk;
 use limen::files::{Part, Target};
 use limen::node::NodeError;
 use limen::unit::{Bytes, Span};
@@ -76,6 +77,7 @@ pub(crate) struct RecordingWriter {
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
     pub(crate) lost: u64,
+    pub(crate) full: FullDisk,
     pub(crate) files: Vec<PathBuf>,
     pub(crate) file_count: u64,
 }
@@ -124,6 +126,7 @@ impl RecordingWriter {
             messages: 0,
             bytes: 0,
             lost: 0,
+            full: FullDisk::default(),
             files: Vec::new(),
             file_count: 0,
         };
@@ -210,7 +213,10 @@ impl RecordingWriter {
     ) -> Result<(), NodeError> {
         self.has_begun = true;
         let place = self.channels[channel].encode_around(tensor, stamp, &mut self.message)?;
-        self.make_ready(now)?;
+        if !self.make_ready(now)? {
+            self.full.lose(1);
+            return Ok(());
+        }
         let Some(open) = &mut self.open else { return Err(NodeError::input(&*self.path, "there is no file")) };
         let header = MessageHeader {
             channel_id: open.ids[channel],
@@ -232,8 +238,8 @@ impl RecordingWriter {
         if self.pending_bytes >= CHUNK || open.writer.is_full() { self.flush_chunk(true, now) } else { Ok(()) }
     }
 
-    /// Makes sure that a file is open, and begins the next one if it is due.
-    fn make_ready(&mut self, now: u64) -> Result<(), NodeError> {
+    /// Makes sure that a file is open, and begins the next one if it is due. Returns false while a full disk is not tried again.
+    fn make_ready(&mut self, now: u64) -> Result<bool, NodeError> {
         let is_over = self.open.as_ref().is_some_and(|open| {
             let size = open.complete + self.pending_bytes as u64;
             open.chunks >= MAX_CHUNKS
@@ -244,6 +250,9 @@ impl RecordingWriter {
             self.finish(now)?;
         }
         if self.open.is_none() {
+            if now < self.retry_at && self.full.is_full() {
+                return Ok(false);
+            }
             if now < self.retry_at {
                 return Err(NodeError::input(
                     &*self.path,
@@ -254,9 +263,10 @@ impl RecordingWriter {
             if begun.is_err() {
                 self.retry_at = now.saturating_add(RETRY_NS);
             }
-            begun?;
+            begun.map_err(|error| self.full.judge(error))?;
+            self.full.is_over();
         }
-        Ok(())
+        Ok(true)
     }
 
     /// When the chunk has to be written; the largest number if it is empty.
@@ -291,17 +301,25 @@ impl RecordingWriter {
     /// Gives up the file; what is in it stays readable. Its message of the failing call is counted by the engine.
     fn fail(&mut self, error: io::Error, in_call: bool, now: u64) -> NodeError {
         let lost = self.pending.saturating_sub(u64::from(in_call));
-        self.lost += lost;
         (self.pending, self.pending_bytes) = (0, 0);
         self.retry_at = now.saturating_add(RETRY_NS);
-        let Some(open) = self.open.take() else { return NodeError::input(&*self.path, error) };
+        let Some(open) = self.open.take() else {
+            self.lost += lost;
+            return NodeError::input(&*self.path, error);
+        };
         let Open { writer, part, path, complete, .. } = open;
         // It has its name, so this cannot fail.
         let _ = part.finish();
         // What follows is cut off. If cutting fails as well, a reader counts what it cannot read.
         let _ = writer.file().set_len(complete);
         let text = format!("{error}; {complete} bytes are complete, {lost} messages before this one are lost");
-        NodeError::file(path, io::Error::new(error.kind(), text))
+        let error = self.full.judge(NodeError::file(path, io::Error::new(error.kind(), text)));
+        if self.full.is_full() {
+            self.full.lose(lost);
+        } else {
+            self.lost += lost;
+        }
+        error
     }
 
     /// Completes the file with its index.
@@ -313,7 +331,7 @@ impl RecordingWriter {
         let Err(error) = finished else { return Ok(()) };
         let _ = open.writer.file().set_len(open.complete);
         let text = format!("{error}; its messages are complete, its index is not: `limen-run recover` writes one");
-        Err(NodeError::file(open.path, io::Error::new(error.kind(), text)))
+        Err(self.full.judge(NodeError::file(open.path, io::Error::new(error.kind(), text))))
     }
 }
 

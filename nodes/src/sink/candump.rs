@@ -1,6 +1,6 @@
 //! Frames of a CAN bus as a log.
 
-use crate::file::output_file::{self, Exists, MessageEnd, OutputFile};
+use crate::file::output_file::{self, Exists, MessageEnd, OnFull, OutputFile};
 use crate::stream::can_frame;
 use crate::stream::{self, Framing};
 use limen::node::{Building, Connected, Cost, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink};
@@ -19,6 +19,9 @@ pub struct Config {
     /// What to do with a file that already exists; `replace` by default.
     #[serde(default)]
     pub exists: Exists,
+    /// What to do when the disk is full; `drop` by default.
+    #[serde(default)]
+    pub on_full: OnFull,
     /// The interface that the lines name; `can0` by default.
     #[serde(default = "interface")]
     pub interface: String,
@@ -51,7 +54,7 @@ impl Node for Candump {
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        let mut file = OutputFile::open(cx.folders(), &config.path, config.exists)?;
+        let mut file = OutputFile::open(cx.folders(), &config.path, config.exists, config.on_full)?;
         file.resume(MessageEnd::Mark(b'\n'))?;
         Ok(Candump { file, interface: config.interface, offset: cx.wall_offset(), rows: 0, line: Vec::new() })
     }
@@ -70,8 +73,7 @@ impl Sink for Candump {
         self.line.clear();
         can_frame::write_log(input.body.bytes(), stamp, &self.interface, &mut self.line)
             .map_err(|why| NodeError::input("a message", why))?;
-        self.file.write(&self.line)?;
-        self.rows += 1;
+        self.rows += u64::from(self.file.write(&self.line)?);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! Tables as CSV files.
 
-use crate::file::output_file::{self, Exists, MessageEnd, OutputFile};
+use crate::file::output_file::{self, Exists, MessageEnd, OnFull, OutputFile};
 use crate::tensor::text::{Form, Values};
 use limen::Tensor;
 use limen::message::{DType, Dim, Label, PortSpec};
@@ -27,6 +27,9 @@ pub struct Config {
     /// What to do with a file that already exists; `replace` by default.
     #[serde(default)]
     pub exists: Exists,
+    /// What to do when the disk is full; `drop` by default.
+    #[serde(default)]
+    pub on_full: OnFull,
 }
 
 /// The node.
@@ -149,7 +152,7 @@ impl Node for Csv {
         }
         let texts = inputs.iter().map(|(_, spec)| spec.is_text()).collect();
         let header = header(inputs.into_iter());
-        let mut file = OutputFile::open(cx.folders(), &config.path, config.exists)?;
+        let mut file = OutputFile::open(cx.folders(), &config.path, config.exists, config.on_full)?;
         file.resume(MessageEnd::Mark(b'\n'))?;
         let mut node = Csv { file, texts, line: Vec::new(), rows: 0 };
         node.begin(&header)?;
@@ -178,8 +181,7 @@ impl Sink for Csv {
             }
         }
         self.line.push(b'\n');
-        self.file.write(&self.line)?;
-        self.rows += 1;
+        self.rows += u64::from(self.file.write(&self.line)?);
         Ok(())
     }
 
@@ -237,7 +239,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let folders = Folders { graph: folder.path().into(), ..Folders::default() };
         let begin = |header: &str| {
-            let file = OutputFile::open(&folders, "a.csv", Exists::Append).unwrap();
+            let file = OutputFile::open(&folders, "a.csv", Exists::Append, OnFull::Drop).unwrap();
             let mut node = Csv { file, texts: Vec::new(), line: Vec::new(), rows: 0 };
             node.begin(header)?;
             node.file.finish()

@@ -1,6 +1,6 @@
 //! Messages as lines or records of a file.
 
-use crate::file::output_file::{self, Exists, MessageEnd, OutputFile};
+use crate::file::output_file::{self, Exists, MessageEnd, OnFull, OutputFile};
 use crate::stream::{self, Framing};
 use limen::node::{Building, Connected, Cost, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink};
 use limen::{Message, Tensor};
@@ -18,6 +18,9 @@ pub struct Config {
     /// What to do with a file that already exists; `replace` by default.
     #[serde(default)]
     pub exists: Exists,
+    /// What to do when the disk is full; `drop` by default.
+    #[serde(default)]
+    pub on_full: OnFull,
     /// How the end of a message is marked; `lines` by default.
     #[serde(default)]
     pub framing: Framing,
@@ -43,7 +46,7 @@ impl Node for File {
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        let mut file = OutputFile::open(cx.folders(), &config.path, config.exists)?;
+        let mut file = OutputFile::open(cx.folders(), &config.path, config.exists, config.on_full)?;
         match (config.framing, config.framing.delimiter()) {
             (Framing::Length | Framing::LengthLe, _) => {
                 file.resume(MessageEnd::Length { is_big: config.framing == Framing::Length })?;
@@ -67,8 +70,7 @@ impl Sink for File {
     fn take(&mut self, input: Message<Tensor>) -> Result<(), NodeError> {
         self.frame.clear();
         self.framing.write(input.body.bytes(), &mut self.frame)?;
-        self.file.write(&self.frame)?;
-        self.messages += 1;
+        self.messages += u64::from(self.file.write(&self.frame)?);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! JSON Lines: one JSON object per line.
 
-use crate::file::output_file::{self, Exists, MessageEnd, OutputFile};
+use crate::file::output_file::{self, Exists, MessageEnd, OnFull, OutputFile};
 use crate::tensor::text::{Form, Values};
 use limen::message::PortSpec;
 use limen::node::{
@@ -21,6 +21,9 @@ pub struct Config {
     /// What to do with a file that already exists; `replace` by default.
     #[serde(default)]
     pub exists: Exists,
+    /// What to do when the disk is full; `drop` by default.
+    #[serde(default)]
+    pub on_full: OnFull,
 }
 
 /// The node.
@@ -88,7 +91,7 @@ impl Node for Jsonl {
             (format!(",\"{name}\":"), spec.as_ref().is_some_and(PortSpec::is_text))
         };
         let keys = cx.inputs().iter().map(key).collect();
-        let mut file = OutputFile::open(cx.folders(), &config.path, config.exists)?;
+        let mut file = OutputFile::open(cx.folders(), &config.path, config.exists, config.on_full)?;
         file.resume(MessageEnd::Mark(b'\n'))?;
         Ok(Jsonl { file, keys, line: Vec::new(), rows: 0 })
     }
@@ -111,8 +114,7 @@ impl Sink for Jsonl {
             push_tensor(message, *is_text, &mut self.line)?;
         }
         self.line.extend_from_slice(b"}\n");
-        self.file.write(&self.line)?;
-        self.rows += 1;
+        self.rows += u64::from(self.file.write(&self.line)?);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! Arrays as NumPy `.npy` files.
 
-use crate::file::output_file::{self, Exists, OutputFile};
+use crate::file::output_file::{self, Exists, OnFull, OutputFile};
 use crate::tensor::shape;
 use limen::message::{DType, PortSpec};
 use limen::node::{Building, Connected, Cost, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink};
@@ -19,6 +19,9 @@ pub struct Config {
     /// What to do with a file that already exists, `replace` or `fail`; `replace` by default.
     #[serde(default)]
     pub exists: Exists,
+    /// What to do when the disk is full; `drop` by default.
+    #[serde(default)]
+    pub on_full: OnFull,
 }
 
 /// NumPy's descriptor of a type.
@@ -58,10 +61,10 @@ pub struct Npy {
 impl Npy {
     /// Brings the number of items in the header up to date.
     fn update_header(&mut self) -> Result<(), NodeError> {
-        self.file.flush()?;
-        if self.items_in_header != self.items {
-            self.file.overwrite(0, &header(self.descriptor, self.items, &self.shape))?;
-            self.items_in_header = self.items;
+        let items = self.file.messages();
+        if self.items_in_header != items {
+            self.file.overwrite(0, &header(self.descriptor, items, &self.shape))?;
+            self.items_in_header = items;
         }
         Ok(())
     }
@@ -107,7 +110,7 @@ impl Node for Npy {
         let given = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
         let given = given.ok_or_else(|| NodeError::input("in", "its shape is not known while planning"))?;
         let (descriptor, shape) = spec_of(given).map_err(|(why, _)| NodeError::input("in", why))?;
-        let mut file = OutputFile::open(cx.folders(), &config.path, config.exists)?;
+        let mut file = OutputFile::open(cx.folders(), &config.path, config.exists, config.on_full)?;
         file.push(&header(descriptor, 0, &shape));
         Ok(Npy { file, descriptor, shape, items: 0, items_in_header: 0 })
     }
@@ -122,26 +125,26 @@ impl Sink for Npy {
     type In = Tensor;
 
     fn take(&mut self, input: Message<Tensor>) -> Result<(), NodeError> {
-        self.file.write(input.body.bytes())?;
-        self.items += 1;
+        self.items += u64::from(self.file.write(input.body.bytes())?);
         Ok(())
     }
 
     fn flush(&mut self) -> Result<(), NodeError> {
+        self.file.flush()?;
         self.update_header()
     }
 
     fn finish(&mut self) -> Result<(), NodeError> {
+        let settled = self.file.settle();
         self.update_header()?;
-        self.file.finish()
+        settled.and(self.file.finish())
     }
 }
 
 impl Drop for Npy {
     fn drop(&mut self) {
         // The run was interrupted: the header counts only the items that were written. An error can no longer be reported.
-        let _ = self.file.flush();
-        let written = self.items - self.file.unwritten();
-        let _ = self.file.overwrite(0, &header(self.descriptor, written, &self.shape));
+        let _ = self.file.settle();
+        let _ = self.update_header();
     }
 }

@@ -1,6 +1,6 @@
 //! Recordings of edges as MCAP files.
 
-use crate::file::output_file::{self, Exists};
+use crate::file::output_file::{self, Exists, FullDisk, OnFull};
 use crate::recording::inputs::{InputTopics, TopicConfig};
 use crate::recording::meaning::Schemas;
 use crate::recording::reader::MAX_RECORD;
@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 /// is logged when this node takes it, and published at its origin. Whatever ends the process, every message is readable that was
 /// taken more than a second or 4 MiB before; `limen-run recover` then writes the index that is missing. No file is ever overwritten:
 /// if `drive.mcap` exists, `drive-0002.mcap` is next. If a write fails, the messages of its chunk (at most 1 MiB and one message) are lost
-/// and counted (`unwritten`), and with `on_error: skip` a new file is tried once a second. Without `capacity`, an input holds messages
+/// and counted (`unwritten`, or `disk_full`), and with `on_error: skip`, or while the disk is full, a new file is tried once a second. Without `capacity`, an input holds messages
 /// of up to 64 MiB, at most 4096.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
@@ -31,6 +31,9 @@ pub struct Config {
     /// What to do with a file that already exists; `number` by default.
     #[serde(default)]
     pub exists: ExistsRecording,
+    /// What to do when the disk is full; `drop` by default.
+    #[serde(default)]
+    pub on_full: OnFull,
     /// Which schemas the messages have; `foxglove` by default.
     #[serde(default)]
     pub schemas: Schemas,
@@ -137,7 +140,8 @@ impl Node for Record {
         let rotation = Rotation { size: config.max_size, time: config.max_time };
         let must_be_new = config.exists == ExistsRecording::Fail;
         let (folders, now) = (cx.folders(), cx.now().0);
-        let writer = RecordingWriter::new(folders, &config.path, must_be_new, rotation, channels, metadata, now)?;
+        let mut writer = RecordingWriter::new(folders, &config.path, must_be_new, rotation, channels, metadata, now)?;
+        writer.full = FullDisk::new(config.on_full);
         Ok(Record { writer, offset: cx.wall_offset(), clock: cx.clock() })
     }
 
@@ -147,6 +151,7 @@ impl Node for Record {
         to.set("bytes", writer.bytes as f64);
         to.set("files", writer.file_count as f64);
         to.lost("unwritten", writer.lost);
+        writer.full.metrics(0, to);
         let mut paths: Vec<String> = writer.files.iter().map(|path| path.display().to_string()).collect();
         if writer.file_count > paths.len() as u64 {
             paths.push(format!("{} more", writer.file_count - paths.len() as u64));

@@ -1,6 +1,6 @@
 //! Sound as WAV files.
 
-use crate::file::output_file::{self, Exists, OutputFile};
+use crate::file::output_file::{self, Exists, OnFull, OutputFile};
 use crate::file::sound_file;
 use hound::{SampleFormat, WavSpec, WavWriter};
 use limen::message::{DType, Dim, PortSpec};
@@ -25,6 +25,9 @@ pub struct Config {
     /// What to do with a file that already exists, `replace` or `fail`; `replace` by default.
     #[serde(default)]
     pub exists: Exists,
+    /// What to do when the disk is full; `drop` by default.
+    #[serde(default)]
+    pub on_full: OnFull,
 }
 
 /// Most bytes of samples in a file, leaving room for its header.
@@ -60,8 +63,6 @@ pub struct Wav {
     channels: usize,
     /// Bytes of the header, whose last four hold the number of bytes of samples.
     header: u64,
-    /// Bytes of a frame.
-    frame: u64,
 }
 
 impl std::fmt::Debug for Wav {
@@ -91,9 +92,9 @@ impl Wav {
     /// Brings the sizes in the header up to date with what is written, without seeking: unwritten samples stay pending at the
     /// end of the file.
     fn update_header(&self) -> Result<(), NodeError> {
-        let file = self.file.borrow();
-        let Some(written) = self.bytes.checked_sub(file.buffered_bytes()) else { return Ok(()) };
-        let samples = written / self.frame * self.frame;
+        let mut file = self.file.borrow_mut();
+        // While even the header is in the buffer, it is right.
+        let Some(samples) = file.whole_bytes().checked_sub(self.header) else { return Ok(()) };
         // `MAX_BYTES` keeps the sizes within 32 bits.
         for (at, size) in [(4, samples + self.header - 8), (self.header - 4, samples)] {
             file.overwrite(at, &u32::try_from(size).unwrap_or(u32::MAX).to_le_bytes())?;
@@ -141,11 +142,10 @@ impl Node for Wav {
         let given = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
         let given = given.ok_or_else(|| NodeError::input("in", "its shape is not known while planning"))?;
         let spec = sound(given, config.sample_rate).map_err(|(message, _)| NodeError::input("in", message))?;
-        let file = Rc::new(RefCell::new(OutputFile::open(cx.folders(), &config.path, config.exists)?));
+        let file = Rc::new(RefCell::new(OutputFile::open(cx.folders(), &config.path, config.exists, config.on_full)?));
         let writer = WavWriter::new(Shared(file.clone()), spec).map_err(NodeError::other)?;
         let header = file.borrow().buffered_bytes();
-        let frame = u64::from(spec.channels) * u64::from(spec.bits_per_sample / 8);
-        Ok(Wav { writer, file, frames: 0, bytes: 0, channels: spec.channels.into(), header, frame })
+        Ok(Wav { writer, file, frames: 0, bytes: 0, channels: spec.channels.into(), header })
     }
 
     fn metrics(&self, to: &mut Metrics) {
@@ -163,7 +163,9 @@ impl Sink for Wav {
             let what = self.file.borrow().path().display().to_string();
             return Err(NodeError::input(what, "a WAV file holds at most 4 GiB; write `kind: npy` or `kind: file`"));
         }
-        self.file.borrow_mut().make_room()?;
+        if !self.file.borrow_mut().make_room()? {
+            return Ok(());
+        }
         self.write(&input.body).map_err(NodeError::other)?;
         self.file.borrow_mut().end_message();
         self.bytes += bytes;
@@ -177,8 +179,9 @@ impl Sink for Wav {
     }
 
     fn finish(&mut self) -> Result<(), NodeError> {
-        self.flush()?;
-        self.file.borrow_mut().finish()
+        let settled = self.file.borrow_mut().settle();
+        self.update_header()?;
+        settled.and(self.file.borrow_mut().finish())
     }
 }
 

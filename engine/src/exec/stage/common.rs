@@ -386,10 +386,18 @@ impl Common {
 
     /// Reports a failure. Returns true if the policy is to skip it.
     #[cold]
-    pub(crate) fn report(&self, cx: &Cx, trouble: Trouble) -> bool {
+    pub(crate) fn report(&mut self, cx: &Cx, trouble: Trouble) -> bool {
         let number = self.counts.done.get() + self.counts.failed.get();
-        let TroubleText { call, text, panicked } = *trouble.0;
-        cx.shared.fail(Failure { node: self.node, call, number, text, panicked }, self.policy.on_error);
-        self.policy.on_error == OnError::Skip
+        let then = trouble.then(self.policy.on_error);
+        let TroubleText { call, text, panicked, .. } = *trouble.0;
+        cx.shared.fail(Failure { node: self.node, call, number, text, panicked }, then);
+        if then == OnError::Skip {
+            return true;
+        }
+        if then != self.policy.on_error {
+            // The node ends by the policy of this error.
+            (self.policy.on_error, self.restart) = (then, None);
+        }
+        false
     }
 }

@@ -178,7 +178,7 @@ impl Pass {
                 ends.forget(std::mem::replace(&mut noted, 1));
             }
             failed += 1;
-            if common.policy.on_error != OnError::Skip {
+            if trouble.then(common.policy.on_error) != OnError::Skip {
                 return (failed, Err(trouble));
             }
             common.report(cx, trouble);
@@ -426,7 +426,7 @@ impl<I: Intake> Feed<I> {
         ends: &mut E,
     ) -> Result<(), Trouble> {
         ends.rollback();
-        if common.policy.on_error != OnError::Skip {
+        if trouble.then(common.policy.on_error) != OnError::Skip {
             common.counts.failed.add(1);
             return Err(trouble);
         }

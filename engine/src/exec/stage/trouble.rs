@@ -1,5 +1,6 @@
 //! Failures of calls into a node's or backend's code.
 
+use crate::base::policy::OnError;
 use crate::node::error::NodeError;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,18 +15,26 @@ pub(super) struct TroubleText {
     pub(super) call: &'static str,
     pub(super) text: String,
     pub(super) panicked: bool,
+    /// What happens, if the node's policy does not decide.
+    pub(super) then: Option<OnError>,
 }
 
 impl Trouble {
     /// Creates the failure of a call that returned an error.
     #[cold]
     pub(crate) fn error(call: &'static str, error: &NodeError) -> Trouble {
-        Trouble(Box::new(TroubleText { call, text: error.to_string(), panicked: false }))
+        Trouble(Box::new(TroubleText { call, text: error.to_string(), panicked: false, then: error.then() }))
     }
 
     #[cold]
     pub(super) fn panic(call: &'static str, panic: &(dyn Any + Send)) -> Trouble {
-        Trouble(Box::new(TroubleText { call, text: crate::host::panic::panic_text(panic), panicked: true }))
+        let text = crate::host::panic::panic_text(panic);
+        Trouble(Box::new(TroubleText { call, text, panicked: true, then: None }))
+    }
+
+    /// What happens at a node of a policy.
+    pub(super) fn then(&self, on_error: OnError) -> OnError {
+        self.0.then.unwrap_or(on_error)
     }
 
     /// The error text, without the call's name.

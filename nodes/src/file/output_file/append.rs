@@ -104,7 +104,7 @@ mod tests {
             let folders = Folders { graph: folder.path().into(), ..Folders::default() };
             let path = folder.path().join("f");
             std::fs::write(&path, before).unwrap();
-            let mut file = OutputFile::open(&folders, "f", Exists::Append).unwrap();
+            let mut file = OutputFile::open(&folders, "f", Exists::Append, crate::file::OnFull::Drop).unwrap();
             let resumed = file.resume(end);
             assert_eq!(resumed.is_ok(), after.is_some(), "{before:?}");
             assert_eq!(std::fs::read(&path).unwrap(), before, "the file changes when the run writes");

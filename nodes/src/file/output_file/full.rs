@@ -1,0 +1,168 @@
+//! What a sink does when the disk is full.
+
+use limen::node::{Metrics, NodeError, NodeErrorKind};
+use limen::policy::OnError;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::io::{self, ErrorKind};
+use std::time::{Duration, Instant};
+
+/// How long to wait after a full disk before the next write.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What to do when the disk is full. Other errors follow the node's `on_error`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnFull {
+    /// Count the messages that do not fit as lost (`disk_full`), and write again when there is room. The node fails once a second, which
+    /// is an event, and goes on.
+    #[default]
+    Drop,
+    /// End the run.
+    Stop,
+    /// Detach the node; the rest of the graph continues.
+    Detach,
+}
+
+/// A disk that may be full, and the messages that were lost by it.
+#[derive(Debug, Default)]
+pub(crate) struct FullDisk {
+    policy: OnFull,
+    /// While it is full: when to write again.
+    again: Option<Instant>,
+    lost: u64,
+}
+
+impl FullDisk {
+    pub(crate) fn new(policy: OnFull) -> Self {
+        FullDisk { policy, ..FullDisk::default() }
+    }
+
+    /// Whether it was full just now, so that a write is not tried yet.
+    pub(crate) fn waits(&self) -> bool {
+        self.again.is_some_and(|again| Instant::now() < again)
+    }
+
+    /// Whether the last write failed because it is full, and the node goes on.
+    pub(crate) fn is_full(&self) -> bool {
+        self.again.is_some()
+    }
+
+    /// Notes that a write succeeded.
+    pub(crate) fn is_over(&mut self) {
+        self.again = None;
+    }
+
+    /// Counts messages as lost.
+    pub(crate) fn lose(&mut self, messages: u64) {
+        self.lost += messages;
+    }
+
+    /// Returns the error of a write; with the policy, if the disk is full.
+    #[cold]
+    pub(crate) fn judge(&mut self, error: NodeError) -> NodeError {
+        let NodeErrorKind::File { path, source } = error.kind() else { return error };
+        if !matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) {
+            return error;
+        }
+        let then = match self.policy {
+            OnFull::Drop => OnError::Skip,
+            OnFull::Stop => OnError::Stop,
+            OnFull::Detach => OnError::Detach,
+        };
+        self.again = (then == OnError::Skip).then(|| Instant::now() + RETRY);
+        let lost = if self.lost == 0 { String::new() } else { format!("; {} messages are lost so far", self.lost) };
+        let source = io::Error::new(source.kind(), format!("{source}{lost}"));
+        NodeErrorKind::DiskFull { path: path.clone(), source, then }.into()
+    }
+
+    /// Reports how many messages were lost, and `unwritten` more that were accepted and not written.
+    pub(crate) fn metrics(&self, unwritten: u64, to: &mut Metrics) {
+        let (full, other) = if self.is_full() { (self.lost + unwritten, 0) } else { (self.lost, unwritten) };
+        for (reason, messages) in [("disk_full", full), ("unwritten", other)] {
+            if messages > 0 {
+                to.lost(reason, messages);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::output_file::OutputFile;
+    use std::fs::{self, File};
+
+    /// A file on Linux's disk that is always full.
+    fn full(policy: OnFull) -> OutputFile {
+        let mut file = OutputFile::of(File::options().write(true).open("/dev/full").unwrap(), "full.txt".into());
+        file.full = FullDisk::new(policy);
+        file
+    }
+
+    #[test]
+    fn the_policy_of_a_full_disk_is_not_that_of_other_errors() {
+        for (policy, expected) in
+            [(OnFull::Drop, OnError::Skip), (OnFull::Stop, OnError::Stop), (OnFull::Detach, OnError::Detach)]
+        {
+            let mut file = full(policy);
+            file.write(b"one").unwrap();
+            let error = file.flush().unwrap_err();
+            assert!(error.to_string().starts_with("full.txt: No space left on device"), "{error}");
+            assert!(matches!(error.kind(), NodeErrorKind::DiskFull { then, .. } if *then == expected), "{error:?}");
+            for (kind, is_full) in [(ErrorKind::QuotaExceeded, true), (ErrorKind::FileTooLarge, false)] {
+                let error = file.full.judge(NodeError::file("a", kind.into()));
+                assert_eq!(matches!(error.kind(), NodeErrorKind::DiskFull { .. }), is_full, "{error:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_lost_until_there_is_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("full.txt");
+        let mut file = full(OnFull::Drop);
+        file.write(&[b'a'; 1 << 10]).unwrap();
+        file.flush().unwrap_err();
+        file.full.again = Some(Instant::now() + Duration::from_secs(3600));
+        // Nothing is tried again; the buffer takes as much as before.
+        file.flush().unwrap();
+        let accepted = (0..100).filter(|_| file.write(&[b'b'; 1 << 10]).unwrap()).count();
+        assert_eq!((accepted, file.full.lost, file.unwritten()), (63, 37, 64));
+        file.full.again = Some(Instant::now());
+        let error = file.write(b"c").unwrap_err().to_string();
+        assert!(error.ends_with("; 37 messages are lost so far"), "{error}");
+        // There is room again.
+        file.file = File::create(&path).unwrap();
+        file.full.again = Some(Instant::now());
+        assert!(file.write(b"d").unwrap());
+        file.finish().unwrap();
+        assert!(!file.full.is_full());
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(text, format!("{}{}d", "a".repeat(1 << 10), "b".repeat(63 << 10)));
+    }
+
+    #[test]
+    fn a_file_that_is_cut_short_ends_with_a_whole_message() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.txt");
+        for (head, messages, torn) in [("head\n", 2, 3), ("head\n", 0, 3), ("", 2, 0), ("", 0, 2), ("head\n", 0, 0)] {
+            let mut file = OutputFile::of(File::create(&path).unwrap(), path.clone());
+            file.push(head.as_bytes());
+            for _ in 0..messages {
+                file.write(b"message\n").unwrap();
+            }
+            file.make_room().unwrap();
+            file.flush().unwrap();
+            // The disk took that much of the next one, and is full since.
+            file.push(&b"message\n"[..torn]);
+            file.flush().unwrap();
+            file.begun = torn as u64;
+            file.file.set_len(file.written).unwrap();
+            file.cut_short();
+            let expected = format!("{head}{}", "message\n".repeat(messages));
+            assert_eq!(fs::read_to_string(&path).unwrap(), expected);
+            assert_eq!((file.whole_bytes(), file.written), (expected.len() as u64, expected.len() as u64));
+        }
+    }
+}
