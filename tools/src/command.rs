@@ -16,4 +16,5 @@ mod run;
 pub(crate) mod schema;
 mod simulated;
 pub(crate) mod starter;
+mod turns;
 mod watch;

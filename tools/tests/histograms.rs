@@ -122,3 +122,24 @@ fn names_do_not_control_the_terminal() {
         assert!(controls.is_empty(), "{words}: {controls:?}");
     }
 }
+
+#[test]
+fn one_command_takes_runs_of_both_sides_in_turns_and_compares_them() {
+    let folder = Folder::with("hist-turns", GRAPH);
+    let program = folder.command("").get_program().to_str().unwrap().to_string();
+    let compare = |base: &str, new: &str, words: &str| {
+        let mut command = folder.command("hist compare base new --runs 3");
+        command.args(["--run-base", base, "--run-new", new]).args(words.split_whitespace());
+        crate::program::Ran::from(command.output().unwrap())
+    };
+    let run = |rest: &str| format!("{program} graph.yaml -q --telemetry full{rest} && echo $LIMEN_HISTOGRAMS >> order");
+    let ran = compare(&run(""), &run(" --set nodes.b.fault.delay=100us"), "--json --fail p50(b.compute)=+50%");
+    ran.expect(3, "\"changes\"", "limit tripped: ");
+    let order = fs::read_to_string(folder.0.join("order")).unwrap();
+    let expected = ["base/000", "new/000", "new/001", "base/001", "base/002", "new/002"];
+    assert_eq!(order.lines().collect::<Vec<_>>(), expected);
+    compare(&run(""), &run(""), "").expect(2, "", "base: it exists");
+    fs::remove_dir_all(folder.0.join("base")).unwrap();
+    fs::remove_dir_all(folder.0.join("new")).unwrap();
+    compare("exit 3", &run(""), "").expect(1, "", "`exit 3` failed in run 1 of 3: exit status: 3");
+}

@@ -1,5 +1,6 @@
 //! `limen-run hist`: the verbs on files of histograms.
 
+use crate::command::turns::take_in_turns;
 use crate::profile::bootstrap::Stat;
 use crate::profile::comparison::Comparison;
 use crate::profile::limit::Limit;
@@ -91,6 +92,16 @@ pub enum HistVerb {
         /// Several runs after
         #[arg(long = "new", value_name = "FILE", num_args = 1.., requires = "bases")]
         news: Vec<PathBuf>,
+        /// Take the runs first, those of both sides in turns: the command of a run of BASE, such as 'limen-run graph.yaml --duration 10s'.
+        /// It finds the folder for its histograms in LIMEN_HISTOGRAMS
+        #[arg(long, value_name = "COMMAND", requires_all = ["run_new", "base"])]
+        run_base: Option<String>,
+        /// The command of a run of NEW
+        #[arg(long, value_name = "COMMAND", requires = "run_base")]
+        run_new: Option<String>,
+        /// How many runs of each side are taken
+        #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        runs: u32,
         /// Figures that are compared
         #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "p50,p99", value_parser = stat)]
         figures: Vec<Stat>,
@@ -125,7 +136,7 @@ fn stat(name: &str) -> Result<Stat, String> {
 }
 
 /// What is wrong, and the exit code.
-type Refused = (u8, String);
+pub(super) type Refused = (u8, String);
 
 /// Runs a verb, and returns the exit code.
 pub(super) fn hist(verb: &HistVerb) -> u8 {
@@ -184,7 +195,10 @@ fn run(verb: &HistVerb) -> Result<u8, Refused> {
             }
         }
         HistVerb::Convert { from, to, format, tag, unit } => convert(from, to, *format, tag, *unit),
-        HistVerb::Compare { base, new, bases, news, figures, fail, any_host, json, unit } => {
+        HistVerb::Compare { base, new, bases, news, run_base, run_new, runs, figures, fail, any_host, json, unit } => {
+            if let (Some(base), Some(new), Some(run_base), Some(run_new)) = (base, new, run_base, run_new) {
+                take_in_turns([(base, run_base), (new, run_new)], *runs)?;
+            }
             let side = |one: &Option<PathBuf>, several: &[PathBuf]| {
                 let all: Vec<PathBuf> = one.iter().chain(several).cloned().collect();
                 profiles(&all, *unit)
