@@ -260,6 +260,11 @@ impl NodePlan {
         self.stage.policy.on_error
     }
 
+    /// Returns the least time that a message waits in the node by its own declaration, as in `delay`.
+    pub fn waits(&self) -> Duration {
+        Duration::from_nanos(self.planned.as_ref().map_or(0, |planned| planned.ports().waits))
+    }
+
     /// Returns the node's policy in the graph file.
     pub(crate) fn policy(&self) -> &NodePolicy {
         &self.stage.policy

@@ -166,7 +166,7 @@ impl ReportPage {
         })
     }
 
-    /// For each path: the way that takes most of its time, with the mean of each term, and the mean from end to end. Means add up.
+    /// For each path: the way that takes most of its time, with the mean of each term, and the mean from end to end.
     fn routes(&self, report: &Report) -> Vec<Value> {
         const TERMS: [Term; 7] =
             [Term::Source, Term::Queue, Term::Hold, Term::BatchWait, Term::Blocked, Term::Compute, Term::Emit];
@@ -184,6 +184,9 @@ impl ReportPage {
             let all = self.outline.edges.iter().filter(|edge| !seen.insert(edge.to));
             all.map(|edge| self.outline.nodes[edge.to].name.as_str()).collect()
         };
+        // Of nodes such as `delay`: no term has it.
+        let all = self.outline.nodes.iter().filter(|node| node.waits > 0);
+        let waits: HashMap<&str, f64> = all.map(|node| (node.name.as_str(), node.waits as f64)).collect();
         // The time of a source is counted from the origin, and includes its calls.
         let is_source = |node: &str| of(node, Term::Source).is_some();
         let terms = |node: &str| -> Vec<(Term, f64)> {
@@ -192,19 +195,35 @@ impl ReportPage {
                 Term::Hold => !joins.contains(node),
                 _ => true,
             });
-            all.filter_map(|term| Some((term, of(node, term)??))).collect()
+            let mut terms: Vec<_> = all.filter_map(|term| Some((term, of(node, term)??))).collect();
+            if let Some(wait) = waits.get(node) {
+                terms.insert(terms.partition_point(|(term, _)| *term <= Term::Queue), (Term::Hold, *wait));
+            }
+            terms
         };
         let route = |(from, to, recorded): (&str, &str, &limen::report::Recorded)| {
             let cost = |node: &str| terms(node).iter().map(|(_, mean)| mean).sum();
             let nodes = self.outline.slowest_route(from, to, cost);
-            let terms: Vec<Value> = nodes
-                .iter()
-                .flat_map(|n| {
-                    let name = &self.outline.nodes[*n].name;
-                    terms(name).into_iter().map(move |(term, mean)| json!([n, term.name(), mean.round()]))
-                })
-                .collect();
-            json!({ "from": from, "to": to, "terms": terms, "mean": recorded.histogram.mean().round() })
+            let name = |n: usize| self.outline.nodes[n].name.as_str();
+            let mean = recorded.histogram.mean();
+            // A join counts the wait of each set. That of this path's messages is what no other term has, shared by the joins on the way.
+            let others: f64 = nodes.iter().map(|n| cost(name(*n))).sum();
+            let held = |n: usize| {
+                let is_join = joins.contains(name(n)) && nodes.first() != Some(&n);
+                if is_join { of(name(n), Term::Hold).flatten().unwrap_or(0.0) } else { 0.0 }
+            };
+            let all_held: f64 = nodes.iter().map(|n| held(*n)).sum();
+            let share = if all_held > 0.0 { (mean - others).max(0.0) / all_held } else { 0.0 };
+            let mut way: Vec<Value> = Vec::new();
+            for n in &nodes {
+                let mut of_node = terms(name(*n));
+                let hold = held(*n) * share;
+                if hold >= 0.5 {
+                    of_node.insert(of_node.partition_point(|(term, _)| *term <= Term::Queue), (Term::Hold, hold));
+                }
+                way.extend(of_node.into_iter().map(|(term, mean)| json!([n, term.name(), mean.round()])));
+            }
+            json!({ "from": from, "to": to, "terms": way, "mean": mean.round() })
         };
         report.paths().filter(|(_, _, recorded)| !recorded.histogram.is_empty()).take(MAX_PATHS).map(route).collect()
     }

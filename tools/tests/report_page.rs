@@ -70,3 +70,32 @@ fn a_page_compares_two_runs() {
     folder.run("graph.yaml --report graph.yaml").expect(2, "", "which the graph reads");
     assert_eq!(fs::read_to_string(folder.0.join("graph.yaml")).unwrap(), GRAPH);
 }
+
+/// The picture waits 80 ms for the position that belongs to it.
+#[test]
+fn the_wait_of_a_joins_earlier_message_is_part_of_its_path() {
+    let folder = Folder::with(
+        "page-of-a-join",
+        "version: 1\nnodes:\n  gps: { kind: synthetic, config: { pattern: noise, shape: [3], dtype: f32, rate: 10Hz, count: 40 } }\n  \
+         late: { kind: delay, config: { by: 80ms }, from: gps }\n  \
+         cam: { kind: synthetic, config: { pattern: noise, shape: [4], dtype: f32, rate: 10Hz, count: 40 } }\n  \
+         both: { kind: concat, inputs: { image: cam, state: late }, join: { policy: by_time, anchor: image, within: 10ms, patience: 16 } }\n  \
+         out: { kind: 'null', from: both }\n",
+    );
+    folder.run("graph.yaml -q --simulated --report page.html").expect(0, "", "");
+    let data = data(&fs::read_to_string(folder.0.join("page.html")).unwrap());
+    for route in data["routes"].as_array().unwrap() {
+        let terms = route["terms"].as_array().unwrap();
+        let sum = |of: Option<&str>| -> f64 {
+            let terms = terms.iter().filter(|term| of.is_none_or(|of| term[1] == of));
+            terms.map(|term| term[2].as_f64().unwrap()).sum()
+        };
+        let mean = route["mean"].as_f64().unwrap();
+        // The script shows terms that add up to more in proportion.
+        assert!(sum(None) >= 0.99 * mean && sum(Some("hold")) >= 0.99 * mean, "{route}");
+        // The picture waits in the join, the position in the node before it.
+        let holds = terms.iter().find(|term| term[1] == "hold").and_then(|term| term[0].as_u64()).unwrap() as usize;
+        let expected = if route["from"] == "cam" { "both" } else { "late" };
+        assert_eq!(data["outline"]["nodes"][holds]["name"], expected, "{route}");
+    }
+}

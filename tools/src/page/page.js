@@ -32,16 +32,18 @@ function figure(value) {
 function time(ns) {
   if (ns === null || ns === undefined) return "–";
   const [value, unit] = Math.abs(ns) < 999.5 ? [ns, "ns"] : Math.abs(ns) < 999.5e3 ? [ns / 1e3, "µs"] : Math.abs(ns) < 999.5e6 ? [ns / 1e6, "ms"] : [ns / 1e9, "s"];
-  return `${unit === "ns" ? Math.round(value) : figure(value)} ${unit}`;
+  return `${unit === "ns" ? Math.round(value) : figure(value)}\u00a0${unit}`;
 }
 function percent(share, digits = 1) {
-  return share === null || share === undefined ? "–" : `${(share * 100).toFixed(digits)} %`;
+  return share === null || share === undefined ? "–" : `${(share * 100).toFixed(digits)}\u00a0%`;
 }
 function change(now, before) {
   if (!now || !before) return "";
   const by = (now / before - 1) * 100;
-  return `${by >= 0 ? "+" : "−"}${Math.abs(by).toFixed(Math.abs(by) < 10 ? 1 : 0)} %`;
+  return `${by >= 0 ? "+" : "−"}${Math.abs(by).toFixed(Math.abs(by) < 10 ? 1 : 0)}\u00a0%`;
 }
+// The size of a picture, which can be drawn smaller.
+const extent = (width, height) => ({ width, height, viewBox: `0 0 ${width} ${height}` });
 const nodeOf = (end) => end.slice(0, end.lastIndexOf("/")) || end;
 const sum = (values) => values.reduce((a, b) => a + b, 0);
 const histogramOf = (of) => Object.fromEntries(of.summary.histograms.map((one) => [one.tag, one]));
@@ -148,7 +150,7 @@ function choose(name) {
     const all = Math.max(1, sum([...own.values()]));
     for (const [node, mean] of own) heat[node] = Math.max(heat[node], mean / all);
   }
-  const picture = draw("svg", { id: "graph-picture", role: "group", "aria-label": "The graph", width: columns * (WIDTH + GAP_X) + LEFT, height: rows * (HEIGHT + GAP_Y) + 2 * LEFT + 10 });
+  const picture = draw("svg", { id: "graph-picture", role: "group", "aria-label": "The graph", ...extent(columns * (WIDTH + GAP_X) + LEFT, rows * (HEIGHT + GAP_Y) + 2 * LEFT + 10) });
   picture.append(draw("defs", {}, draw("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerUnits: "userSpaceOnUse", markerWidth: 9, markerHeight: 9, orient: "auto" }, draw("path", { d: "M0 0L8 4L0 8z", fill: "var(--soft)" }))));
   const most = Math.max(1, ...summary.edges.map((edge) => edge.sent));
   outline.edges.forEach((edge, n) => {
@@ -209,14 +211,15 @@ const COLOURS = { source: "var(--source)", queue: "var(--queue)", hold: "var(--h
   if (data.routes.length) {
     const legend = make("p", { class: "legend" }, Object.entries(COLOURS).map(([term, colour]) => make("span", {}, make("i", { style: `background:${colour}` }), term)), make("span", {}, make("i", { style: "background:var(--rest)" }), "not in these terms"));
     const bars = make("div", { id: "ledger" });
-    const extent = (route) => (route ? Math.max(route.mean, sum(route.terms.map((term) => term[2]))) : 0);
-    const bar = (route, of, title, most) => {
+        const bar = (route, of, title, most) => {
       const WIDTH = 900, HEIGHT = 22;
-      const picture = draw("svg", { width: WIDTH + 2, height: HEIGHT + 22, viewBox: `0 0 ${WIDTH + 2} ${HEIGHT + 22}`, role: "img", "aria-label": title });
+      const picture = draw("svg", { ...extent(WIDTH + 2, HEIGHT + 22), role: "img", "aria-label": title });
       picture.append(draw("text", { x: 0, y: 13 }, title));
       let x = 0;
       const scale = WIDTH / most;
-      for (const [node, term, mean] of route.terms) {
+      const all = sum(route.terms.map((term) => term[2]));
+      for (const [node, term, own] of route.terms) {
+        const mean = own * Math.min(1, route.mean / Math.max(all, 1));
         const width = mean * scale;
         picture.append(explains(draw("rect", { x, y: 20, width: Math.max(width, 0), height: HEIGHT - 2, fill: COLOURS[term], stroke: "var(--back)", "stroke-width": width > 3 ? 0.6 : 0 }), `${of.outline.nodes[node]?.name} ${term}: ${time(mean)} (${percent(mean / Math.max(1, route.mean))})`));
         x += width;
@@ -228,11 +231,11 @@ const COLOURS = { source: "var(--source)", queue: "var(--queue)", hold: "var(--h
     };
     data.routes.forEach((route) => {
       const before = base?.routes.find((one) => pathName(one) === pathName(route));
-      const most = Math.max(1, extent(route), extent(before));
+      const most = Math.max(1, route.mean, before?.mean ?? 0);
       bars.append(bar(route, data, `${pathName(route)}: mean ${time(route.mean)}`, most));
       if (before) bars.append(bar(before, base, `before: mean ${time(before.mean)}  (${change(route.mean, before.mean)})`, most));
     });
-    part.append(make("p", {}, "Mean of each term along the slowest way, and the mean from end to end (line). The means of a chain add up. Nodes that several ways share count the messages of all of them; the wait of a join's earlier messages is left out."), legend, bars);
+    part.append(make("p", {}, "Mean of each term along the slowest way, and the mean from end to end (line). The wait at a join (hold) is what the path's own messages waited for their partners: what no other term has of their mean. Nodes that several ways share count the messages of all of them; where the terms add up to more than the mean, they are shown in proportion."), legend, bars);
   }
 }
 
@@ -240,7 +243,7 @@ const COLOURS = { source: "var(--source)", queue: "var(--queue)", hold: "var(--h
 function chart({ id, lines, width = 560, height = 260, xAxis, yLog, xLabel, marks = [], levels = [] }) {
   const LEFT = 62, BOTTOM = 34, TOP = 10, RIGHT = 12;
   const points = lines.flatMap((line) => line.points);
-  const picture = draw("svg", { id, width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${xLabel}: ${lines.map((line) => line.name).join(", ")}` });
+  const picture = draw("svg", { id, ...extent(width, height), role: "img", "aria-label": `${xLabel}: ${lines.map((line) => line.name).join(", ")}` });
   if (!points.length) {
     picture.append(draw("text", { x: LEFT, y: 40, class: "soft" }, "Nothing was recorded."));
     return picture;

@@ -20,6 +20,8 @@ pub(crate) struct OutlineNode {
     pub(super) layer: usize,
     /// The place in the column.
     pub(super) row: usize,
+    /// How long a message waits in it at least, ns.
+    pub(crate) waits: u64,
 }
 
 /// An edge in the picture.
@@ -73,6 +75,7 @@ impl Outline {
             worker: node.worker,
             layer,
             row,
+            waits: u64::try_from(node.waits().as_nanos()).unwrap_or(u64::MAX),
         });
         let edges = plan.edges().iter().zip(ends).zip(is_back).zip(bends);
         let edges = edges.map(|(((edge, (from, to)), is_back), bends)| OutlineEdge {
