@@ -7,7 +7,7 @@
 mod printer;
 mod reader;
 
-use crate::base::error::{Place, Problem, Problems};
+use crate::base::error::{Place, Problem, Problems, suggest_one};
 use reader::{Findings, ReadError, TreeReader};
 use serde::de::{self, DeserializeOwned};
 use serde_saphyr::Spanned;
@@ -302,6 +302,14 @@ impl Tree {
             Value::Map(entries) => entries.iter().find(|(k, _)| k.name == key).map(|(_, v)| v),
             _ => None,
         }
+    }
+
+    /// Returns whether a reported unknown key of the map was meant for this one, so that it is not missing.
+    pub(crate) fn has_misspelt(&self, key: &str, reported: &[Problem]) -> bool {
+        let suggested = suggest_one(key);
+        let meant = reported.iter().filter(|problem| problem.help.as_ref() == Some(&suggested));
+        let meant: Vec<&Place> = meant.map(|problem| &problem.place).collect();
+        self.entries().iter().any(|(there, _)| meant.contains(&&there.place))
     }
 
     /// Returns the map without a key.

@@ -349,9 +349,14 @@ pub(crate) fn suggest<'a>(name: &str, among: impl IntoIterator<Item = &'a str>) 
     suggest_of(name, &first(among))
 }
 
+/// The help that suggests a name.
+pub(crate) fn suggest_one(name: &str) -> String {
+    format!("did you mean `{name}`?")
+}
+
 fn suggest_of(name: &str, among: &[&str]) -> String {
     if let Some(near) = nearest_of(name, among) {
-        return format!("did you mean `{near}`?");
+        return suggest_one(near);
     }
     let listed: Vec<_> = among.iter().take(LISTED).map(|n| format!("`{n}`")).collect();
     if listed.is_empty() {

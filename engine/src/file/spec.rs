@@ -511,14 +511,18 @@ impl SpecReader<'_> {
                 _ => {}
             }
         }
-        if tree.get("version").is_none() && matches!(tree.value, Value::Map(_)) {
+        let lacks = |key: &str| {
+            matches!(tree.value, Value::Map(_)) && tree.get(key).is_none() && !tree.has_misspelt(key, &self.problems.0)
+        };
+        let (lacks_version, lacks_nodes) = (lacks("version"), lacks("nodes"));
+        if lacks_version {
             self.problem("E0111", &tree.place, "`version` is missing", "write `version: 1`");
         }
         match tree.get("nodes") {
             Some(nodes) if matches!(&nodes.value, Value::Map(entries) if entries.is_empty()) => {
                 self.problem("E0113", &nodes.place, "the graph has no nodes", "add a source and a sink");
             }
-            None if matches!(tree.value, Value::Map(_)) => {
+            None if lacks_nodes => {
                 self.problem("E0113", &tree.place, "the graph has no nodes", "add `nodes:` with a source and a sink");
             }
             _ => {}
@@ -575,6 +579,7 @@ impl SpecReader<'_> {
             places: Places::default(),
             in_doubt: false,
         };
+        let before = self.problems.0.len();
         let entries = self.map(tree, &format!("node `{}`", key.name), &known);
         node.places = Places::of(entries);
         let policy = &mut node.policy;
@@ -617,7 +622,8 @@ impl SpecReader<'_> {
         if node.core.is_some() && node.cpu.is_some() {
             self.problem("E0117", &node.place, "both `core` and `cpu` are set", "keep one of them");
         }
-        if matches!(tree.value, Value::Map(_)) && node.places.get("kind").is_none() {
+        let is_map = matches!(tree.value, Value::Map(_));
+        if is_map && node.places.get("kind").is_none() && !tree.has_misspelt("kind", &self.problems.0[before..]) {
             let message = format!("node `{}` has no kind", key.name);
             self.problem("E0112", &key.place, message, "write `kind:`; `limen-run kinds` lists the kinds");
         }
@@ -668,7 +674,7 @@ impl SpecReader<'_> {
     fn clock(&mut self, tree: &Tree) -> Option<ClockOffset> {
         let entries = self.map(tree, "`clock`", &["offset"]);
         let Some((_, offset)) = entries.iter().find(|(key, _)| key.name == "offset") else {
-            if matches!(tree.value, Value::Map(_)) {
+            if matches!(tree.value, Value::Map(_)) && !tree.has_misspelt("offset", &self.problems.0) {
                 self.problem(
                     "E0105",
                     &tree.place,
@@ -707,6 +713,7 @@ impl SpecReader<'_> {
             Some((node, output)) => (node.to_string(), Some(output.to_string())),
             None => (text.clone(), None),
         };
+        let node = self.meant(node);
         let is_node = is_name(&node) || self.misnamed.contains(&node);
         if !is_node || !output.as_deref().is_none_or(is_name) {
             let message = format!("`{text}` is not `node` or `node/port`");
@@ -721,6 +728,11 @@ impl SpecReader<'_> {
             return None;
         }
         Some(InputSpec { port, place: from.place.clone(), node, output, policy, places })
+    }
+
+    /// The node that a name stands for: that of `camera` may be written `Camera`, which is reported.
+    fn meant(&self, node: String) -> String {
+        self.misnamed.iter().find(|there| there.eq_ignore_ascii_case(&node)).cloned().unwrap_or(node)
     }
 
     /// Reads a connection that is a map: its producer and the policy of its edge.
@@ -740,6 +752,7 @@ impl SpecReader<'_> {
             "on_gap",
             "stream",
         ];
+        let before = self.problems.0.len();
         for (key, value) in self.map(tree, "a connection", &known) {
             match key.name.as_str() {
                 "from" => from = Some(value),
@@ -757,7 +770,7 @@ impl SpecReader<'_> {
                 _ => {}
             }
         }
-        if from.is_none() {
+        if from.is_none() && !tree.has_misspelt("from", &self.problems.0[before..]) {
             let message = "the connection has no `from`";
             self.problem("E0114", &tree.place, message, "write `from: node/port`");
         }
@@ -805,6 +818,7 @@ impl SpecReader<'_> {
                 on_miss: OnMiss::Count,
             });
             let (place, deadline_place) = (item.place.clone(), item.locate("deadline"));
+            let (from, to) = (self.meant(from), self.meant(to));
             paths.push(PathSpec { place, deadline_place, from, to, deadline, on_miss });
         }
         paths

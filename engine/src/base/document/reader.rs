@@ -204,7 +204,9 @@ impl<'a> TreeReader<'a> {
     fn place(self, mut error: ReadError) -> ReadError {
         if error.0.place.is_none() {
             error.0.is_known = match error.0.missing {
-                Some(field) => self.tree.entries().iter().any(|(key, _)| key.name == field),
+                Some(field) => {
+                    self.tree.get(field).is_some() || self.tree.has_misspelt(field, &self.findings.unknown.borrow())
+                }
                 None => self.findings.is_reduced(self.tree),
             };
         }
