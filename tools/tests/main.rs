@@ -12,6 +12,7 @@ mod full_disk;
 mod graphs;
 mod histograms;
 mod hostile;
+mod json_keys;
 mod memory;
 mod metrics;
 mod monitor;

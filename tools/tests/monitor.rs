@@ -36,14 +36,14 @@ fn command(folder: &Folder, words: &str) -> Command {
 }
 
 /// A run with a monitor.
-struct Watched {
+pub(crate) struct Watched {
     child: Child,
     socket: PathBuf,
     err: BufReader<std::process::ChildStderr>,
 }
 
 impl Watched {
-    fn begin(folder: &Folder, words: &str) -> Self {
+    pub(crate) fn begin(folder: &Folder, words: &str) -> Self {
         let mut child = command(folder, words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut err = BufReader::new(child.stderr.take().unwrap());
         let socket = loop {
@@ -56,14 +56,14 @@ impl Watched {
         Watched { child, socket, err }
     }
 
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         let stream = UnixStream::connect(&self.socket).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         Client(BufReader::new(stream))
     }
 
-    fn end(mut self) -> Ran {
+    pub(crate) fn end(mut self) -> Ran {
         let mut rest = String::new();
         self.err.read_to_string(&mut rest).unwrap();
         let mut ran = Ran::from(self.child.wait_with_output().unwrap());
@@ -73,7 +73,7 @@ impl Watched {
 }
 
 /// A plain client.
-struct Client(BufReader<UnixStream>);
+pub(crate) struct Client(BufReader<UnixStream>);
 
 impl Client {
     fn send(&mut self, bytes: &[u8]) {
@@ -90,7 +90,7 @@ impl Client {
         Some(answer)
     }
 
-    fn ask(&mut self, request: &Value) -> Value {
+    pub(crate) fn ask(&mut self, request: &Value) -> Value {
         self.send(format!("{request}\n").as_bytes());
         self.answer().unwrap()
     }
@@ -109,7 +109,7 @@ impl Client {
 
     /// The first statistics that are as expected.
     #[track_caller]
-    fn stats_with(&mut self, is_there: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) fn stats_with(&mut self, is_there: impl Fn(&Value) -> bool) -> Value {
         let end = Instant::now() + PATIENCE;
         loop {
             let stats = self.stats();
