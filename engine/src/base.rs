@@ -2,5 +2,6 @@
 
 pub(crate) mod document;
 pub(crate) mod error;
+pub(crate) mod json;
 pub mod policy;
 pub mod unit;

@@ -1,7 +1,9 @@
 //! The report of a run: what moved, what was lost and why, where the time went.
 //!
-//! Knows counters and histograms, no file formats. Both laws are checked here, at every exit; a violation is a bug in the engine
+//! Knows counters and histograms, and how they are serialized ([`json`]). Both laws are checked here, at every exit; a violation is a bug in the engine
 //! and reported as one.
+
+mod json;
 
 pub use crate::edge::Reason;
 pub use crate::exec::endpoint::{HandleKind, HandleReport};
@@ -9,12 +11,14 @@ pub use crate::exec::outlier::TailCause;
 pub use crate::host::cpu::Pinned;
 pub use crate::ledger::{Recorded, Term};
 
+use crate::base::json::{nanos, seconds, since_1970};
 use crate::base::policy::OnMiss;
 use crate::base::policy::Wait;
 use crate::base::policy::WhenFull;
 use crate::exec::shared::Failure;
 use crate::node::backend::BackendStatus;
 use crate::node::metrics::Metrics;
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
@@ -45,7 +49,7 @@ impl Outcome {
 }
 
 /// The report of a run.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 #[non_exhaustive]
 pub struct Report {
     /// The graph's name.
@@ -53,8 +57,10 @@ pub struct Report {
     /// The id of the run, which recordings and histogram dumps repeat.
     pub run_id: String,
     /// When it began, by the wall clock.
+    #[serde(serialize_with = "since_1970")]
     pub started: SystemTime,
     /// How long it took.
+    #[serde(rename = "wall_s", with = "seconds")]
     pub wall: Duration,
     /// How it ended.
     pub outcome: Outcome,
@@ -83,7 +89,7 @@ pub struct Report {
 }
 
 /// Counters of a node.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct NodeReport {
     /// Its name.
@@ -99,6 +105,7 @@ pub struct NodeReport {
     /// Calls that failed.
     pub failed: u64,
     /// Calls without a result because the call that wrote an input on a device has failed; among its losses as `device_lost`.
+    #[serde(skip)]
     pub lost: u64,
     /// Messages still in a batch at the end.
     pub held: u64,
@@ -119,6 +126,7 @@ pub struct NodeReport {
     /// The state of its backend at the end, if it runs a model.
     pub backend: Option<BackendStatus>,
     /// The node's own metrics.
+    #[serde(flatten)]
     pub metrics: Metrics,
 }
 
@@ -180,7 +188,7 @@ impl EdgeReport {
 }
 
 /// The results of a path with a deadline.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct DeadlineReport {
     /// The source.
@@ -188,6 +196,7 @@ pub struct DeadlineReport {
     /// The sink.
     pub to: String,
     /// The deadline, ns after a message's origin.
+    #[serde(rename = "deadline_ns")]
     pub deadline: u64,
     /// What happens to messages that miss it.
     pub on_miss: OnMiss,
@@ -200,7 +209,7 @@ pub struct DeadlineReport {
 }
 
 /// A thread.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WorkerReport {
     /// Its name.
@@ -212,13 +221,14 @@ pub struct WorkerReport {
     /// How it waits.
     pub wait: Wait,
     /// What the kernel granted.
+    #[serde(flatten)]
     pub pinned: Pinned,
     /// Whether it did not reply.
     pub abandoned: bool,
 }
 
 /// Why the slowest messages of a path were slow.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TailReport {
     /// The source.
@@ -228,6 +238,7 @@ pub struct TailReport {
     /// The quantile beyond which messages are explained: 0.999, or that of the ten slowest if fewer than 10,000 were recorded.
     pub quantile: f64,
     /// The end-to-end latency at that quantile.
+    #[serde(rename = "limit_ns", serialize_with = "nanos")]
     pub limit: Duration,
     /// Messages beyond it; as those of the histogram, estimated if bursts were sampled.
     pub beyond: u64,
@@ -269,6 +280,11 @@ pub struct HistogramReport {
 }
 
 impl HistogramReport {
+    /// Returns the unit of the values: `ns`, or `messages` for the sizes of batches.
+    pub fn unit(&self) -> &'static str {
+        if self.term == Term::Batch { "messages" } else { "ns" }
+    }
+
     /// Returns `camera.queue`, or `camera->labels.e2e`.
     pub fn tag(&self) -> String {
         match &self.to {
@@ -279,7 +295,7 @@ impl HistogramReport {
 }
 
 /// A failed call.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct FailureReport {
     /// The node.

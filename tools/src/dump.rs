@@ -27,7 +27,7 @@ pub struct Dump<'a> {
     /// The run.
     pub report: &'a Report,
     /// The summary of the report.
-    pub summary: &'a Summary,
+    pub summary: &'a Summary<'a>,
     /// The machine and the command line.
     pub run: &'a RunInfo,
     /// The path of the interval log, if one was written while the graph ran.

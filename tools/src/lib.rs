@@ -77,7 +77,7 @@ pub use metrics::RunMetrics;
 #[cfg(feature = "otlp")]
 pub use metrics::exporter::{Exported, OtlpExporter};
 pub use metrics::server::MetricsServer;
-pub use monitor::{Monitor, MonitorClient};
+pub use monitor::{Monitor, MonitorClient, MonitorNode, MonitorStats, MonitorWorker};
 pub use page::{BaseReport, ReportPage};
 pub use picture::Picture;
 pub use profile::bootstrap::Stat;
@@ -91,10 +91,7 @@ pub use profile::{Profile, ProfileError, ProfileFormat, ProfileInterval, Series}
 pub use report::exit_code::exit_code;
 pub use report::gate::{Gate, GateError, GateVerdict};
 pub use report::printed::{Detail, show_report};
-pub use report::summary::{
-    BackendSummary, EdgeSummary, FailureSummary, GateSummary, HandleSummary, HistogramSummary, NodeSummary,
-    PathSummary, ProblemSummary, Summary, TailCauseSummary, TailSummary, WorkerSummary,
-};
+pub use report::summary::{PathSummary, Summary};
 pub use terminal::interrupt::Interrupt;
 pub use trace::TraceFile;
 

@@ -21,13 +21,14 @@ mod stats;
 
 pub use client::MonitorClient;
 pub(crate) use socket::remove_own;
+pub use stats::{MonitorNode, MonitorStats, MonitorWorker};
 
 use connection::Connection;
 use limen::run::EdgeStats;
 use limen::{Plan, Running};
 use request::Request;
 use socket::Socket;
-use stats::{Described, Fills};
+use stats::Fills;
 use std::io;
 use std::path::Path;
 
@@ -66,7 +67,7 @@ const CLIENTS: usize = 8;
 pub struct Monitor {
     socket: Socket,
     connections: Vec<Connection>,
-    graph: Described,
+    stats: MonitorStats,
     fills: Fills,
 }
 
@@ -78,7 +79,7 @@ impl Monitor {
     /// The folder cannot be made, belongs to another user or may be entered by others; or the system's error.
     pub fn new(plan: &Plan) -> io::Result<Self> {
         let socket = Socket::bind(plan.graph())?;
-        Ok(Monitor { socket, connections: Vec::new(), graph: Described::new(plan), fills: Fills::default() })
+        Ok(Monitor { socket, connections: Vec::new(), stats: MonitorStats::new(plan), fills: Fills::default() })
     }
 
     /// Returns the path of the socket.
@@ -116,13 +117,16 @@ impl Monitor {
             self.fills.look(edges);
         }
         // One text for all clients.
-        let mut stats = None;
+        let mut text_of_all = None;
         for connection in &mut self.connections {
             while let Some(request) = connection.next() {
                 let answer = match request {
                     Ok(Request::Stats {}) => {
-                        let text = || request::accepted_with(&self.graph.stats(running, edges, &self.fills));
-                        stats.get_or_insert_with(text).clone()
+                        let text = || {
+                            self.stats.look(running, edges, &self.fills);
+                            request::accepted_with(&self.stats)
+                        };
+                        text_of_all.get_or_insert_with(text).clone()
                     }
                     Ok(Request::Set { node, name, value }) => match running.set(&node, &name, value) {
                         Ok(()) => request::accepted(),

@@ -117,7 +117,7 @@ impl ReportPage {
     }
 
     /// Returns the page of a run that has ended. With `base`, both runs are shown beside each other.
-    pub fn html(mut self, report: &Report, summary: &Summary, run: &RunInfo, base: Option<&BaseReport>) -> String {
+    pub fn html(mut self, report: &Report, summary: &Summary<'_>, run: &RunInfo, base: Option<&BaseReport>) -> String {
         self.history.finish(report);
         let data = self.data(report, summary, run, base);
         // Nothing in the data can end the script.
@@ -150,7 +150,7 @@ impl ReportPage {
         write_file(path, page)
     }
 
-    fn data(&self, report: &Report, summary: &Summary, run: &RunInfo, base: Option<&BaseReport>) -> Value {
+    fn data(&self, report: &Report, summary: &Summary<'_>, run: &RunInfo, base: Option<&BaseReport>) -> Value {
         let graph = files::read(Path::new(&run.file), MAX_GRAPH).ok();
         let graph = graph.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         json!({

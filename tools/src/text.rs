@@ -1,6 +1,5 @@
 //! Text formatting: tables and paragraphs for a terminal, escaping of control characters, numbers.
 
-pub(crate) mod causes;
 pub(crate) mod escape;
 pub(crate) mod number;
 pub(crate) mod paragraph;

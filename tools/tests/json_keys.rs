@@ -51,7 +51,7 @@ const STATS: &[&str] = &[
     ": edges elapsed_s graph nodes paths pid run started state workers",
     "edges[]: bytes capacity from highest lost messages sent to",
     "nodes[]: backend compute done failed kind name queue role settings taken worker",
-    "nodes[].backend: calls device failed name ready",
+    "nodes[].backend: calls device failed last_error memory name ready threads",
     "nodes[].compute: count max p50 p99 within_s",
     "nodes[].queue: count max p50 p99 within_s",
     "nodes[].settings[]: least most name",

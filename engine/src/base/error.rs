@@ -3,6 +3,7 @@
 //! Loading and planning collect [`Problem`]s, each with a place in the graph file and a stable code, and return all of
 //! them at once. A node reports problems with its config as [`PlanErrors`], which become [`Problem`]s.
 
+use crate::base::json::object;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
@@ -43,6 +44,14 @@ pub struct Problem {
     pub message: String,
     /// A way out, if one is known.
     pub help: Option<String>,
+}
+
+/// The place is not an object of its own: `code`, `file`, `line`, `column`, `message`, `help`.
+impl serde::Serialize for Problem {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let Problem { code, place, message, help } = self;
+        object!(to, code: code, file: *place.file, line: place.line, column: place.column, message: message, help: help)
+    }
 }
 
 impl Problem {

@@ -1,6 +1,7 @@
 //! Policies: what a graph file may set for an edge, a node, a worker or a run. Plain data that every folder may use. A node's and an
 //! edge's policies are one struct each, from the file to the stage.
 
+use crate::base::json::by_name;
 use crate::base::unit::{Bytes, Span};
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -497,6 +498,14 @@ pub enum RtPolicy {
     Fifo,
     /// Round robin by time slices.
     Rr,
+}
+
+by_name!(OnMiss, Wait, WhenFull);
+
+impl serde::Serialize for RealTime {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
 }
 
 impl std::fmt::Display for RealTime {

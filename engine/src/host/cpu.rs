@@ -21,10 +21,11 @@ pub(crate) struct ThreadPlace {
 }
 
 /// The placement of a worker, as read back from the kernel.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Pinned {
     /// CPUs the thread may run on.
+    #[serde(rename = "cpus")]
     pub got: Vec<usize>,
     /// The real-time policy of the thread; `None` if it has none.
     pub real_time: Option<RealTime>,

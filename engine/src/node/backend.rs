@@ -489,10 +489,11 @@ impl fmt::Debug for Helpers {
 }
 
 /// The status of a node's backend.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct BackendStatus {
     /// The backend's name in YAML.
+    #[serde(rename = "name")]
     pub backend: &'static str,
     /// Where it computes.
     pub device: String,

@@ -1,5 +1,6 @@
 //! The properties a node declares while planning: its ports, cost, settings and resource claims.
 
+use crate::base::json::object;
 use crate::base::unit::{Rate, Span};
 use crate::host::sync::DynArc;
 use crate::message::device::Device;
@@ -119,6 +120,12 @@ pub struct Setting {
     pub name: String,
     /// The values it may have.
     pub range: RangeInclusive<f64>,
+}
+
+impl serde::Serialize for Setting {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        object!(to, name: self.name, least: self.range.start(), most: self.range.end())
+    }
 }
 
 /// A resource outside the process that only one node may use.

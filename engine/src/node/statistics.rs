@@ -1,15 +1,19 @@
 //! The statistics of a running graph, as programs and nodes read them.
 
+use crate::base::json::seconds;
 use crate::host::sync::DynArc;
 use crate::node::backend::BackendStatus;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
 /// What was recorded in a window of time. Times are nanoseconds, to two digits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct Window {
-    /// The length of the window.
+    /// The length of the window; in JSON `within_s`, in seconds.
+    #[serde(rename = "within_s", with = "seconds")]
     pub within: Duration,
     /// Messages; a sampled message counts for all it stands for.
     pub count: u64,
@@ -17,15 +21,17 @@ pub struct Window {
     pub p50: Option<u64>,
     /// The 99th percentile, if at least ten samples lie above it.
     pub p99: Option<u64>,
-    /// The maximum; 0 if nothing was recorded.
-    pub max: u64,
+    /// The maximum, if anything was recorded.
+    pub max: Option<u64>,
 }
 
 /// Counters of a node so far.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct NodeStats {
-    /// The node's name.
+    /// The node's name; in JSON `name`.
+    #[serde(rename = "name")]
     pub node: String,
     /// Calls started with messages.
     pub taken: u64,
@@ -33,7 +39,8 @@ pub struct NodeStats {
     pub done: u64,
     /// Calls that failed.
     pub failed: u64,
-    /// The state of its backend, if it runs a model.
+    /// The state of its backend, if it runs a model. It is not read back from JSON.
+    #[serde(skip_deserializing)]
     pub backend: Option<BackendStatus>,
     /// How long messages waited in the last window; `None` before the first, and for a source.
     pub queue: Option<Window>,
@@ -42,7 +49,8 @@ pub struct NodeStats {
 }
 
 /// The age of one source's messages at the end of a sink's call, and how many came after the deadline of the path.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct PathStats {
     /// The source.
@@ -62,13 +70,13 @@ pub struct PathStats {
 impl PathStats {
     /// A path without a deadline.
     pub(crate) fn new(from: String, to: String, latency: Option<Window>) -> Self {
-        let empty = Window { within: Duration::ZERO, count: 0, p50: None, p99: None, max: 0 };
-        PathStats { from, to, latency: latency.unwrap_or(empty), deadline: None, judged: 0, missed: 0 }
+        PathStats { from, to, latency: latency.unwrap_or_default(), ..PathStats::default() }
     }
 }
 
 /// The fill of an edge.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct EdgeStats {
     /// Producer, `node/port`.
@@ -91,7 +99,8 @@ pub struct EdgeStats {
 }
 
 /// The statistics of a run at one time.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct RunStats {
     /// Every node, in the order of the graph.

@@ -133,7 +133,7 @@ fn window(recorded: &Recorded, within: Duration) -> Window {
         count: recorded.histogram.len(),
         p50: recorded.quantile(0.5),
         p99: recorded.quantile(0.99),
-        max: if recorded.histogram.is_empty() { 0 } else { recorded.histogram.max() },
+        max: (!recorded.histogram.is_empty()).then(|| recorded.histogram.max()),
     }
 }
 

@@ -218,7 +218,7 @@ fn micros(ns: u64) -> Value {
 
 /// The figures of a window, with a prefix for their names.
 fn of_window(prefix: &str, window: &Window, to: &mut Map<String, Value>) {
-    let percentiles = [("p50_us", window.p50), ("p99_us", window.p99), ("max_us", Some(window.max))];
+    let percentiles = [("p50_us", window.p50), ("p99_us", window.p99), ("max_us", window.max)];
     to.extend(percentiles.into_iter().filter_map(|(name, ns)| Some((format!("{prefix}{name}"), micros(ns?)))));
     to.insert(format!("{prefix}count"), window.count.into());
 }

@@ -1,7 +1,7 @@
 //! The lines of the protocol.
 
 use super::VERSION;
-use super::stats::Stats;
+use super::stats::MonitorStats;
 use crate::text::escape::{one_line, plain_json};
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +39,7 @@ struct Answer<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    stats: Option<&'a Stats<'a>>,
+    stats: Option<&'a MonitorStats>,
 }
 
 impl Answer<'_> {
@@ -53,7 +53,7 @@ pub(super) fn accepted() -> String {
     Answer { version: VERSION, ok: true, ..Answer::default() }.line()
 }
 
-pub(super) fn accepted_with(stats: &Stats<'_>) -> String {
+pub(super) fn accepted_with(stats: &MonitorStats) -> String {
     Answer { version: VERSION, ok: true, stats: Some(stats), ..Answer::default() }.line()
 }
 

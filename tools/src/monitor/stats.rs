@@ -2,50 +2,13 @@
 
 use crate::text::number::seconds;
 use limen::node::Setting;
-use limen::run::{EdgeStats, Window};
+use limen::run::{EdgeStats, NodeStats, PathStats};
 use limen::{Plan, Running};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 /// The highest fill of an edge is that of this time, or of up to twice this time.
 const EVERY: Duration = Duration::from_secs(1);
-
-/// What does not change during a run.
-#[derive(Debug)]
-pub(super) struct Described {
-    graph: String,
-    nodes: Vec<DescribedNode>,
-    workers: Vec<Worker>,
-}
-
-#[derive(Debug)]
-struct DescribedNode {
-    kind: String,
-    role: &'static str,
-    worker: usize,
-    settings: Vec<SettingRange>,
-}
-
-#[derive(Debug, Serialize)]
-struct SettingRange {
-    name: String,
-    least: f64,
-    most: f64,
-}
-
-impl From<&Setting> for SettingRange {
-    fn from(setting: &Setting) -> Self {
-        SettingRange { name: setting.name.clone(), least: *setting.range.start(), most: *setting.range.end() }
-    }
-}
-
-#[derive(Debug, Serialize)]
-struct Worker {
-    name: String,
-    cpu: Option<usize>,
-    wait: &'static str,
-    nodes: Vec<String>,
-}
 
 /// The highest fills of the edges in the last second or two, whoever asks.
 #[derive(Debug, Default)]
@@ -74,158 +37,98 @@ impl Fills {
     }
 }
 
-/// The object `stats`.
-#[derive(Debug, Serialize)]
-pub(super) struct Stats<'a> {
-    graph: &'a str,
-    run: &'a str,
-    pid: u32,
-    started: f64,
-    elapsed_s: f64,
-    state: &'static str,
-    nodes: Vec<Node<'a>>,
-    edges: Vec<Edge<'a>>,
-    paths: Vec<Path>,
-    workers: &'a [Worker],
+/// The object `stats` that a [`Monitor`](super::Monitor) answers. Keys that an answer lacks have their defaults.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct MonitorStats {
+    /// The graph's name.
+    pub graph: String,
+    /// The id of the run.
+    pub run: String,
+    /// The number of its process.
+    pub pid: u32,
+    /// When the run began, in seconds since 1970.
+    pub started: f64,
+    /// Seconds since then.
+    pub elapsed_s: f64,
+    /// `running`, or `stopping` while messages in flight are drained.
+    pub state: String,
+    /// The nodes, in the order of the graph.
+    pub nodes: Vec<MonitorNode>,
+    /// The edges, in the order of the graph.
+    pub edges: Vec<EdgeStats>,
+    /// The paths from sources to sinks.
+    pub paths: Vec<PathStats>,
+    /// The threads.
+    pub workers: Vec<MonitorWorker>,
 }
 
-#[derive(Debug, Serialize)]
-struct Node<'a> {
-    name: String,
-    kind: &'a str,
-    role: &'static str,
-    worker: usize,
-    taken: u64,
-    done: u64,
-    failed: u64,
-    backend: Option<Backend>,
-    #[serde(serialize_with = "window")]
-    queue: Option<Window>,
-    #[serde(serialize_with = "window")]
-    compute: Option<Window>,
-    settings: &'a [SettingRange],
+/// A node of [`MonitorStats`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct MonitorNode {
+    /// Its name and counters.
+    #[serde(flatten)]
+    pub stats: NodeStats,
+    /// Its kind.
+    pub kind: String,
+    /// `source`, `transform`, `infer` or `sink`.
+    pub role: String,
+    /// Its thread, as an index of [`MonitorStats::workers`].
+    pub worker: usize,
+    /// The numbers that can be changed. They are not read back from JSON.
+    #[serde(skip_deserializing)]
+    pub settings: Vec<Setting>,
 }
 
-#[derive(Debug, Serialize)]
-struct Backend {
-    name: &'static str,
-    device: String,
-    ready: bool,
-    calls: u64,
-    failed: u64,
+/// A thread of [`MonitorStats`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct MonitorWorker {
+    /// Its name.
+    pub name: String,
+    /// The CPU that it is pinned to.
+    pub cpu: Option<usize>,
+    /// How it waits.
+    pub wait: String,
+    /// The names of its nodes.
+    pub nodes: Vec<String>,
 }
 
-#[derive(Debug, Serialize)]
-struct Edge<'a> {
-    from: &'a str,
-    to: &'a str,
-    messages: u64,
-    bytes: Option<u64>,
-    highest: u64,
-    capacity: usize,
-    sent: u64,
-    lost: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct Path {
-    from: String,
-    to: String,
-    #[serde(serialize_with = "window")]
-    latency: Option<Window>,
-    deadline: Option<u64>,
-    judged: u64,
-    missed: u64,
-}
-
-#[allow(clippy::ref_option, reason = "the form that serde asks for")]
-fn window<S: Serializer>(window: &Option<Window>, to: S) -> Result<S::Ok, S::Error> {
-    #[derive(Serialize)]
-    struct Shown {
-        within_s: f64,
-        count: u64,
-        p50: Option<u64>,
-        p99: Option<u64>,
-        max: Option<u64>,
-    }
-    let shown = window.map(|window| Shown {
-        within_s: seconds(window.within),
-        count: window.count,
-        p50: window.p50,
-        p99: window.p99,
-        max: (window.count > 0).then_some(window.max),
-    });
-    shown.serialize(to)
-}
-
-impl Described {
+impl MonitorStats {
+    /// What does not change during a run.
     pub(super) fn new(plan: &Plan) -> Self {
-        let nodes = plan.nodes().iter().map(|node| DescribedNode {
+        let nodes = plan.nodes().iter().map(|node| MonitorNode {
+            stats: NodeStats::default(),
             kind: node.kind.clone(),
-            role: node.role.name(),
+            role: node.role.name().into(),
             worker: node.worker,
-            settings: node.settings.iter().map(SettingRange::from).collect(),
+            settings: node.settings.clone(),
         });
         let name = |at: &usize| plan.nodes()[*at].name.clone();
-        let workers = plan.workers().iter().map(|worker| Worker {
+        let workers = plan.workers().iter().map(|worker| MonitorWorker {
             name: worker.name.clone(),
             cpu: worker.cpu(),
-            wait: worker.wait().name(),
+            wait: worker.wait().name().into(),
             nodes: worker.nodes.iter().map(name).collect(),
         });
-        Described { graph: plan.graph().into(), nodes: nodes.collect(), workers: workers.collect() }
+        let (graph, pid) = (plan.graph().into(), std::process::id());
+        let (nodes, workers) = (nodes.collect(), workers.collect());
+        MonitorStats { graph, pid, nodes, workers, ..MonitorStats::default() }
     }
 
-    /// The statistics of now; `edges` is what the run told just now.
-    pub(super) fn stats<'a>(&'a self, running: &'a Running, edges: &'a [EdgeStats], fills: &Fills) -> Stats<'a> {
-        let nodes = self.nodes.iter().zip(running.stats()).map(|(described, stats)| Node {
-            name: stats.node,
-            kind: &described.kind,
-            role: described.role,
-            worker: described.worker,
-            taken: stats.taken,
-            done: stats.done,
-            failed: stats.failed,
-            backend: stats.backend.map(|backend| Backend {
-                name: backend.backend,
-                device: backend.device,
-                ready: backend.ready,
-                calls: backend.calls,
-                failed: backend.failed,
-            }),
-            queue: stats.queue,
-            compute: stats.compute,
-            settings: &described.settings,
-        });
-        let edges = edges.iter().enumerate().map(|(at, edge)| Edge {
-            from: &edge.from,
-            to: &edge.to,
-            messages: edge.messages,
-            bytes: edge.bytes,
-            highest: fills.highest(at),
-            capacity: edge.capacity,
-            sent: edge.sent,
-            lost: edge.lost,
-        });
-        let paths = running.path_stats().into_iter().map(|path| Path {
-            from: path.from,
-            to: path.to,
-            latency: Some(path.latency),
-            deadline: path.deadline,
-            judged: path.judged,
-            missed: path.missed,
-        });
-        Stats {
-            graph: &self.graph,
-            run: running.run_id(),
-            pid: std::process::id(),
-            started: running.started().duration_since(UNIX_EPOCH).map_or(0.0, seconds),
-            elapsed_s: seconds(running.elapsed()),
-            state: if running.is_stopping() { "stopping" } else { "running" },
-            nodes: nodes.collect(),
-            edges: edges.collect(),
-            paths: paths.collect(),
-            workers: &self.workers,
-        }
+    /// Takes the statistics of now; `edges` is what the run told just now.
+    pub(super) fn look(&mut self, running: &Running, edges: &[EdgeStats], fills: &Fills) {
+        self.run = running.run_id().into();
+        self.started = running.started().duration_since(UNIX_EPOCH).map_or(0.0, seconds);
+        self.elapsed_s = seconds(running.elapsed());
+        self.state = if running.is_stopping() { "stopping" } else { "running" }.into();
+        self.nodes.iter_mut().zip(running.stats()).for_each(|(node, stats)| node.stats = stats);
+        edges.clone_into(&mut self.edges);
+        self.edges.iter_mut().enumerate().for_each(|(at, edge)| edge.highest = fills.highest(at));
+        self.paths = running.path_stats();
     }
 }

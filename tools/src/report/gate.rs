@@ -48,7 +48,7 @@ impl FromStr for Gate {
 }
 
 /// The result of a gate.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct GateVerdict {
     /// The expression.
     pub gate: String,

@@ -27,141 +27,59 @@
 //!
 //! A quantile with fewer than ten samples beyond it is null. Keys may be added, but are never removed.
 
-mod gather;
-
 use crate::report::exit_code::exit_code;
 use crate::report::gate::GateVerdict;
 use crate::text::escape::{one_line, plain_json};
 use crate::text::number::seconds;
-use limen::{Problems, Report};
+use limen::report::{
+    EdgeReport, FailureReport, HandleReport, HistogramReport, NodeReport, Recorded, TailReport, Term, WorkerReport,
+};
+use limen::{Problem, Problems, Report};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::UNIX_EPOCH;
 
-/// The summary of one run, or why there was none.
+/// The summary of one run, or why there was none: the parts of its [`Report`] with what follows from them.
 #[derive(Clone, Debug, Default, Serialize)]
 #[allow(missing_docs, reason = "the module's table says what each field holds")]
-pub struct Summary {
-    pub graph: String,
-    pub outcome: String,
+pub struct Summary<'a> {
+    pub graph: &'a str,
+    pub outcome: &'static str,
     pub exit_code: u8,
     pub degraded: bool,
     pub started: Option<f64>,
     pub wall_s: f64,
-    pub nodes: Vec<NodeSummary>,
-    pub edges: Vec<EdgeSummary>,
-    pub handles: Vec<HandleSummary>,
-    pub workers: Vec<WorkerSummary>,
-    pub paths: Vec<PathSummary>,
-    pub tails: Vec<TailSummary>,
-    pub histograms: Vec<HistogramSummary>,
+    pub nodes: &'a [NodeReport],
+    pub edges: &'a [EdgeReport],
+    pub handles: &'a [HandleReport],
+    pub workers: &'a [WorkerReport],
+    pub paths: Vec<PathSummary<'a>>,
+    pub tails: &'a [TailReport],
+    pub histograms: &'a [HistogramReport],
     pub metrics: BTreeMap<String, f64>,
-    pub failures: Vec<FailureSummary>,
+    pub failures: &'a [FailureReport],
     pub failed_calls: u64,
-    pub notes: Vec<String>,
-    pub bugs: Vec<String>,
-    pub gates: Vec<GateSummary>,
-    pub problems: Vec<ProblemSummary>,
-    pub error: Option<String>,
+    pub notes: &'a [String],
+    pub bugs: &'a [String],
+    pub gates: &'a [GateVerdict],
+    pub problems: &'a [Problem],
+    pub error: Option<&'a str>,
 }
 
-/// One node of a [`Summary`].
-#[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs, reason = "as in NodeReport")]
-pub struct NodeSummary {
-    pub name: String,
-    pub kind: String,
-    pub worker: usize,
-    pub taken: u64,
-    pub done: u64,
-    pub failed: u64,
-    pub held: u64,
-    pub turns: u64,
-    pub pool_empty: u64,
-    pub over_budget: u64,
-    pub gaps: u64,
-    pub restarts: u64,
-    pub batches: u64,
-    pub abandoned: bool,
-    pub lost: BTreeMap<String, u64>,
-    pub thinned: BTreeMap<String, u64>,
-    pub backend: Option<BackendSummary>,
-    pub metrics: BTreeMap<String, f64>,
-}
-
-/// The backend of a [`NodeSummary`] that runs a model.
-#[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs, reason = "as in BackendStatus")]
-pub struct BackendSummary {
-    pub name: &'static str,
-    pub device: String,
-    pub threads: usize,
-    pub memory: u64,
-    pub ready: bool,
-    pub calls: u64,
-    pub failed: u64,
-    pub last_error: Option<String>,
-}
-
-/// One edge of a [`Summary`].
-#[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs, reason = "as in EdgeReport")]
-pub struct EdgeSummary {
-    pub from: String,
-    pub to: String,
-    pub capacity: usize,
-    pub when_full: &'static str,
-    pub crossing: bool,
-    pub sent: u64,
-    pub received: u64,
-    pub lost: BTreeMap<&'static str, u64>,
-    pub thinned: u64,
-    pub left: u64,
-    pub counted: bool,
-}
-
-/// One handle of a [`Summary`].
-#[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs, reason = "as in HandleReport")]
-pub struct HandleSummary {
-    pub name: String,
-    pub kind: &'static str,
-    pub sent: u64,
-    pub received: u64,
-    pub lost: BTreeMap<&'static str, u64>,
-    pub thinned: u64,
-    pub left: u64,
-    pub counted: bool,
-}
-
-/// One thread of a [`Summary`].
-#[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs, reason = "as in WorkerReport")]
-pub struct WorkerSummary {
-    pub name: String,
-    pub cpu: Option<usize>,
-    pub floats: Option<&'static str>,
-    pub cpus: Vec<usize>,
-    pub refused: Option<String>,
-    pub wait: &'static str,
-    pub real_time: Option<String>,
-    pub abandoned: bool,
-}
-
-/// One path of a [`Summary`]: end to end, nanoseconds.
+/// One path of a [`Summary`]: its latency end to end in nanoseconds, and its deadline.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs, reason = "the module's table says what each field holds")]
-pub struct PathSummary {
-    pub from: String,
-    pub to: String,
+pub struct PathSummary<'a> {
+    pub from: &'a str,
+    pub to: &'a str,
     pub deadline_ns: Option<u64>,
     pub on_miss: Option<&'static str>,
     pub count: u64,
     pub samples: u64,
     pub late: Option<u64>,
     pub judged: Option<u64>,
-    pub untracked_behind: Option<String>,
+    pub untracked_behind: Option<&'a str>,
     pub p50: Option<u64>,
     pub p90: Option<u64>,
     pub p99: Option<u64>,
@@ -170,128 +88,42 @@ pub struct PathSummary {
     pub closure_p99: Option<u64>,
 }
 
-/// The slowest messages of a path of a [`Summary`].
-#[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs, reason = "the module's table says what each field holds")]
-pub struct TailSummary {
-    pub from: String,
-    pub to: String,
-    pub quantile: f64,
-    pub limit_ns: u64,
-    pub beyond: u64,
-    pub judged: u64,
-    pub causes: Vec<TailCauseSummary>,
-}
-
-/// One cause of a [`TailSummary`].
-#[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs, reason = "the module's table says what each field holds")]
-pub struct TailCauseSummary {
-    pub cause: &'static str,
-    pub node: Option<String>,
-    pub behind: Option<String>,
-    pub messages: u64,
-    pub excess_ns: u64,
-    pub longest_ns: u64,
-    pub text: String,
-}
-
-/// One histogram of a [`Summary`].
-#[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs, reason = "the module's table says what each field holds")]
-pub struct HistogramSummary {
-    pub tag: String,
-    pub node: String,
-    pub to: Option<String>,
-    pub term: &'static str,
-    pub unit: &'static str,
-    pub count: u64,
-    pub samples: u64,
-    pub min: Option<u64>,
-    pub p50: Option<u64>,
-    pub p90: Option<u64>,
-    pub p99: Option<u64>,
-    pub p999: Option<u64>,
-    pub max: Option<u64>,
-    pub mean: Option<f64>,
-}
-
-/// One failed call of a [`Summary`].
-#[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs, reason = "as in FailureReport")]
-pub struct FailureSummary {
-    pub node: String,
-    pub call: &'static str,
-    pub number: u64,
-    pub text: String,
-    pub panicked: bool,
-}
-
-/// One gate of a [`Summary`].
-#[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs, reason = "as in Verdict")]
-pub struct GateSummary {
-    pub gate: String,
-    pub tripped: bool,
-    pub value: Option<f64>,
-    pub text: String,
-}
-
-/// One problem of a refused graph.
-#[derive(Clone, Debug, Serialize)]
-#[allow(missing_docs, reason = "as in Problem")]
-pub struct ProblemSummary {
-    pub code: &'static str,
-    pub file: String,
-    pub line: u64,
-    pub column: u64,
-    pub message: String,
-    pub help: Option<String>,
-}
-
-impl Summary {
+impl<'a> Summary<'a> {
     /// Summarizes a run. The exit code follows from the report and the verdicts.
-    pub fn new(report: &Report, verdicts: &[GateVerdict]) -> Self {
+    pub fn new(report: &'a Report, verdicts: &'a [GateVerdict]) -> Self {
         Summary {
-            graph: report.graph.clone(),
-            outcome: report.outcome.name().into(),
+            graph: &report.graph,
+            outcome: report.outcome.name(),
             exit_code: exit_code(report, verdicts),
             degraded: report.is_degraded(),
             started: report.started.duration_since(UNIX_EPOCH).ok().map(seconds),
             wall_s: seconds(report.wall),
-            nodes: report.nodes.iter().map(gather::node).collect(),
-            edges: report.edges.iter().map(gather::edge).collect(),
-            handles: report.handles.iter().map(gather::handle).collect(),
-            workers: report.workers.iter().map(gather::worker).collect(),
-            paths: gather::paths(report),
-            tails: report.tails.iter().map(gather::tail).collect(),
-            histograms: report.histograms.iter().map(gather::histogram).collect(),
-            metrics: gather::metrics(report),
-            failures: report.failures.iter().map(gather::failure).collect(),
+            nodes: &report.nodes,
+            edges: &report.edges,
+            handles: &report.handles,
+            workers: &report.workers,
+            paths: paths(report),
+            tails: &report.tails,
+            histograms: &report.histograms,
+            metrics: metrics(report),
+            failures: &report.failures,
             failed_calls: report.failed_calls,
-            notes: report.notes.clone(),
-            bugs: report.bugs.clone(),
-            gates: verdicts.iter().map(gather::gate).collect(),
-            problems: Vec::new(),
+            notes: &report.notes,
+            bugs: &report.bugs,
+            gates: verdicts,
+            problems: &[],
             error: None,
         }
     }
 
     /// Summarizes a refused graph.
-    pub fn refused(graph: &str, problems: &Problems) -> Self {
-        Summary {
-            graph: graph.into(),
-            outcome: "refused".into(),
-            exit_code: 2,
-            problems: problems.0.iter().map(gather::problem).collect(),
-            ..Summary::default()
-        }
+    pub fn refused(graph: &'a str, problems: &'a Problems) -> Self {
+        Summary { graph, outcome: "refused", exit_code: 2, problems: &problems.0, ..Summary::default() }
     }
 
     /// Summarizes a planned graph that did not start.
-    pub fn not_started(graph: &str, error: &str, exit_code: u8) -> Self {
-        let (outcome, error) = ("not started".into(), Some(error.into()));
-        Summary { graph: graph.into(), outcome, exit_code, error, ..Summary::default() }
+    pub fn not_started(graph: &'a str, error: &'a str, exit_code: u8) -> Self {
+        Summary { graph, outcome: "not started", exit_code, error: Some(error), ..Summary::default() }
     }
 
     /// Returns the object as JSON text with a final newline.
@@ -304,14 +136,59 @@ impl Summary {
     pub fn csv(&self) -> String {
         let mut text = String::from("tag,unit,count,min,p50,p90,p99,p99.9,max,mean,samples\n");
         let cell = |value: Option<u64>| value.map_or_else(String::new, |v| v.to_string());
-        for h in &self.histograms {
-            let numbers = [h.min, h.p50, h.p90, h.p99, h.p999, h.max].map(cell).join(",");
-            let mean = h.mean.map_or_else(String::new, |m| format!("{m:.1}"));
-            let tag = quoted(&one_line(&h.tag));
-            let _ = writeln!(text, "{tag},{},{},{numbers},{mean},{}", h.unit, h.count, h.samples);
+        for one in self.histograms {
+            let Recorded { histogram, samples } = &one.recorded;
+            let any = !histogram.is_empty();
+            let [p50, p90, p99, p999] = [0.5, 0.9, 0.99, 0.999].map(|q| one.recorded.quantile(q));
+            let (min, max) = (any.then(|| histogram.min()), any.then(|| histogram.max()));
+            let numbers = [min, p50, p90, p99, p999, max].map(cell).join(",");
+            let mean = if any { format!("{:.1}", (histogram.mean() * 10.0).round() / 10.0) } else { String::new() };
+            let (tag, unit, count) = (quoted(&one_line(&one.tag())), one.unit(), histogram.len());
+            let _ = writeln!(text, "{tag},{unit},{count},{numbers},{mean},{samples}");
         }
         text
     }
+}
+
+fn paths(report: &Report) -> Vec<PathSummary<'_>> {
+    let path = |from, to, recorded: Option<&Recorded>| {
+        let deadline = report.deadlines.iter().find(|d| d.from == from && d.to == to);
+        let quantile = |q| recorded.and_then(|r| r.quantile(q));
+        PathSummary {
+            from,
+            to,
+            deadline_ns: deadline.map(|d| d.deadline),
+            on_miss: deadline.map(|d| d.on_miss.name()),
+            count: recorded.map_or(0, |r| r.histogram.len()),
+            samples: recorded.map_or(0, |r| r.samples),
+            late: deadline.map(|d| d.missed),
+            judged: deadline.map(|d| d.judged),
+            untracked_behind: deadline.and_then(|d| d.untracked_behind.as_deref()),
+            p50: quantile(0.5),
+            p90: quantile(0.9),
+            p99: quantile(0.99),
+            p999: quantile(0.999),
+            max: recorded.map(|r| r.histogram.max()),
+            closure_p99: report.histogram(to, Term::Closure).and_then(|r| r.quantile(0.99)),
+        }
+    };
+    let recorded = report.paths().map(|(from, to, recorded)| path(from, to, Some(recorded)));
+    let silent = report.deadlines.iter().filter(|p| !report.paths().any(|(from, to, _)| from == p.from && to == p.to));
+    recorded.chain(silent.map(|p| path(&p.from, &p.to, None))).collect()
+}
+
+fn metrics(report: &Report) -> BTreeMap<String, f64> {
+    let own =
+        report.nodes.iter().flat_map(|n| n.metrics.iter().map(|(name, value)| (format!("{}.{name}", n.name), value)));
+    let of_all = ["lost", "thinned", "left", "failed", "missed", "over_budget", "gaps", "restarts"]
+        .into_iter()
+        .filter_map(|name| Some((name.to_string(), report.metric(name)?)));
+    let lost = report.losses().into_iter().map(|(reason, n)| (format!("lost.{reason}"), n as f64));
+    // The metric of a node with such a name wins, as it does in an expression. `collect` would sort the pairs first: code that is
+    // compiled for every type of them.
+    let mut all = BTreeMap::new();
+    all.extend(lost.chain(of_all).chain(own));
+    all
 }
 
 /// A field of a CSV file, in quotes if it needs them.
@@ -332,7 +209,8 @@ mod tests {
         let mut report = made_up::report();
         report.nodes[3].metrics.thinned("stopped", 2);
         let gate = "accuracy < 0.999".parse::<crate::Gate>().unwrap().judge(&report);
-        let summary = Summary::new(&report, &[gate]);
+        let gates = [gate];
+        let summary = Summary::new(&report, &gates);
         let json: serde_json::Value = serde_json::from_str(&summary.json()).unwrap();
         for (pointer, expected) in [
             ("/graph", "digits".into()),
@@ -370,7 +248,8 @@ mod tests {
 
     #[test]
     fn the_csv_has_a_row_for_each_histogram() {
-        let csv = Summary::new(&made_up::report(), &[]).csv();
+        let report = made_up::report();
+        let csv = Summary::new(&report, &[]).csv();
         let lines: Vec<&str> = csv.lines().collect();
         assert_eq!(lines.len(), 6, "{csv}");
         assert_eq!(lines[3], "digit.batch,messages,3,7,,,,,8,7.7,3");

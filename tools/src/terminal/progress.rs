@@ -122,7 +122,7 @@ fn line<'a>(rate: f64, lost: u64, slowest: Option<(&str, u64)>, ends: impl Itera
 fn slowest(stats: &[NodeStats]) -> Option<(&str, u64)> {
     let times = stats.iter().filter_map(|stats| {
         let window = stats.compute.filter(|window| window.count > 0)?;
-        Some((stats.node.as_str(), window.p50.unwrap_or(window.max)))
+        Some((stats.node.as_str(), window.p50.or(window.max)?))
     });
     times.max_by_key(|(_, time)| *time)
 }

@@ -135,7 +135,7 @@ impl App {
             (false, None) => stats.state.clone(),
         };
         let sum = |counts: &mut dyn Iterator<Item = u64>| counts.fold(0, u64::saturating_add);
-        let failed = sum(&mut stats.nodes.iter().map(|node| node.failed));
+        let failed = sum(&mut stats.nodes.iter().map(|node| node.stats.failed));
         let lost = sum(&mut stats.edges.iter().map(|edge| edge.lost));
         let graph = format!(" {} ", cut(&stats.graph, (width / 3).max(8)));
         let rest = format!(

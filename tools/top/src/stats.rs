@@ -2,80 +2,26 @@
 
 use crate::text;
 use crate::threads::ThreadTimes;
+use limen_run::MonitorStats;
 use serde::Deserialize;
 use serde_json::Value;
+use std::ops::Deref;
 
 /// The object `stats` of an answer. Names are free of control characters.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Stats {
-    pub(crate) graph: String,
-    pub(crate) run: String,
-    pub(crate) pid: u32,
-    pub(crate) elapsed_s: f64,
-    pub(crate) state: String,
-    pub(crate) nodes: Vec<Node>,
-    pub(crate) edges: Vec<Edge>,
-    pub(crate) paths: Vec<PathStats>,
-    pub(crate) workers: Vec<Worker>,
+    stats: MonitorStats,
     /// The object itself.
-    #[serde(skip)]
     whole: Value,
-    #[serde(skip)]
     threads: ThreadTimes,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Node {
-    pub(crate) name: String,
-    pub(crate) kind: String,
-    pub(crate) role: String,
-    pub(crate) done: u64,
-    pub(crate) failed: u64,
-    pub(crate) queue: Option<Window>,
-    pub(crate) compute: Option<Window>,
-}
+impl Deref for Stats {
+    type Target = MonitorStats;
 
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Edge {
-    pub(crate) from: String,
-    pub(crate) to: String,
-    pub(crate) messages: u64,
-    pub(crate) highest: u64,
-    pub(crate) capacity: u64,
-    pub(crate) sent: u64,
-    pub(crate) lost: u64,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct PathStats {
-    pub(crate) from: String,
-    pub(crate) to: String,
-    pub(crate) latency: Option<Window>,
-    pub(crate) deadline: Option<u64>,
-    pub(crate) missed: u64,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Worker {
-    pub(crate) name: String,
-    pub(crate) cpu: Option<u64>,
-    pub(crate) wait: String,
-    pub(crate) nodes: Vec<String>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Window {
-    pub(crate) within_s: f64,
-    pub(crate) count: u64,
-    pub(crate) p50: Option<u64>,
-    pub(crate) p99: Option<u64>,
-    pub(crate) max: Option<u64>,
+    fn deref(&self) -> &MonitorStats {
+        &self.stats
+    }
 }
 
 /// The node of an end of an edge, `node/port`.
@@ -94,21 +40,11 @@ impl Stats {
         }
         let whole = answer.get_mut("stats").map(Value::take).filter(Value::is_object);
         let whole = whole.ok_or("the answer has no `stats`: this is not the socket of a monitor")?;
-        let read = Stats::deserialize(&whole).map_err(|error| format!("the answer cannot be read: {error}"))?;
-        let threads = ThreadTimes::read(read.pid);
-        Ok(Stats { whole, threads, ..read.cleaned() })
-    }
-
-    fn cleaned(mut self) -> Self {
-        let clean = |text: &mut String| *text = text::name(text);
-        [&mut self.graph, &mut self.run, &mut self.state].into_iter().for_each(clean);
-        self.nodes.iter_mut().flat_map(|node| [&mut node.name, &mut node.kind, &mut node.role]).for_each(clean);
-        self.edges.iter_mut().flat_map(|edge| [&mut edge.from, &mut edge.to]).for_each(clean);
-        self.paths.iter_mut().flat_map(|path| [&mut path.from, &mut path.to]).for_each(clean);
-        for worker in &mut self.workers {
-            [&mut worker.name, &mut worker.wait].into_iter().chain(&mut worker.nodes).for_each(clean);
-        }
-        self
+        let mut stats =
+            MonitorStats::deserialize(&whole).map_err(|error| format!("the answer cannot be read: {error}"))?;
+        clean(&mut stats);
+        let threads = ThreadTimes::read(stats.pid);
+        Ok(Stats { stats, whole, threads })
     }
 
     /// The object, with `rate` in nodes and edges (a second, since `before`) and `cpu` in workers (the part of a CPU, or null).
@@ -126,6 +62,18 @@ impl Stats {
         add("edges", "rate", shown.edge_rates.iter().map(|rate| rounded(*rate).into()).collect());
         add("workers", "cpu", shown.cpus.iter().map(|cpu| cpu.map(rounded).into()).collect());
         whole
+    }
+}
+
+/// Removes control characters from names.
+fn clean(stats: &mut MonitorStats) {
+    let clean = |text: &mut String| *text = text::name(text);
+    [&mut stats.graph, &mut stats.run, &mut stats.state].into_iter().for_each(clean);
+    stats.nodes.iter_mut().flat_map(|node| [&mut node.stats.node, &mut node.kind, &mut node.role]).for_each(clean);
+    stats.edges.iter_mut().flat_map(|edge| [&mut edge.from, &mut edge.to]).for_each(clean);
+    stats.paths.iter_mut().flat_map(|path| [&mut path.from, &mut path.to]).for_each(clean);
+    for worker in &mut stats.workers {
+        [&mut worker.name, &mut worker.wait].into_iter().chain(&mut worker.nodes).for_each(clean);
     }
 }
 
@@ -151,7 +99,8 @@ impl Shown {
             if within > 0.0 { more / within } else { 0.0 }
         };
         let nodes = stats.nodes.iter().enumerate();
-        let node_rates = nodes.map(|(at, node)| rate(node.done, before.and_then(|b| Some(b.nodes.get(at)?.done))));
+        let node_rates =
+            nodes.map(|(at, node)| rate(node.stats.done, before.and_then(|b| Some(b.nodes.get(at)?.stats.done))));
         let edges = stats.edges.iter().enumerate();
         let edge_rates = edges.map(|(at, edge)| rate(edge.sent, before.and_then(|b| Some(b.edges.get(at)?.sent))));
         let cpus = stats.workers.iter().map(|worker| stats.threads.used(&worker.name, &before?.threads));

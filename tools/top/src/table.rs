@@ -1,7 +1,9 @@
 //! The views as tables: what is in them, in which order, and as plain text.
 
-use crate::stats::{Shown, Window, node_of};
+use crate::stats::{Shown, node_of};
 use crate::text::{amount, ns};
+use limen::run::{EdgeStats, PathStats, Window};
+use limen_run::{MonitorNode, MonitorWorker};
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
@@ -168,11 +170,11 @@ pub(crate) fn rows(shown: &Shown, view: View) -> Vec<Row> {
         View::Nodes => {
             let lost = losses(shown);
             let nodes = stats.nodes.iter().zip(&shown.node_rates);
-            let row = |(node, rate): (&crate::stats::Node, &f64)| {
-                let lost = lost.get(node.name.as_str()).copied().unwrap_or(0);
+            let row = |(MonitorNode { stats: node, .. }, rate): (&MonitorNode, &f64)| {
+                let lost = lost.get(node.node.as_str()).copied().unwrap_or(0);
                 let call = node.compute.as_ref();
                 RowBuilder::default()
-                    .text(&node.name)
+                    .text(&node.node)
                     .amount(*rate)
                     .time(call, |window| window.p50)
                     .time(call, |window| window.p99)
@@ -186,25 +188,27 @@ pub(crate) fn rows(shown: &Shown, view: View) -> Vec<Row> {
         }
         View::Edges => {
             let edges = stats.edges.iter().zip(&shown.edge_rates);
-            let row = |(edge, rate): (&crate::stats::Edge, &f64)| {
+            let row = |(edge, rate): (&EdgeStats, &f64)| {
                 RowBuilder::default()
                     .text(&format!("{} -> {}", edge.from, edge.to))
-                    .shown(bar(edge.messages, edge.highest, edge.capacity), fraction(edge.highest, edge.capacity))
+                    .shown(
+                        bar(edge.messages, edge.highest, edge.capacity as u64),
+                        fraction(edge.highest, edge.capacity as u64),
+                    )
                     .amount(edge.messages as f64)
                     .amount(edge.highest as f64)
                     .amount(edge.capacity as f64)
                     .amount(*rate)
                     .amount(edge.sent as f64)
                     .losses(edge.lost)
-                    .row(edge.lost > 0 || edge.highest >= edge.capacity.max(1))
+                    .row(edge.lost > 0 || edge.highest >= edge.capacity.max(1) as u64)
             };
             edges.map(row).collect()
         }
         View::Paths => {
-            let row = |path: &crate::stats::PathStats| {
-                let latency = path.latency.as_ref();
-                let within = latency.map_or(0.0, |window| window.within_s);
-                let count = latency.map_or(0.0, |window| window.count as f64);
+            let row = |path: &PathStats| {
+                let latency = Some(&path.latency);
+                let (within, count) = (path.latency.within.as_secs_f64(), path.latency.count as f64);
                 RowBuilder::default()
                     .text(&format!("{} -> {}", path.from, path.to))
                     .amount(if within > 0.0 { count / within } else { 0.0 })
@@ -218,7 +222,7 @@ pub(crate) fn rows(shown: &Shown, view: View) -> Vec<Row> {
             stats.paths.iter().map(row).collect()
         }
         View::Workers => {
-            let row = |(worker, used): (&crate::stats::Worker, &Option<f64>)| {
+            let row = |(worker, used): (&MonitorWorker, &Option<f64>)| {
                 let cpu = worker.cpu.map_or(("–".to_string(), -1.0), |cpu| (cpu.to_string(), cpu as f64));
                 let used = used.map_or(("–".to_string(), -1.0), |used| (format!("{:.0} %", used * 100.0), used));
                 RowBuilder::default()
@@ -249,7 +253,7 @@ fn losses(shown: &Shown) -> HashMap<&str, u64> {
 fn tree(shown: &Shown) -> Vec<Row> {
     let stats = &shown.stats;
     let index: HashMap<&str, usize> =
-        stats.nodes.iter().enumerate().map(|(at, node)| (node.name.as_str(), at)).collect();
+        stats.nodes.iter().enumerate().map(|(at, node)| (node.stats.node.as_str(), at)).collect();
     let mut next: Vec<Vec<(usize, usize)>> = vec![Vec::new(); stats.nodes.len()];
     let mut is_fed = vec![false; stats.nodes.len()];
     for (at, edge) in stats.edges.iter().enumerate() {
@@ -268,15 +272,15 @@ fn tree(shown: &Shown) -> Vec<Row> {
         }
         let mut stack = vec![(root, None, 0usize)];
         while let Some((at, edge, depth)) = stack.pop() {
-            let node = &stats.nodes[at];
+            let MonitorNode { stats: node, kind, .. } = &stats.nodes[at];
             let again = std::mem::replace(&mut is_shown[at], true);
-            let edge: Option<&crate::stats::Edge> = edge.map(|edge: usize| &stats.edges[edge]);
+            let edge: Option<&EdgeStats> = edge.map(|edge: usize| &stats.edges[edge]);
             let indent = "  ".repeat(depth.saturating_sub(1).min(DEEPEST));
             let name =
-                format!("{indent}{}{}{}", if depth > 0 { "└ " } else { "" }, node.name, if again { " ↑" } else { "" });
+                format!("{indent}{}{}{}", if depth > 0 { "└ " } else { "" }, node.node, if again { " ↑" } else { "" });
             let lost = edge.map_or(0, |edge| edge.lost);
-            let fill = edge.map_or(String::new(), |edge| bar(edge.messages, edge.highest, edge.capacity));
-            let row = RowBuilder::default().text(&name).text(if again { "" } else { &node.kind }).text(&fill);
+            let fill = edge.map_or(String::new(), |edge| bar(edge.messages, edge.highest, edge.capacity as u64));
+            let row = RowBuilder::default().text(&name).text(if again { "" } else { kind }).text(&fill);
             let call = node.compute.as_ref().filter(|_| !again);
             let rate = if again { row.text("") } else { row.amount(shown.node_rates[at]) };
             let times = rate.time(call, |window| window.p50).time(call, |window| window.p99);

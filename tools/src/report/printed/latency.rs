@@ -1,6 +1,5 @@
 //! Latencies of a report: of nodes, sources, joins and paths, and how many messages they were recorded of.
 
-use crate::text::causes::cause_text;
 use crate::text::number::percent;
 use crate::text::paragraph::paragraph;
 use crate::text::table::Table;
@@ -184,7 +183,7 @@ pub(super) fn tails(text: &mut String, report: &Report, most: usize) {
                 std::mem::take(&mut path),
                 std::mem::take(&mut limit),
                 cause.messages.to_string(),
-                cause_text(cause),
+                cause.to_string(),
                 show_duration(cause.longest),
             ]);
         }
