@@ -11,6 +11,7 @@ pub(crate) mod emit;
 pub(crate) mod error;
 pub(crate) mod extensions;
 pub(crate) mod intake;
+pub(crate) mod live;
 pub(crate) mod metrics;
 pub(crate) mod one_to_one;
 pub(crate) mod planning;
@@ -28,6 +29,7 @@ pub use emit::Emit;
 pub use error::{NodeError, NodeErrorKind};
 pub use extensions::Extensions;
 pub use intake::{OneOf, Picked};
+pub use live::{Connection, LossCounter};
 pub use metrics::Metrics;
 pub use one_to_one::{InPlace, OneToOne};
 pub use planning::{Building, Connected, Planning};
@@ -87,8 +89,9 @@ pub trait Node: Sized + 'static {
         let _ = why;
     }
 
-    /// Reports the node's metrics, once, when the node has ended; `--fail-on` can test them. Messages the node lost are
-    /// reported by [`Metrics::lost`], those it discarded on purpose by [`Metrics::thinned`].
+    /// Reports the node's metrics, once, when the node has ended; `--fail-on` can test them. Messages that the node loses while it runs are
+    /// counted by [`Building::lost`]; [`Metrics::lost`] is for what is known only at the end. Messages that it discarded on purpose are
+    /// reported by [`Metrics::thinned`].
     fn metrics(&self, to: &mut Metrics) {
         let _ = to;
     }

@@ -17,6 +17,7 @@ mod transform;
 mod trouble;
 
 use crate::node::Node;
+use crate::node::live::LiveCounters;
 use crate::node::metrics::Metrics;
 pub(crate) use common::{Common, Life, Links};
 use deadline_filter::count_misses;
@@ -91,6 +92,8 @@ pub(crate) struct Counts {
     pub(crate) remaining: Counter,
     /// Calls made to a batching backend.
     pub(crate) batches: Counter,
+    /// What the node counts itself.
+    pub(crate) live: LiveCounters,
 }
 
 /// A node with everything it needs to run.

@@ -1,5 +1,6 @@
 //! Metrics that a node reports when it has ended.
 
+use crate::node::live::LiveCounters;
 use std::collections::BTreeMap;
 
 /// Metrics that a node reports when it has ended.
@@ -66,6 +67,16 @@ impl Metrics {
     fn of_kind(&self, what: MetricKind) -> impl Iterator<Item = (&str, u64)> {
         let all = self.figures.iter().filter(move |(_, (value, kind))| *kind == what && *value > 0.0);
         all.map(|(name, (value, _))| (name.as_str(), *value as u64))
+    }
+
+    /// Adds what the node counted while it ran.
+    pub(crate) fn add_live(&mut self, live: &LiveCounters) {
+        for (reason, messages) in live.losses() {
+            self.figures.entry(reason.into()).or_insert((0.0, MetricKind::Lost)).0 += messages as f64;
+        }
+        if let Some(connection) = live.connection_counts() {
+            self.set("disconnects", connection.ended as f64);
+        }
     }
 
     /// Adds the losses and discards from before the node was rebuilt; other metrics start over.

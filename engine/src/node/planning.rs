@@ -6,6 +6,7 @@ use crate::host::descriptors::Descriptors;
 use crate::host::folders::Folders;
 use crate::message::tensor::{Memory, PortSpec};
 use crate::node::extensions::Extensions;
+use crate::node::live::{Connection, LiveCounters, LossCounter};
 use crate::node::statistics::Statistics;
 
 /// The ports connected to a node, as far as known while planning.
@@ -90,6 +91,7 @@ pub struct Building<'a> {
     pub(crate) descriptors: &'a Descriptors,
     pub(crate) run_id: &'a str,
     pub(crate) statistics: &'a Statistics,
+    pub(crate) live: &'a LiveCounters,
     pub(crate) wall_offset: u64,
 }
 
@@ -113,6 +115,22 @@ impl Building<'_> {
     /// Returns what reads the statistics of the run, for a node that shows or records them.
     pub fn statistics(&self) -> Statistics {
         self.statistics.clone()
+    }
+
+    /// Returns the counter of the messages that the node loses for a reason, before data becomes a message or after a message was taken.
+    /// Losses are seen while the graph runs: in events, metrics and statistics. The report adds them to what [`Node::metrics`] says.
+    ///
+    /// A restarted node goes on with the same counters.
+    ///
+    /// [`Node::metrics`]: crate::node::Node::metrics
+    pub fn lost(&self, reason: &'static str) -> LossCounter {
+        self.live.lost(reason)
+    }
+
+    /// Returns where a node that opens a device or talks to a peer tells that it has it, and that it has lost it. Both are events, at most
+    /// one a second; the report has the number of ended connections as the metric `disconnects`.
+    pub fn connection(&self) -> Connection {
+        self.live.connection()
     }
 
     /// Where the graph may read and write.

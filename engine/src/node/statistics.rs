@@ -4,6 +4,7 @@ use crate::base::json::seconds;
 use crate::host::sync::DynArc;
 use crate::node::backend::BackendStatus;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -39,6 +40,12 @@ pub struct NodeStats {
     pub done: u64,
     /// Calls that failed.
     pub failed: u64,
+    /// Messages that the node itself lost so far, by reason: every reason that its kind counts while it runs.
+    pub lost: BTreeMap<String, u64>,
+    /// Whether it has its device or a peer; `None` if it needs none.
+    pub connected: Option<bool>,
+    /// How often it lost its device or a peer.
+    pub disconnects: u64,
     /// The state of its backend, if it runs a model. It is not read back from JSON.
     #[serde(skip_deserializing)]
     pub backend: Option<BackendStatus>,

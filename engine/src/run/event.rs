@@ -102,6 +102,32 @@ pub enum EventKind {
         /// The time since the last check.
         within: Duration,
     },
+    /// A node itself lost a larger number of messages than `drops_above` allows for the calls that it had. Reported at most once a second
+    /// per node and reason.
+    LostInside {
+        /// The node.
+        node: String,
+        /// Why they were lost: `malformed`, `too_large`, `overrun`, `unsent`.
+        reason: String,
+        /// How many were lost.
+        count: u64,
+        /// How many calls it had in this window.
+        of: u64,
+        /// The time since the last check.
+        within: Duration,
+    },
+    /// A node lost its device or peer. Reported at most once a second per node.
+    Disconnected {
+        /// The node.
+        node: String,
+        /// How many connections ended since the last check.
+        count: u64,
+    },
+    /// A node has its device or a peer again.
+    Reconnected {
+        /// The node.
+        node: String,
+    },
     /// Messages of a path came after its deadline. Reported at most once a second per path.
     Missed {
         /// The path, as `source -> sink`.
@@ -150,6 +176,9 @@ impl EventKind {
             EventKind::Overdue { .. } => "overdue",
             EventKind::Returned { .. } => "returned",
             EventKind::Lost { .. } => "lost",
+            EventKind::LostInside { .. } => "lost_inside",
+            EventKind::Disconnected { .. } => "disconnected",
+            EventKind::Reconnected { .. } => "reconnected",
             EventKind::Missed { .. } => "missed",
             EventKind::ClockSet { .. } => "clock_set",
             EventKind::CpuThrottled { .. } => "cpu_throttled",
@@ -168,6 +197,9 @@ impl EventKind {
             | EventKind::Gap { node, .. }
             | EventKind::Hangs { node, .. }
             | EventKind::Overdue { node, .. }
+            | EventKind::LostInside { node, .. }
+            | EventKind::Disconnected { node, .. }
+            | EventKind::Reconnected { node }
             | EventKind::Returned { node, .. } => Some(node),
             _ => None,
         }
@@ -191,7 +223,7 @@ impl EventKind {
 
     /// Returns whether it reports the end of a problem.
     pub fn is_recovery(&self) -> bool {
-        matches!(self, EventKind::Restarted { .. } | EventKind::Returned { .. })
+        matches!(self, EventKind::Restarted { .. } | EventKind::Returned { .. } | EventKind::Reconnected { .. })
     }
 }
 
@@ -239,6 +271,13 @@ impl fmt::Display for EventKind {
                     "discarded {count} {queued}message{s} at {at} ({reason}); {of} arrived in this window of {within}"
                 )
             }
+            EventKind::LostInside { node, reason, count, of, within } => {
+                let (s, calls) = (if *count == 1 { "" } else { "s" }, if *of == 1 { "call" } else { "calls" });
+                write!(f, "`{node}` lost {count} message{s} ({reason}) in {of} {calls} within {}", show(within))
+            }
+            EventKind::Disconnected { node, count: 1 } => write!(f, "`{node}` was disconnected"),
+            EventKind::Disconnected { node, count } => write!(f, "`{node}` was disconnected {count} times"),
+            EventKind::Reconnected { node } => write!(f, "`{node}` is connected again"),
             EventKind::Missed { path, count, of, deadline, within } => {
                 let (deadline, within) = (show(deadline), show(within));
                 write!(f, "{path} missed its deadline of {deadline}: {count} of {of} messages in {within}")
@@ -304,6 +343,13 @@ mod tests {
                 EventKind::Lost { edge: edge(), reason: Reason::Expired, count: 1, of: 0, within: ms(1000) },
                 "discarded 1 queued message at arm/in (expired); 0 arrived in this window of 1.00 s",
             ),
+            (
+                EventKind::LostInside { node: node(), reason: "malformed".into(), count: 9, of: 200, within: ms(1000) },
+                "`arm` lost 9 messages (malformed) in 200 calls within 1.00 s",
+            ),
+            (EventKind::Disconnected { node: node(), count: 1 }, "`arm` was disconnected"),
+            (EventKind::Disconnected { node: node(), count: 2 }, "`arm` was disconnected 2 times"),
+            (EventKind::Reconnected { node: node() }, "`arm` is connected again"),
             (
                 EventKind::Missed { path: "imu -> arm".into(), count: 3, of: 200, deadline: ms(20), within: ms(1000) },
                 "imu -> arm missed its deadline of 20.0 ms: 3 of 200 messages in 1.00 s",

@@ -13,6 +13,7 @@ use crate::exec::stage::Counts;
 use crate::host::clock::{Clock, WallWatch};
 use crate::host::sync::{Arc, DynArc};
 use crate::ledger::Term;
+use crate::node::live::ConnectionCounts;
 use crate::node::statistics::Observe;
 use crate::node::{EdgeStats, NodeStats, PathStats, RunStats, Window};
 use crate::run::event::{Event, EventKind};
@@ -113,6 +114,7 @@ struct Seen {
     /// When losses were last checked, ns of the run's clock; 0 before the first time.
     losses_at: u64,
     losses: Vec<Losses>,
+    nodes: Vec<SeenNode>,
     /// By path with a deadline.
     misses: Vec<Misses>,
     /// The most messages seen in each edge since the last query.
@@ -134,6 +136,16 @@ struct Losses {
     lost: [u64; UNINTENDED.len()],
 }
 
+/// What a node had lost by itself when it was last seen, and its connections.
+#[derive(Clone, Debug, Default)]
+struct SeenNode {
+    taken: u64,
+    lost: Vec<(&'static str, u64)>,
+    connection: ConnectionCounts,
+    /// Whether it has lost its device or peer.
+    is_disconnected: bool,
+}
+
 impl Watcher {
     pub(crate) fn new(
         shared: Arc<RunShared>,
@@ -149,6 +161,7 @@ impl Watcher {
             wall: WallWatch::default(),
             losses_at: 0,
             losses: vec![Losses::default(); watched.edges.len()],
+            nodes: vec![SeenNode::default(); watched.counts.len()],
             misses: vec![Misses::default(); watched.paths.len()],
             highest: vec![0; watched.edges.len()],
         };
@@ -220,14 +233,20 @@ impl Watcher {
     pub(crate) fn node_stats(&self, windows: &BTreeMap<(Subject, Term), Window>) -> Vec<NodeStats> {
         let nodes = self.shared.names().iter().zip(&self.watched.counts).enumerate();
         nodes
-            .map(|(at, (name, counts))| NodeStats {
-                node: name.clone(),
-                taken: counts.taken.get(),
-                done: counts.done.get(),
-                failed: counts.failed.get(),
-                backend: self.shared.backend_status(at, counts.batches.get()),
-                queue: windows.get(&(Subject::Node(at), Term::Queue)).copied(),
-                compute: windows.get(&(Subject::Node(at), Term::Compute)).copied(),
+            .map(|(at, (name, counts))| {
+                let connection = counts.live.connection_counts();
+                NodeStats {
+                    node: name.clone(),
+                    taken: counts.taken.get(),
+                    done: counts.done.get(),
+                    failed: counts.failed.get(),
+                    lost: counts.live.losses().into_iter().map(|(reason, n)| (reason.into(), n)).collect(),
+                    connected: connection.map(|counts| counts.open > 0),
+                    disconnects: connection.map_or(0, |counts| counts.ended),
+                    backend: self.shared.backend_status(at, counts.batches.get()),
+                    queue: windows.get(&(Subject::Node(at), Term::Queue)).copied(),
+                    compute: windows.get(&(Subject::Node(at), Term::Compute)).copied(),
+                }
             })
             .collect()
     }
@@ -306,6 +325,9 @@ impl Watcher {
             }
             *before = now;
         }
+        for ((node, counts), before) in self.watched.counts.iter().enumerate().zip(&mut seen.nodes) {
+            self.look_at_node(node, counts, before, within);
+        }
         for ((path, (_, now)), before) in self.watched.paths.iter().enumerate().zip(&mut seen.misses) {
             let (count, of) = (now.missed - before.missed, now.judged - before.judged);
             if count > 0 {
@@ -313,6 +335,29 @@ impl Watcher {
             }
             *before = now;
         }
+    }
+
+    /// Tells what a node has lost by itself, and whether it lost its device or peer.
+    fn look_at_node(&self, node: usize, counts: &Counts, before: &mut SeenNode, within: u64) {
+        let (taken, lost) = (counts.taken.get(), counts.live.losses());
+        let of = taken - before.taken;
+        for (i, (reason, now)) in lost.iter().enumerate() {
+            let count = now - before.lost.get(i).map_or(0, |(_, before)| *before);
+            if count > 0 && count as f64 > self.drops_above * of as f64 {
+                self.shared.notice(|| Noticed::LostInside { node, reason, count, of, within });
+            }
+        }
+        let now = counts.live.connection_counts().unwrap_or_default();
+        let ended = now.ended - before.connection.ended;
+        if ended > 0 {
+            self.shared.notice(|| Noticed::Disconnected { node, count: ended });
+        }
+        let was_disconnected = before.is_disconnected || ended > 0;
+        let is_back = now.begun > before.connection.begun && now.open > 0;
+        if was_disconnected && is_back {
+            self.shared.notice(|| Noticed::Reconnected { node });
+        }
+        *before = SeenNode { taken, lost, connection: now, is_disconnected: was_disconnected && !is_back };
     }
 
     fn next(&self) -> Option<Event> {
@@ -357,6 +402,12 @@ impl Watcher {
             Noticed::Lost { edge: by, reason, count, of, within } => {
                 EventKind::Lost { edge: edge(by), reason, count, of, within: Duration::from_nanos(within) }
             }
+            Noticed::LostInside { node: at, reason, count, of, within } => {
+                let within = Duration::from_nanos(within);
+                EventKind::LostInside { node: node(at), reason: reason.into(), count, of, within }
+            }
+            Noticed::Disconnected { node: at, count } => EventKind::Disconnected { node: node(at), count },
+            Noticed::Reconnected { node: at } => EventKind::Reconnected { node: node(at) },
             Noticed::Missed { path, count, of, within } => {
                 let path = self.watched.paths.get(path);
                 EventKind::Missed {

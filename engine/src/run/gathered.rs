@@ -99,6 +99,8 @@ impl Running {
             .enumerate()
             .map(|(i, node)| {
                 let counts = &self.counts[i];
+                let mut metrics = gathered.metrics.remove(&i).unwrap_or_default();
+                metrics.add_live(&counts.live);
                 NodeReport {
                     name: node.name.clone(),
                     kind: node.kind.clone(),
@@ -116,7 +118,7 @@ impl Running {
                     batches: counts.batches.get(),
                     abandoned: gathered.abandoned[node.worker],
                     backend: self.shared.backend_status(i, counts.batches.get()),
-                    metrics: gathered.metrics.remove(&i).unwrap_or_default(),
+                    metrics,
                 }
             })
             .collect()

@@ -275,6 +275,7 @@ fn build(
         let wall_offset = cx.wall_offset();
         let rule = JoinRule { clock: clock.clone(), ..stage.rule.clone() };
         let intake = IntakeParts { edges: take(&mut consumers, &in_edges), copies, blends, rule };
+        let counts = links.counts.clone();
         let common = Common::new(node, &mut stage, links, cx);
         let begin = Begin::new(stage.source, &common.policy);
         let descriptors = Descriptors::new(cx.poller.clone());
@@ -287,6 +288,7 @@ fn build(
             config,
             run_id: run_id.clone(),
             statistics: statistics.clone(),
+            counts: counts.clone(),
             wall_offset,
         });
         let parts = StageParts { common, intake, outputs, sources: stage.sources, begin, blueprint };
@@ -299,6 +301,7 @@ fn build(
             descriptors,
             run_id: &run_id,
             statistics: &statistics,
+            live: &counts.live,
             wall_offset,
         };
         cx.enter(node);

@@ -5,7 +5,8 @@ use crate::stream::removable::Removable;
 use crate::stream::sound_device::{Ask, MAX_CHANNELS, SampleFormat, SoundDevice, default_name};
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{
-    Building, Connected, Cost, Descriptors, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Progress, Sink,
+    Building, Connected, Cost, Descriptors, LossCounter, Metrics, Node, NodeError, PlanErrors, Planning, Ports,
+    Progress, Sink,
 };
 use limen::unit::{Rate, Span};
 use limen::{Clock, Message, Tensor, Time};
@@ -78,8 +79,8 @@ pub struct Audio {
     sent: u64,
     frames: u64,
     underruns: u64,
-    unsent: u64,
-    unplayed: u64,
+    unsent: LossCounter,
+    unplayed: LossCounter,
 }
 
 /// Returns the number of channels of a spec, or the message and the help of an error.
@@ -270,8 +271,8 @@ impl Node for Audio {
             sent: 0,
             frames: 0,
             underruns: 0,
-            unsent: 0,
-            unplayed: 0,
+            unsent: cx.lost("unsent"),
+            unplayed: cx.lost("unplayed"),
             config,
         })
     }
@@ -281,9 +282,9 @@ impl Node for Audio {
         to.set("frames", self.frames as f64);
         to.set("underruns", self.underruns as f64);
         to.set("drained", f64::from(u8::from(self.is_drained)));
-        to.lost("unsent", self.unsent + u64::from(!self.pending.is_empty()));
+        to.lost("unsent", u64::from(!self.pending.is_empty()));
         // Called when the device is about to be closed, which discards the frames in its buffer.
-        to.lost("unplayed", self.unplayed + self.unheard());
+        to.lost("unplayed", self.unheard());
         self.device.report(to);
     }
 }

@@ -4,7 +4,9 @@ use crate::stream::bus_errors::{self, BusErrors};
 use crate::stream::can_frame::{self, check_interface};
 use crate::stream::removable::Removable;
 use crate::stream::{self, Framing};
-use limen::node::{Building, Connected, Cost, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Progress, Sink};
+use limen::node::{
+    Building, Connected, Cost, LossCounter, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Progress, Sink,
+};
 use limen::{Clock, Message, Tensor, Time};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv, send};
@@ -46,7 +48,7 @@ pub struct Can {
     pending: Option<([u8; can_frame::FD], usize, Time)>,
     errors: BusErrors,
     sent: u64,
-    unsent: u64,
+    unsent: LossCounter,
 }
 
 /// Sets up a socket that receives nothing but what says whether frames can be sent.
@@ -127,14 +129,22 @@ impl Node for Can {
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let refused = |error: io::Error| NodeError::input(format!("the interface `{}`", config.interface), error);
         let socket = Removable::new(config.open().map_err(refused)?, cx);
-        Ok(Can { socket, config, clock: cx.clock(), pending: None, errors: BusErrors::default(), sent: 0, unsent: 0 })
+        Ok(Can {
+            socket,
+            config,
+            clock: cx.clock(),
+            pending: None,
+            errors: BusErrors::default(),
+            sent: 0,
+            unsent: cx.lost("unsent"),
+        })
     }
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("sent", self.sent as f64);
         self.errors.report_off(&self.config.interface, to);
         self.socket.report(to);
-        to.lost("unsent", self.unsent + u64::from(self.pending.is_some()));
+        to.lost("unsent", u64::from(self.pending.is_some()));
     }
 }
 

@@ -4,7 +4,8 @@ use crate::stream::outgoing::{Outgoing, Sent};
 use crate::stream::serial_port::{self, SerialPort};
 use crate::stream::{self, Framing};
 use limen::node::{
-    Building, Claim, Connected, Cost, Interest, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Progress, Sink,
+    Building, Claim, Connected, Cost, Interest, LossCounter, Metrics, Node, NodeError, PlanErrors, Planning, Ports,
+    Progress, Sink,
 };
 use limen::{Clock, Message, Tensor, Time};
 use schemars::JsonSchema;
@@ -39,9 +40,9 @@ pub struct Serial {
     frame: Vec<u8>,
     clock: Clock,
     sent: u64,
-    unsent: u64,
-    full: u64,
-    partial: u64,
+    unsent: LossCounter,
+    full: LossCounter,
+    partial: LossCounter,
 }
 
 impl Serial {
@@ -90,18 +91,16 @@ impl Node for Serial {
             frame: Vec::new(),
             clock: cx.clock(),
             sent: 0,
-            unsent: 0,
-            full: 0,
-            partial: 0,
+            unsent: cx.lost("unsent"),
+            full: cx.lost("full"),
+            partial: cx.lost("partial"),
         })
     }
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("sent", self.sent as f64);
         self.port.report(to);
-        to.lost("unsent", self.unsent);
-        to.lost("full", self.full);
-        to.lost("partial", self.partial + u64::from(self.out.has_pending()));
+        to.lost("partial", u64::from(self.out.has_pending()));
     }
 }
 

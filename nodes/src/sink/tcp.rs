@@ -4,7 +4,9 @@ use crate::stream::outgoing::Sent;
 use crate::stream::tcp::TcpConfig;
 use crate::stream::tcp::links::{Links, PeerRole};
 use crate::stream::{self, Address, Framing};
-use limen::node::{Building, Connected, Cost, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Progress, Sink};
+use limen::node::{
+    Building, Connected, Cost, LossCounter, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Progress, Sink,
+};
 use limen::unit::Span;
 use limen::{Clock, Message, Tensor, Time};
 use schemars::JsonSchema;
@@ -61,8 +63,8 @@ pub struct Tcp {
     /// The framed message.
     frame: Vec<u8>,
     sent: u64,
-    unsent: u64,
-    full: u64,
+    unsent: LossCounter,
+    full: LossCounter,
 }
 
 impl Tcp {
@@ -97,18 +99,16 @@ impl Node for Tcp {
             connect_deadline,
             frame: Vec::new(),
             sent: 0,
-            unsent: 0,
-            full: 0,
+            unsent: cx.lost("unsent"),
+            full: cx.lost("full"),
         })
     }
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("sent", self.sent as f64);
-        to.lost("unsent", self.unsent);
-        to.lost("full", self.full);
         self.links.metrics(to);
         let behind = self.links.peers.iter().filter(|peer| peer.has_pending()).count();
-        to.lost("partial", self.links.counts.partial + behind as u64);
+        to.lost("partial", behind as u64);
     }
 }
 

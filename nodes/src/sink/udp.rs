@@ -2,7 +2,7 @@
 
 use crate::stream::{self, Address, Framing};
 use limen::node::{
-    Building, Connected, Cost, Metrics, Node, NodeError, NodeErrorKind, PlanErrors, Planning, Ports, Sink,
+    Building, Connected, Cost, LossCounter, Metrics, Node, NodeError, NodeErrorKind, PlanErrors, Planning, Ports, Sink,
 };
 use limen::{Message, Tensor};
 use schemars::JsonSchema;
@@ -30,7 +30,7 @@ pub struct Udp {
     socket: UdpSocket,
     to: SocketAddr,
     sent: u64,
-    unsent: u64,
+    unsent: LossCounter,
 }
 
 /// Returns whether the error is temporary, so that sending may work later.
@@ -60,7 +60,7 @@ impl Node for Udp {
         errors.into_result(ports.note(format!("sends to {}", config.to)))
     }
 
-    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         // For a loopback destination, bind to loopback too, so that other machines cannot reach the socket.
         let from: IpAddr = match (config.to.0.ip(), config.to.is_elsewhere()) {
             (IpAddr::V4(_), false) => Ipv4Addr::LOCALHOST.into(),
@@ -75,12 +75,11 @@ impl Node for Udp {
             socket.set_broadcast(true).map_err(refused)?;
         }
         socket.set_nonblocking(true).map_err(refused)?;
-        Ok(Udp { socket, to: config.to.0, sent: 0, unsent: 0 })
+        Ok(Udp { socket, to: config.to.0, sent: 0, unsent: cx.lost("unsent") })
     }
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("sent", self.sent as f64);
-        to.lost("unsent", self.unsent);
     }
 }
 

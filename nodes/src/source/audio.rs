@@ -7,7 +7,8 @@ use crate::stream::removable::Removable;
 use crate::stream::sound_device::{Ask, MAX_CHANNELS, SampleFormat, SoundDevice, default_name, time_of};
 use limen::message::{DType, PortSpec};
 use limen::node::{
-    Building, Connected, Cost, Descriptors, Emit, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Source,
+    Building, Connected, Cost, Descriptors, Emit, LossCounter, Metrics, Next, Node, NodeError, PlanErrors, Planning,
+    Ports, Source,
 };
 use limen::unit::{Rate, Span};
 use limen::{Clock, Tensor, Time};
@@ -118,8 +119,8 @@ impl Config {
 struct Counts {
     blocks: u64,
     overruns: u64,
-    overrun: u64,
-    undelivered: u64,
+    overrun: LossCounter,
+    undelivered: LossCounter,
     stalls: u64,
 }
 
@@ -305,7 +306,7 @@ impl Node for Audio {
             expected: Time::ZERO,
             gap: None,
             context: vec![0.0; config.context * channels],
-            counts: Counts::default(),
+            counts: Counts { overrun: cx.lost("overrun"), undelivered: cx.lost("undelivered"), ..Counts::default() },
             stamps: DeviceClock::new(config.clock),
             heard: 0,
             rate: Offset::default(),
@@ -314,15 +315,14 @@ impl Node for Audio {
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        let Counts { blocks, overruns, overrun, undelivered, stalls } = self.counts;
+        let Counts { blocks, overruns, stalls, .. } = self.counts;
         // Called when the device is about to be closed, which discards the frames in its buffer.
         let position = self.device.get().and_then(|device| device.pcm.position().ok());
         let waiting =
             position.filter(|position| position.state == State::Running).map_or(0, |position| position.available);
         to.set("blocks", blocks as f64);
         to.set("overruns", overruns as f64);
-        to.lost("overrun", overrun + u64::from(self.gap.is_some()));
-        to.lost("undelivered", undelivered);
+        to.lost("overrun", u64::from(self.gap.is_some()));
         to.lost("stopped", ((self.filled + waiting) / self.config.frames.max(1)) as u64);
         to.set("stalls", stalls as f64);
         self.device.report(to);

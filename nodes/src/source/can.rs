@@ -9,8 +9,8 @@ use crate::stream::removable::Removable;
 use crate::stream::{self, OnClose};
 use limen::message::{Content, DType, Dim, PortSpec};
 use limen::node::{
-    Building, Connected, Cost, Descriptors, Emit, Interest, Metrics, Next, Node, NodeError, PlanErrors, Planning,
-    Ports, Source, Watched,
+    Building, Connected, Cost, Descriptors, Emit, Interest, LossCounter, Metrics, Next, Node, NodeError, PlanErrors,
+    Planning, Ports, Source, Watched,
 };
 use limen::unit::Bytes;
 use limen::{Clock, Tensor, Time};
@@ -67,12 +67,12 @@ pub struct Can {
     opened: Time,
     control: Vec<u8>,
     received: u64,
-    malformed: u64,
+    malformed: LossCounter,
     /// The first of them.
     first_malformed: Option<String>,
     overrun: Overrun,
     /// Frames that were in the socket when the interface went away.
-    undelivered: u64,
+    undelivered: LossCounter,
     errors: BusErrors,
     /// Whether the interface was down when the socket was last looked at.
     is_down: bool,
@@ -112,7 +112,7 @@ impl Config {
 impl Can {
     fn close(&mut self, now: Time) {
         self.socket.close(now);
-        self.overrun = self.overrun.renewed();
+        self.overrun.renew();
         self.errors.is_back();
         self.is_down = false;
     }
@@ -144,27 +144,24 @@ impl Node for Can {
             opened,
             control: control(),
             received: 0,
-            malformed: 0,
+            malformed: cx.lost("malformed"),
             first_malformed: None,
-            overrun: Overrun::default(),
-            undelivered: 0,
-            errors: BusErrors::default(),
+            overrun: Overrun::new(cx.lost("overrun")),
+            undelivered: cx.lost("undelivered"),
+            errors: BusErrors::new(cx.lost("controller_overrun")),
             is_down: false,
         })
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        let mut overrun = self.overrun;
+        let mut overrun = self.overrun.clone();
         // Called when the socket is about to be closed, which discards the frames in the kernel.
         let stopped = self.socket.get().map_or(0, |socket| drain(&**socket, &mut overrun));
         to.set("received", self.received as f64);
-        to.lost("overrun", overrun.total);
-        to.lost("malformed", self.malformed);
         if let Some(first) = &self.first_malformed {
-            to.note(format!("{} malformed; the first: {first}", self.malformed));
+            to.note(format!("{} malformed; the first: {first}", self.malformed.get()));
         }
         to.lost("stopped", stopped);
-        to.lost("undelivered", self.undelivered);
         self.errors.report(&self.config.interface, to);
         self.socket.report(to);
         self.stamps.metrics(to);
@@ -187,7 +184,9 @@ impl Source for Can {
         match receive(&**socket, &mut frame, &mut self.control, &mut self.overrun) {
             Ok(Some(Datagram { bytes, stamp, .. })) => {
                 self.socket.works();
-                self.is_down = false;
+                if std::mem::take(&mut self.is_down) {
+                    self.socket.count_reconnect();
+                }
                 let frame = &frame[..bytes.min(FD)];
                 if self.errors.record(frame) {
                     return Ok(Next::More);

@@ -9,7 +9,7 @@ use limen::Tensor;
 use limen::files::InputFile;
 use limen::message::{Content, DType, Dim, PortSpec};
 use limen::node::{
-    Building, Connected, Cost, Emit, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Source,
+    Building, Connected, Cost, Emit, LossCounter, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Source,
 };
 use limen::unit::{Bytes, Span};
 use schemars::JsonSchema;
@@ -77,11 +77,11 @@ pub struct Candump {
     ahead: Option<Ahead>,
     has_sent: bool,
     read: u64,
-    malformed: u64,
+    malformed: LossCounter,
     /// The first malformed line: its number and why.
     first: Option<String>,
     number: u64,
-    too_large: u64,
+    too_large: LossCounter,
     bus_errors: u64,
 }
 
@@ -210,10 +210,10 @@ impl Node for Candump {
             ahead: None,
             has_sent: false,
             read: 0,
-            malformed: 0,
+            malformed: cx.lost("malformed"),
             first: None,
             number: 0,
-            too_large: 0,
+            too_large: cx.lost("too_large"),
             bus_errors: 0,
             config,
         })
@@ -221,17 +221,19 @@ impl Node for Candump {
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("read", self.read as f64);
-        to.lost("malformed", self.malformed);
-        to.lost("too_large", self.too_large);
         to.set("bus_errors", self.bus_errors as f64);
         if let Some(first) = &self.first {
-            to.note(format!("{} of the lines of `{}` are malformed, first {first}", self.malformed, self.config.path));
+            to.note(format!(
+                "{} of the lines of `{}` are malformed, first {first}",
+                self.malformed.get(),
+                self.config.path
+            ));
         }
         if self.timeline.jumps > 0 {
             let (jumps, most) = (self.timeline.jumps, self.config.max_gap.0);
             to.note(format!("{jumps} times the time of `{}` goes on or back by more than {most:?}", self.config.path));
         }
-        if self.too_large > 0 {
+        if self.too_large.get() > 0 {
             to.note("frames of CAN FD were not sent; `fd: true` sends them");
         }
     }

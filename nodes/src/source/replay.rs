@@ -7,7 +7,8 @@ use crate::recording::survey::{FileReader, OTHER_CLOCK, TopicPorts, begin, open,
 use crate::recording::topic::Topic;
 use limen::message::{MAX_PORTS, PortSpec};
 use limen::node::{
-    Building, Connected, Cost, Emit, Many, Metrics, Next, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Source,
+    Building, Connected, Cost, Emit, LossCounter, Many, Metrics, Next, Node, NodeError, OutPort, PlanErrors, Planning,
+    Ports, Source,
 };
 use limen::unit::Span;
 use limen::{Folders, Tensor, Time};
@@ -106,8 +107,8 @@ struct Ahead {
 /// Counters of what was not sent.
 #[derive(Debug, Default)]
 struct Lost {
-    malformed: u64,
-    oversized: u64,
+    malformed: LossCounter,
+    oversized: LossCounter,
     first: Option<String>,
     other_clock: u64,
     gaps: u64,
@@ -408,7 +409,7 @@ impl Node for Replay {
             pass_start: 0,
             latest_due: 0,
             ahead: None,
-            lost: Lost::default(),
+            lost: Lost { malformed: cx.lost("malformed"), oversized: cx.lost("oversized"), ..Lost::default() },
             unreadable: Unreadable::default(),
             is_done: false,
             config,
@@ -419,12 +420,10 @@ impl Node for Replay {
         let Lost { malformed, oversized, first, other_clock, gaps, jumps } = &self.lost;
         let now = self.reader.unreadable();
         let unreadable = if now.places > self.unreadable.places { now } else { &self.unreadable };
-        to.lost("malformed", *malformed);
-        to.lost("oversized", *oversized);
         to.lost("unreadable", unreadable.places);
         to.set("unreadable_bytes", unreadable.bytes as f64);
         if let Some(first) = first {
-            to.note(format!("{} messages were not sent; the first: {first}", malformed + oversized));
+            to.note(format!("{} messages were not sent; the first: {first}", malformed.get() + oversized.get()));
         }
         if let Some((at, why)) = &unreadable.first {
             to.note(format!("{} bytes of the file cannot be read, from byte {at} on: {why}", unreadable.bytes));

@@ -5,8 +5,8 @@ use crate::stream::ready::{self, Read};
 use crate::stream::serial_port::{self, SerialPort};
 use crate::stream::{self, Framing, OnClose};
 use limen::node::{
-    Building, Claim, Connected, Cost, Emit, Interest, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports,
-    Source,
+    Building, Claim, Connected, Cost, Emit, Interest, LossCounter, Metrics, Next, Node, NodeError, PlanErrors,
+    Planning, Ports, Source,
 };
 use limen::unit::Bytes;
 use limen::{Tensor, Time};
@@ -50,9 +50,9 @@ pub struct Serial {
     on_close: OnClose,
     last_read: Time,
     received: u64,
-    too_large: u64,
-    malformed: u64,
-    partial: u64,
+    too_large: LossCounter,
+    malformed: LossCounter,
+    partial: LossCounter,
 }
 
 impl Serial {
@@ -89,20 +89,17 @@ impl Node for Serial {
             on_close: config.on_close,
             last_read: Time::ZERO,
             received: 0,
-            too_large: 0,
-            malformed: 0,
-            partial: 0,
+            too_large: cx.lost("too_large"),
+            malformed: cx.lost("malformed"),
+            partial: cx.lost("partial"),
         })
     }
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("received", self.received as f64);
-        to.lost("too_large", self.too_large);
-        to.lost("malformed", self.malformed);
         if let Some(first) = self.deframer.first_malformed() {
-            to.note(format!("{} malformed; the first: {first}", self.malformed));
+            to.note(format!("{} malformed; the first: {first}", self.malformed.get()));
         }
-        to.lost("partial", self.partial);
         self.port.report(to);
         to.lost("stopped", self.deframer.whole_messages());
     }

@@ -135,16 +135,16 @@ impl Node for Tcp {
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let Config { framing, on_close, .. } = config;
-        let links = config.tcp().open(framing, config.max_bytes.0 as usize, PeerRole::Sender, cx)?;
+        let mut links = config.tcp().open(framing, config.max_bytes.0 as usize, PeerRole::Sender, cx)?;
+        links.counts.too_large = cx.lost("too_large");
+        links.counts.malformed = cx.lost("malformed");
         Ok(Tcp { links, framing, on_close, at: 0, received: 0, connections: 0 })
     }
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("received", self.received as f64);
-        to.lost("too_large", self.links.counts.too_large);
-        to.lost("malformed", self.links.counts.malformed);
         if let Some(first) = &self.links.counts.first_malformed {
-            to.note(format!("{} malformed; the first: {first}", self.links.counts.malformed));
+            to.note(format!("{} malformed; the first: {first}", self.links.counts.malformed.get()));
         }
         self.links.metrics(to);
         let stopped: u64 = self.links.peers.iter().map(|peer| peer.deframer.whole_messages()).sum();
@@ -159,7 +159,7 @@ impl Source for Tcp {
         if self.send_next(out)? {
             return Ok(Next::More);
         }
-        let is_over = self.links.counts.disconnects > 0 && self.links.peers.is_empty();
+        let is_over = self.links.counts.connections > 0 && self.links.peers.is_empty();
         if is_over && self.on_close == OnClose::End {
             return Ok(Next::Done);
         }

@@ -3,8 +3,8 @@
 use crate::stream::datagram::{Datagram, Overrun, control, drain, receive, stamp_and_count};
 use crate::stream::{self, Address, Framing};
 use limen::node::{
-    Building, Claim, Connected, Cost, Emit, Interest, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports,
-    Source, Watched,
+    Building, Claim, Connected, Cost, Emit, Interest, LossCounter, Metrics, Next, Node, NodeError, PlanErrors,
+    Planning, Ports, Source, Watched,
 };
 use limen::unit::Bytes;
 use limen::{Clock, Tensor, Time};
@@ -49,7 +49,7 @@ pub struct Udp {
     buffer: Box<[u8]>,
     control: Vec<u8>,
     received: u64,
-    too_large: u64,
+    too_large: LossCounter,
     overrun: Overrun,
 }
 
@@ -153,21 +153,19 @@ impl Node for Udp {
             buffer: vec![0; config.max_bytes.0 as usize].into_boxed_slice(),
             control: control(),
             received: 0,
-            too_large: 0,
-            overrun: Overrun::default(),
+            too_large: cx.lost("too_large"),
+            overrun: Overrun::new(cx.lost("overrun")),
         })
     }
 
     fn metrics(&self, to: &mut Metrics) {
         // Called when the socket is about to be closed, which discards the datagrams in the kernel.
-        let mut overrun = self.overrun;
+        let mut overrun = self.overrun.clone();
         let stopped = drain(&*self.socket, &mut overrun);
         if let Some(so_far) = dropped(&self.socket) {
             overrun.record(so_far);
         }
         to.set("received", self.received as f64);
-        to.lost("too_large", self.too_large);
-        to.lost("overrun", overrun.total);
         to.lost("stopped", stopped);
     }
 }

@@ -7,8 +7,8 @@ use crate::stream::removable::Removable;
 use crate::tensor::yuv::YuvToRgb;
 use limen::message::{DType, PortSpec};
 use limen::node::{
-    Building, Claim, Connected, Cost, Descriptors, Emit, Interest, Metrics, Next, Node, NodeError, PlanErrors,
-    Planning, Ports, Source, Watched,
+    Building, Claim, Connected, Cost, Descriptors, Emit, Interest, LossCounter, Metrics, Next, Node, NodeError,
+    PlanErrors, Planning, Ports, Source, Watched,
 };
 use limen::unit::{Rate, Span};
 use limen::{Folders, Tensor, Time};
@@ -284,8 +284,8 @@ struct Running {
 #[derive(Debug, Default)]
 struct Counts {
     frames: u64,
-    dropped: u64,
-    damaged: u64,
+    dropped: LossCounter,
+    damaged: LossCounter,
     superseded: u64,
     stalls: u64,
 }
@@ -405,17 +405,15 @@ impl Node for V4l2 {
             running: Removable::new(running, cx),
             last: None,
             since: cx.now(),
-            counts: Counts::default(),
+            counts: Counts { dropped: cx.lost("dropped"), damaged: cx.lost("damaged"), ..Counts::default() },
             stamps: DeviceClock::new(config.clock),
             config,
         })
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        let Counts { frames, dropped, damaged, superseded, stalls } = self.counts;
+        let Counts { frames, superseded, stalls, .. } = self.counts;
         to.set("frames", frames as f64);
-        to.lost("dropped", dropped);
-        to.lost("damaged", damaged);
         to.thinned("superseded", superseded);
         to.set("stalls", stalls as f64);
         self.running.report(to);
@@ -444,7 +442,9 @@ impl Source for V4l2 {
                 if let Some(last) = self.last {
                     // A number that is not ahead is of a driver that counts anew.
                     let missing = frame.sequence.wrapping_sub(last).wrapping_sub(1).wrapping_sub(passed);
-                    self.counts.dropped += u64::from(if missing < 1 << 16 { missing } else { 0 });
+                    if (1..1 << 16).contains(&missing) {
+                        self.counts.dropped += missing.into();
+                    }
                 }
                 (self.last, self.since) = (Some(frame.sequence), now);
                 self.counts.superseded += u64::from(passed);

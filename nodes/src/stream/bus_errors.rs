@@ -1,7 +1,7 @@
 //! What the controller of a CAN bus reports beside frames. The layout: `linux/can/error.h`.
 
 use super::can_frame::{ERROR, HEAD, identifier};
-use limen::node::Metrics;
+use limen::node::{LossCounter, Metrics};
 
 /// Bits of an error's identifier: a state or an overflow of the controller, that it left the bus, that it was started again.
 const CONTROLLER: u32 = 0x4;
@@ -19,11 +19,17 @@ pub(crate) struct BusErrors {
     reports: u64,
     passive: u64,
     off: u64,
-    overflows: u64,
+    /// How many frames a report stands for is unknown: each counts as one.
+    overflows: LossCounter,
     is_off: bool,
 }
 
 impl BusErrors {
+    /// Counts frames that the controller had no room for.
+    pub(crate) fn new(overflows: LossCounter) -> Self {
+        BusErrors { overflows, ..BusErrors::default() }
+    }
+
     /// Counts a frame if it reports an error. Returns whether it does.
     pub(crate) fn record(&mut self, frame: &[u8]) -> bool {
         let id = identifier(frame);
@@ -67,8 +73,6 @@ impl BusErrors {
     pub(crate) fn report(&self, interface: &str, to: &mut Metrics) {
         to.set("bus_errors", self.reports as f64);
         to.set("error_passive", self.passive as f64);
-        // How many frames a report stands for is unknown: each counts as one.
-        to.lost("controller_overrun", self.overflows);
         self.report_off(interface, to);
     }
 }
@@ -88,7 +92,7 @@ mod tests {
         let mut after = |frame: &[u8]| {
             let is_error = errors.record(frame);
             let BusErrors { reports, passive, off, overflows, is_off } = errors.clone();
-            (is_error, [reports, passive, off, overflows], is_off)
+            (is_error, [reports, passive, off, overflows.get()], is_off)
         };
         for (frame, counts, is_off) in [
             // A CRC error; one with an overflow; error-warning; error-passive; off the bus.

@@ -1,5 +1,6 @@
 //! Datagrams with the kernel's stamps and its count of those that it dropped.
 
+use limen::node::LossCounter;
 use nix::errno::Errno;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, getsockopt, recvmsg, setsockopt, sockopt};
 use nix::sys::time::TimeSpec;
@@ -8,21 +9,27 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 /// Datagrams dropped by the kernel, which reports a wrapping 32-bit count of them with each datagram it delivers.
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Overrun {
     last: u32,
-    pub(crate) total: u64,
+    lost: LossCounter,
 }
 
 impl Overrun {
-    pub(crate) fn record(&mut self, so_far: u32) {
-        self.total += u64::from(so_far.wrapping_sub(self.last));
-        self.last = so_far;
+    pub(crate) fn new(lost: LossCounter) -> Self {
+        Overrun { last: 0, lost }
     }
 
-    /// The total so far, for a new socket, which counts from 0.
-    pub(crate) fn renewed(self) -> Self {
-        Overrun { last: 0, ..self }
+    pub(crate) fn record(&mut self, so_far: u32) {
+        let more = so_far.wrapping_sub(std::mem::replace(&mut self.last, so_far));
+        if more > 0 {
+            self.lost += more.into();
+        }
+    }
+
+    /// The socket is a new one, which counts from 0.
+    pub(crate) fn renew(&mut self) {
+        self.last = 0;
     }
 }
 
@@ -98,6 +105,6 @@ mod tests {
         for so_far in [0, 3, 3, u32::MAX, 2] {
             overrun.record(so_far);
         }
-        assert_eq!(overrun.total, u64::from(u32::MAX) + 3);
+        assert_eq!(overrun.lost.get(), u64::from(u32::MAX) + 3);
     }
 }

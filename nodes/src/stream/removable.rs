@@ -3,7 +3,7 @@
 use super::OnClose;
 use super::backoff::Backoff;
 use limen::Time;
-use limen::node::{Building, Metrics, Next};
+use limen::node::{Building, Connection, Metrics, Next};
 use std::io;
 
 /// A device that is open, or gone until it can be opened again.
@@ -13,7 +13,7 @@ pub(crate) struct Removable<D> {
     backoff: Backoff,
     /// When to open it again.
     due: Time,
-    disconnects: u64,
+    connection: Connection,
     /// Why it could not be opened again.
     trouble: Option<String>,
 }
@@ -21,12 +21,13 @@ pub(crate) struct Removable<D> {
 impl<D> Removable<D> {
     /// Holds the open device of a node.
     pub(crate) fn new(device: D, cx: &Building<'_>) -> Self {
-        Self::seeded(device, cx.node(), cx.now())
+        Self::seeded(device, cx.node(), cx.now(), cx.connection())
     }
 
-    fn seeded(device: D, node: &str, now: Time) -> Self {
+    fn seeded(device: D, node: &str, now: Time, connection: Connection) -> Self {
+        connection.begun();
         let backoff = Backoff::new(node, now);
-        Removable { device: Some(device), backoff, due: Time::ZERO, disconnects: 0, trouble: None }
+        Removable { device: Some(device), backoff, due: Time::ZERO, connection, trouble: None }
     }
 
     /// The open device; `None` while it is gone.
@@ -46,7 +47,12 @@ impl<D> Removable<D> {
 
     /// Counts a disconnect. The device stays open until it is closed: what is left in it may be read.
     pub(crate) fn count_disconnect(&mut self) {
-        self.disconnects += 1;
+        self.connection.ended();
+    }
+
+    /// Records that a device that stayed open works again.
+    pub(crate) fn count_reconnect(&mut self) {
+        self.connection.begun();
     }
 
     /// Closes the device, which is opened again later.
@@ -66,7 +72,10 @@ impl<D> Removable<D> {
             return false;
         }
         match open() {
-            Ok(device) => (self.device, self.trouble) = (Some(device), None),
+            Ok(device) => {
+                (self.device, self.trouble) = (Some(device), None);
+                self.connection.begun();
+            }
             Err(error) => {
                 self.trouble = Some(error.to_string());
                 self.due = self.backoff.after(now);
@@ -93,9 +102,8 @@ impl<D> Removable<D> {
         self.due
     }
 
-    /// Reports how often it was gone, and why it is.
+    /// Reports why it is gone.
     pub(crate) fn report(&self, to: &mut Metrics) {
-        to.set("disconnects", self.disconnects as f64);
         if let Some(trouble) = &self.trouble {
             to.note(format!("could not be opened again: {trouble}"));
         }
@@ -108,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_device_that_is_gone_is_opened_when_that_is_due() {
-        let mut device = Removable::seeded(1, "a", Time(7));
+        let mut device = Removable::seeded(1, "a", Time(7), Connection::default());
         let fails = || Err(io::Error::other("unplugged"));
         assert!(!device.reopen(Time(0), || unreachable!("it is open")));
         device.close(Time(0));
@@ -124,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_device_that_is_gone_ends_a_source_on_request() {
-        let mut device = Removable::seeded((), "a", Time(7));
+        let mut device = Removable::seeded((), "a", Time(7), Connection::default());
         device.close(Time(0));
         let next = device.come_back(OnClose::End, Time::NEVER, || unreachable!("it has ended"));
         assert!(matches!(next, Some(Next::Done)), "{next:?}");

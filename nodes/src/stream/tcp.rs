@@ -4,7 +4,6 @@ pub(crate) mod links;
 mod peer;
 
 use super::address::Address;
-use super::backoff::Backoff;
 use super::framing::Framing;
 use limen::node::{Building, Claim, NodeError, PlanErrors, Ports};
 use limen::unit::Span;
@@ -83,13 +82,8 @@ impl TcpConfig {
     ) -> Result<Links, NodeError> {
         let idle = Idle { role, after: self.idle.map_or(0, Span::as_nanos) };
         match (self.listen, self.connect) {
-            (Some(address), _) => {
-                Links::listen(address, self.connection_limit(), framing, max, idle, cx.clock(), cx.descriptors())
-            }
-            (None, Some(address)) => {
-                let backoff = Backoff::new(cx.node(), cx.now());
-                Ok(Links::connect(address, backoff, framing, max, idle, cx.clock(), cx.descriptors()))
-            }
+            (Some(address), _) => Links::listen(address, self.connection_limit(), framing, max, idle, cx),
+            (None, Some(address)) => Ok(Links::connect(address, framing, max, idle, cx)),
             (None, None) => Err(NodeError::input("tcp", "neither `listen` nor `connect`")),
         }
     }

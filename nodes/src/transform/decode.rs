@@ -10,7 +10,8 @@ pub use crate::format::{Algorithm, Checksum, Endian, Field, Sentence};
 use crate::tensor::shape;
 use limen::message::{DType, PortSpec};
 use limen::node::{
-    Building, Connected, Emit, Many, Metrics, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Transform,
+    Building, Connected, Emit, LossCounter, Many, Metrics, Node, NodeError, OutPort, PlanErrors, Planning, Ports,
+    Transform,
 };
 use limen::{Message, Tensor};
 use schemars::JsonSchema;
@@ -209,7 +210,7 @@ impl Reader {
 pub struct Decode {
     reader: Reader,
     crc: Option<Checksum>,
-    malformed: u64,
+    malformed: LossCounter,
     /// Sentences of other types.
     other: u64,
     /// What the report says of the first malformed message.
@@ -218,11 +219,11 @@ pub struct Decode {
 }
 
 impl Decode {
-    fn new(config: Config) -> Self {
+    fn new(config: Config, malformed: LossCounter) -> Self {
         let ports = ports(&config.fields, &mut PlanErrors::default());
         let reader = Reader::new(&config, &ports);
         let Config { crc, fields, .. } = config;
-        Decode { reader, crc, malformed: 0, other: 0, first: String::new(), fields }
+        Decode { reader, crc, malformed, other: 0, first: String::new(), fields }
     }
 
     /// Reads a message and returns it without its checksum; counts it if there is nothing to be sent.
@@ -232,7 +233,7 @@ impl Decode {
             Ok((stripped, true)) => return Some(stripped),
             Ok((_, false)) => self.other += 1,
             Err(fault) => {
-                if self.malformed == 0 {
+                if self.first.is_empty() {
                     let shown = excerpt(message, message.len(), self.reader.is_text());
                     self.first = format!("{}{shown}", fault.text(&self.fields));
                 }
@@ -244,8 +245,8 @@ impl Decode {
 
     /// Returns the note of the report about malformed messages, if there were any.
     fn malformed_note(&self) -> Option<String> {
-        let Decode { malformed, first, .. } = self;
-        (*malformed > 0).then(|| format!("{malformed} malformed; the first: {first}"))
+        let (malformed, first) = (self.malformed.get(), &self.first);
+        (malformed > 0).then(|| format!("{malformed} malformed; the first: {first}"))
     }
 }
 
@@ -269,12 +270,11 @@ impl Node for Decode {
         errors.into_result(ports.selective())
     }
 
-    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
-        Ok(Decode::new(config))
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Decode::new(config, cx.lost("malformed")))
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        to.lost("malformed", self.malformed);
         if matches!(self.reader, Reader::Sentence(..)) {
             to.thinned("other", self.other);
         }
@@ -380,7 +380,7 @@ mod tests {
         for (fields, keys, expected) in cases {
             let config = config("struct", &fields, keys);
             assert_eq!(errors(&config, Some(bytes.len())), [""; 0], "{fields}");
-            let found = read(&mut Decode::new(config), &bytes);
+            let found = read(&mut Decode::new(config, LossCounter::default()), &bytes);
             let found: Vec<_> = found.iter().map(|(name, spec, bytes)| (&**name, &**spec, &**bytes)).collect();
             assert_eq!(found, expected, "{fields}");
         }
@@ -436,12 +436,12 @@ mod tests {
             (r#", "size": 4"#, [b"", b"1234"], 1, Some("1 malformed; the first: 0 bytes, expected 4")),
             (r#", "size": 4"#, [&long, b"1234"], 1, Some("07 07 07 ...")),
         ] {
-            let mut node = Decode::new(config("struct", field, keys));
+            let mut node = Decode::new(config("struct", field, keys), LossCounter::default());
             for message in messages {
                 node.accept(message);
             }
             let note = node.malformed_note();
-            assert_eq!((node.malformed, note.is_some()), (malformed, says.is_some()));
+            assert_eq!((node.malformed.get(), note.is_some()), (malformed, says.is_some()));
             assert!(note.as_deref().unwrap_or_default().ends_with(says.unwrap_or_default()), "{note:?}");
         }
     }
@@ -568,7 +568,7 @@ mod tests {
             let config = config(format, fields, keys);
             assert_eq!(errors(&config, Some(4096)), [""; 0], "{format}");
             for (message, expected) in messages {
-                let mut node = Decode::new(config.clone());
+                let mut node = Decode::new(config.clone(), LossCounter::default());
                 // A message before it leaves nothing behind.
                 for _ in 0..2 {
                     let found = numbers(&mut node, message);
@@ -578,10 +578,10 @@ mod tests {
                             let is_same = |(a, b): (&f64, &f64)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
                             let is_equal = found.len() == expected.len() && found.iter().zip(*expected).all(is_same);
                             assert!(is_equal, "{shown}: {found:?} {:?}", node.malformed_note());
-                            assert_eq!(node.malformed, 0, "{shown}");
+                            assert_eq!(node.malformed.get(), 0, "{shown}");
                         }
                         Err(says) => {
-                            assert!(found.is_empty() && node.malformed > 0, "{shown}: {found:?}");
+                            assert!(found.is_empty() && node.malformed.get() > 0, "{shown}: {found:?}");
                             let note = node.malformed_note().unwrap();
                             assert!(note.contains(&format!("the first: {says}")), "{shown}: {note}");
                         }
@@ -607,7 +607,7 @@ mod tests {
         ] {
             let config = config(format, field, keys);
             assert_eq!(errors(&config, Some(64)), [""; 0]);
-            let mut node = Decode::new(config);
+            let mut node = Decode::new(config, LossCounter::default());
             let found = read(&mut node, message);
             let found = found.first().map(|(_, _, bytes)| u16::from_le_bytes(bytes[..].try_into().unwrap()));
             match expected {
@@ -718,7 +718,7 @@ mod tests {
         ];
         let mut random = fastrand::Rng::with_seed(25);
         for (format, fields, keys, message) in cases {
-            let mut node = Decode::new(config(format, fields, keys));
+            let mut node = Decode::new(config(format, fields, keys), LossCounter::default());
             assert!(node.accept(message).is_some(), "{:?}", node.malformed_note());
             let (mut good, total) = (0, 20_000u64);
             for _ in 0..total {
@@ -742,7 +742,7 @@ mod tests {
                 }
                 good += u64::from(node.accept(&damaged).is_some());
             }
-            assert!(good > 0 && node.malformed + node.other + good == total, "{format}: {good}");
+            assert!(good > 0 && node.malformed.get() + node.other + good == total, "{format}: {good}");
         }
     }
 }

@@ -4,7 +4,9 @@ use crate::file::image_file::Encoded;
 use crate::tensor::colour::{Colour, convert};
 use crate::tensor::image::check_sides;
 use limen::message::{DType, Dim, PortSpec};
-use limen::node::{Building, Connected, Cost, Emit, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Transform};
+use limen::node::{
+    Building, Connected, Cost, Emit, LossCounter, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Transform,
+};
 use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -35,7 +37,7 @@ pub struct DecodeImage {
     colour: Colour,
     /// Pixels with other channels than those of the output.
     pixels: Vec<u8>,
-    malformed: u64,
+    malformed: LossCounter,
     first: Option<String>,
 }
 
@@ -81,16 +83,15 @@ impl Node for DecodeImage {
         errors.into_result(ports.cost(Cost::Heavy).selective().memory(height.saturating_mul(width).saturating_mul(4)))
     }
 
-    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let colour = if config.channels == 1 { Colour::Grey } else { Colour::Rgb };
         let size = (config.height, config.width);
-        Ok(DecodeImage { size, colour, pixels: Vec::new(), malformed: 0, first: None })
+        Ok(DecodeImage { size, colour, pixels: Vec::new(), malformed: cx.lost("malformed"), first: None })
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        to.lost("malformed", self.malformed);
         if let Some(first) = &self.first {
-            to.note(format!("{} malformed; the first: {first}", self.malformed));
+            to.note(format!("{} malformed; the first: {first}", self.malformed.get()));
         }
     }
 }
@@ -130,7 +131,7 @@ mod tests {
             size: (1, 2),
             colour: if channels == 1 { Colour::Grey } else { Colour::Rgb },
             pixels: Vec::new(),
-            malformed: 0,
+            malformed: LossCounter::default(),
             first: None,
         };
         let rgb = png(2, 1, png::ColorType::Rgb, &[10, 10, 10, 255, 0, 0]);

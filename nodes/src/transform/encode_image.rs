@@ -4,7 +4,9 @@ use crate::tensor::image::{input_spec, largest, pixels};
 use crate::tensor::shape;
 use jpeg_encoder::{Encoder, ImageBuffer, JpegColorType, rgb_to_ycbcr};
 use limen::message::{Content, DType, Dim, PortSpec};
-use limen::node::{Building, Connected, Cost, Emit, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Transform};
+use limen::node::{
+    Building, Connected, Cost, Emit, LossCounter, Node, NodeError, PlanErrors, Planning, Ports, Transform,
+};
 use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -42,7 +44,7 @@ pub struct EncodeImage {
     quality: u8,
     file: Vec<u8>,
     most: usize,
-    oversized: u64,
+    oversized: LossCounter,
 }
 
 impl EncodeImage {
@@ -146,11 +148,7 @@ impl Node for EncodeImage {
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let planned = cx.outputs().first().and_then(|(_, spec)| spec.as_ref()?.max_bytes());
         let (quality, most) = (config.quality.unwrap_or(85), planned.unwrap_or(0));
-        Ok(EncodeImage { format: config.format, quality, file: Vec::new(), most, oversized: 0 })
-    }
-
-    fn metrics(&self, to: &mut Metrics) {
-        to.lost("oversized", self.oversized);
+        Ok(EncodeImage { format: config.format, quality, file: Vec::new(), most, oversized: cx.lost("oversized") })
     }
 }
 
@@ -185,8 +183,13 @@ mod tests {
 
     #[test]
     fn what_a_jpeg_file_cannot_hold_is_an_error() {
-        let mut node =
-            EncodeImage { format: ImageFormat::Jpeg, quality: 95, file: Vec::new(), most: 1 << 20, oversized: 0 };
+        let mut node = EncodeImage {
+            format: ImageFormat::Jpeg,
+            quality: 95,
+            file: Vec::new(),
+            most: 1 << 20,
+            oversized: LossCounter::default(),
+        };
         for size in [[1, 65_536, 1], [65_536, 1, 3], [2, 2, 2], [2, 2, 4]] {
             let error = node.encode(size, &vec![0; size.iter().product()]).unwrap_err();
             assert!(error.to_string().contains("expected at most"), "{size:?}: {error}");
@@ -204,7 +207,13 @@ mod tests {
             (ImageFormat::Jpeg, 3, 6),
         ] {
             for (height, width) in [(1, 1), (7, 9), (48, 64)] {
-                let mut node = EncodeImage { format, quality: 95, file: Vec::new(), most: 1 << 20, oversized: 0 };
+                let mut node = EncodeImage {
+                    format,
+                    quality: 95,
+                    file: Vec::new(),
+                    most: 1 << 20,
+                    oversized: LossCounter::default(),
+                };
                 let pixels = image(height, width, channels);
                 node.encode([height, width, channels], &pixels).unwrap();
                 let read = Encoded::new(&node.file).unwrap();

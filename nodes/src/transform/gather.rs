@@ -3,7 +3,8 @@
 use crate::tensor::shape;
 use limen::message::{Content, Dim, Header, MAX_RANK, PortSpec};
 use limen::node::{
-    Building, Connected, Emit, Metrics, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Reset, Transform,
+    Building, Connected, Emit, LossCounter, Metrics, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Reset,
+    Transform,
 };
 use limen::unit::Span;
 use limen::{Message, Tensor, Time};
@@ -60,7 +61,7 @@ pub struct Gather {
     spare: Vec<Assembly>,
     incomplete: u64,
     /// Incomplete messages whose parts were dropped.
-    dropped: u64,
+    dropped: LossCounter,
 }
 
 /// A message being assembled.
@@ -209,7 +210,7 @@ impl Node for Gather {
             open: Vec::with_capacity(config.open),
             spare: (0..config.open).map(|_| whole()).collect(),
             incomplete: 0,
-            dropped: 0,
+            dropped: cx.lost("dropped"),
         })
     }
 
@@ -221,9 +222,6 @@ impl Node for Gather {
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("incomplete", self.incomplete as f64);
-        if self.dropped > 0 {
-            to.lost("dropped", self.dropped);
-        }
     }
 }
 

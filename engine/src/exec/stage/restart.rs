@@ -7,9 +7,11 @@ use crate::base::document::Tree;
 use crate::base::error::Problems;
 use crate::base::policy::RestartSpec;
 use crate::base::unit::Span;
+use crate::exec::stage::Counts;
 use crate::host::clock::Clock;
 use crate::host::descriptors::Descriptors;
 use crate::host::folders::Folders;
+use crate::host::sync::Arc;
 use crate::node::error::NodeError;
 use crate::node::planning::{Building, PlannedPorts};
 use crate::node::{Node, Statistics};
@@ -70,6 +72,7 @@ pub(crate) struct Blueprint {
     pub(crate) descriptors: Descriptors,
     pub(crate) run_id: String,
     pub(crate) statistics: Statistics,
+    pub(crate) counts: Arc<Counts>,
     pub(crate) wall_offset: u64,
 }
 
@@ -94,10 +97,10 @@ impl Blueprint {
             let config = self.config.read::<N::Config>(&mut problems);
             let config = config.ok_or_else(|| refused(&problems))?;
             let Blueprint { name, folders, clock, ports, descriptors, run_id, statistics, .. } = &self;
-            let wall_offset = self.wall_offset;
+            let (wall_offset, live) = (self.wall_offset, &self.counts.live);
             build_node(
                 config,
-                &mut Building { node: name, folders, clock, ports, descriptors, run_id, statistics, wall_offset },
+                &mut Building { node: name, folders, clock, ports, descriptors, run_id, statistics, live, wall_offset },
             )
         })
     }

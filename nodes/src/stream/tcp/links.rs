@@ -7,7 +7,7 @@ use crate::stream::framing::Framing;
 use crate::stream::listener::Listener;
 use crate::stream::ready::Read;
 use arrayvec::ArrayVec;
-use limen::node::{Descriptors, Interest, Metrics, NodeError, Watched};
+use limen::node::{Building, Connection, Descriptors, Interest, LossCounter, Metrics, NodeError, Watched};
 use limen::{Clock, Time};
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, connect, getsockopt, socket, sockopt};
@@ -44,19 +44,42 @@ enum Attempt {
 }
 
 /// Counts of connections so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Counts {
+    connection: Connection,
     pub(crate) connections: u64,
-    pub(crate) disconnects: u64,
-    pub(crate) refused: u64,
+    /// How many messages a refused peer would have exchanged is unknown: each counts as one.
+    refused: LossCounter,
     /// Connections closed to make room for another, and connections closed because they were idle.
-    pub(crate) displaced: u64,
-    pub(crate) idle: u64,
-    pub(crate) too_large: u64,
-    pub(crate) malformed: u64,
+    displaced: u64,
+    idle: u64,
+    pub(crate) too_large: LossCounter,
+    pub(crate) malformed: LossCounter,
     /// The first that was not framed as it should be.
     pub(crate) first_malformed: Option<String>,
-    pub(crate) partial: u64,
+    pub(crate) partial: LossCounter,
+}
+
+impl Counts {
+    fn new(endpoint: &Endpoint, cx: &Building<'_>) -> Self {
+        let listens = matches!(endpoint, Endpoint::Listen { .. });
+        Counts {
+            connection: cx.connection(),
+            connections: 0,
+            refused: if listens { cx.lost("refused") } else { LossCounter::default() },
+            displaced: 0,
+            idle: 0,
+            first_malformed: None,
+            too_large: LossCounter::default(),
+            malformed: LossCounter::default(),
+            partial: cx.lost("partial"),
+        }
+    }
+
+    fn connected(&mut self) {
+        self.connections += 1;
+        self.connection.begun();
+    }
 }
 
 /// Which peers are ready, and after them whether the listener or the connection attempt is.
@@ -159,35 +182,23 @@ impl Links {
         framing: Framing,
         max: usize,
         idle: Idle,
-        clock: Clock,
-        descriptors: Descriptors,
+        cx: &Building<'_>,
     ) -> Result<Self, NodeError> {
-        let listener = Listener::bind(address, &descriptors)?;
+        let listener = Listener::bind(address, &cx.descriptors())?;
         let endpoint = Endpoint::Listen { listener, most: most.min(MAX_CONNECTIONS) };
-        Ok(Links {
-            endpoint,
-            framing,
-            max,
-            idle,
-            clock,
-            descriptors,
-            peers: ArrayVec::new(),
-            counts: Counts::default(),
-        })
+        Ok(Links::new(endpoint, framing, max, idle, cx))
     }
 
     /// Connects to an address, and reconnects whenever the connection is lost.
-    pub(crate) fn connect(
-        address: Address,
-        backoff: Backoff,
-        framing: Framing,
-        max: usize,
-        idle: Idle,
-        clock: Clock,
-        descriptors: Descriptors,
-    ) -> Self {
+    pub(crate) fn connect(address: Address, framing: Framing, max: usize, idle: Idle, cx: &Building<'_>) -> Self {
+        let backoff = Backoff::new(cx.node(), cx.now());
         let endpoint = Endpoint::Connect { address, attempt: Attempt::Backoff(Time::ZERO), backoff };
-        Links { endpoint, framing, max, idle, clock, descriptors, peers: ArrayVec::new(), counts: Counts::default() }
+        Links::new(endpoint, framing, max, idle, cx)
+    }
+
+    fn new(endpoint: Endpoint, framing: Framing, max: usize, idle: Idle, cx: &Building<'_>) -> Self {
+        let (clock, descriptors, counts) = (cx.clock(), cx.descriptors(), Counts::new(&endpoint, cx));
+        Links { endpoint, framing, max, idle, clock, descriptors, peers: ArrayVec::new(), counts }
     }
 
     /// Whether peers connect to this node.
@@ -305,11 +316,11 @@ impl Links {
                         self.counts.refused += 1;
                         continue;
                     }
-                    self.counts.connections += 1;
+                    self.counts.connected();
                     let held = self.descriptors.watch(stream, Interest::Read);
                     match held.and_then(|stream| Peer::new(stream, self.framing, self.max, now)) {
                         Ok(peer) => self.peers.push(peer),
-                        Err(_) => self.counts.disconnects += 1,
+                        Err(_) => self.counts.connection.ended(),
                     }
                 }
             }
@@ -322,7 +333,7 @@ impl Links {
                     && stream.peer_addr().is_ok_and(|far| stream.local_addr().is_ok_and(|near| near != far));
                 match Peer::new(stream, self.framing, self.max, now) {
                     Ok(peer) if is_open => {
-                        self.counts.connections += 1;
+                        self.counts.connected();
                         self.peers.push(peer);
                     }
                     _ => *attempt = Attempt::Backoff(backoff.after(now)),
@@ -336,7 +347,7 @@ impl Links {
     pub(crate) fn close(&mut self, at: usize) {
         let now = self.clock.now();
         let peer = self.peers.remove(at);
-        self.counts.disconnects += 1;
+        self.counts.connection.ended();
         if let Endpoint::Connect { attempt, backoff, .. } = &mut self.endpoint {
             // A peer that accepts and closes at once is retried with growing delays.
             if now.since(peer.since) >= ESTABLISHED {
@@ -349,11 +360,7 @@ impl Links {
     /// Reports the counts of connections.
     pub(crate) fn metrics(&self, to: &mut Metrics) {
         to.set("connections", self.counts.connections as f64);
-        to.set("disconnects", self.counts.disconnects as f64);
-        to.lost("partial", self.counts.partial);
         if self.listens() {
-            // How many messages a refused peer would have exchanged is unknown: each counts as one.
-            to.lost("refused", self.counts.refused);
             to.set("displaced", self.counts.displaced as f64);
         }
         if self.listens() || self.idle.after > 0 {

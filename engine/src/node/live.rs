@@ -1,0 +1,105 @@
+//! What a node counts where others read it while the graph runs: messages that it loses, and the connection to its device or peer.
+
+use crate::host::sync::{AtomicU64, DynArc, Ordering};
+use std::ops::AddAssign;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Counts messages that a node loses for one reason; see [`Building::lost`](crate::node::Building::lost). Clones count together.
+///
+/// `+=` adds messages. That is all a node does, and only when it loses something.
+#[derive(Clone, Debug, Default)]
+pub struct LossCounter(DynArc<AtomicU64>);
+
+impl AddAssign<u64> for LossCounter {
+    fn add_assign(&mut self, messages: u64) {
+        self.0.fetch_add(messages, Ordering::Relaxed);
+    }
+}
+
+impl LossCounter {
+    /// Returns the messages lost so far, those before a restart of the node included.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Tells whether a node has its device or peer; see [`Building::connection`](crate::node::Building::connection). Clones tell of the same
+/// node.
+#[derive(Clone, Debug, Default)]
+pub struct Connection(DynArc<Connections>);
+
+#[derive(Debug, Default)]
+struct Connections {
+    begun: AtomicU64,
+    ended: AtomicU64,
+    open: AtomicU64,
+}
+
+/// How often connections of a node began and ended, and how many are open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ConnectionCounts {
+    pub(crate) begun: u64,
+    pub(crate) ended: u64,
+    pub(crate) open: u64,
+}
+
+impl Connection {
+    /// A connection began: a device was opened, a peer accepted.
+    pub fn begun(&self) {
+        self.0.begun.fetch_add(1, Ordering::Relaxed);
+        self.0.open.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A connection that had begun has ended.
+    pub fn ended(&self) {
+        self.0.ended.fetch_add(1, Ordering::Relaxed);
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn counts(&self) -> ConnectionCounts {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        ConnectionCounts { begun: count(&self.0.begun), ended: count(&self.0.ended), open: count(&self.0.open) }
+    }
+}
+
+/// The counters that a node asked for when it was built. They stay when it is rebuilt.
+#[derive(Debug, Default)]
+pub(crate) struct LiveCounters(Mutex<Counted>);
+
+#[derive(Debug, Default)]
+struct Counted {
+    lost: Vec<(&'static str, LossCounter)>,
+    connection: Option<Connection>,
+}
+
+impl LiveCounters {
+    fn lock(&self) -> MutexGuard<'_, Counted> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn lost(&self, reason: &'static str) -> LossCounter {
+        let lost = &mut self.lock().lost;
+        if let Some((_, counter)) = lost.iter().find(|(one, _)| *one == reason) {
+            return counter.clone();
+        }
+        let counter = LossCounter::default();
+        lost.push((reason, counter.clone()));
+        counter
+    }
+
+    pub(crate) fn connection(&self) -> Connection {
+        let connection = self.lock().connection.get_or_insert_default().clone();
+        // A node that failed has left what was open.
+        connection.0.open.store(0, Ordering::Relaxed);
+        connection
+    }
+
+    /// Every reason for which messages can be lost, with their number.
+    pub(crate) fn losses(&self) -> Vec<(&'static str, u64)> {
+        self.lock().lost.iter().map(|(reason, counter)| (*reason, counter.get())).collect()
+    }
+
+    pub(crate) fn connection_counts(&self) -> Option<ConnectionCounts> {
+        self.lock().connection.as_ref().map(Connection::counts)
+    }
+}
