@@ -136,6 +136,11 @@ impl Shared {
         self.state.store(if failed { FAILED } else { FINISHED }, Ordering::Release);
     }
 
+    /// Whether the producer has ended.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.load(Ordering::Acquire) != OPEN
+    }
+
     /// Whether more messages can arrive. Tests closed before empty, so that messages sent before closing are never
     /// missed.
     #[inline]

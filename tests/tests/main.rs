@@ -18,6 +18,7 @@ mod joins;
 mod layers;
 mod ledger;
 mod lineage;
+mod live;
 mod loss_accounting;
 mod overload;
 mod paced;

@@ -12,7 +12,7 @@ use exposition::Exposition;
 use hdrhistogram::Histogram;
 use limen::Plan;
 use limen::plan::{NodePlan, WorkerPlan};
-use limen::report::{DeadlineReport, HistogramReport, Report, Term};
+use limen::report::{HistogramReport, Report, Term};
 use limen::run::{EdgeStats, IntervalReport, NodeStats, PathStats};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -66,6 +66,7 @@ struct Deadline {
     to: String,
     judged: u64,
     missed: u64,
+    silent: Option<Duration>,
 }
 
 /// What times are of.
@@ -171,11 +172,16 @@ impl RunMetrics {
     /// Takes the deadlines of the paths ([`Running::path_stats`](limen::Running::path_stats)); to be called about once a second.
     pub fn look_at_paths(&mut self, paths: &[PathStats]) {
         let paths = paths.iter().filter(|path| path.deadline.is_some());
-        let deadline = |path: &PathStats| Deadline {
-            from: path.from.clone(),
-            to: path.to.clone(),
-            judged: path.judged,
-            missed: path.missed,
+        self.set_deadlines(paths.map(|path| (&*path.from, &*path.to, path.judged, path.missed, path.silent)));
+    }
+
+    fn set_deadlines<'a>(&mut self, paths: impl Iterator<Item = (&'a str, &'a str, u64, u64, Option<Duration>)>) {
+        let deadline = |(from, to, judged, missed, silent): (&str, &str, _, _, _)| Deadline {
+            from: from.into(),
+            to: to.into(),
+            judged,
+            missed,
+            silent,
         };
         self.deadlines = paths.map(deadline).collect();
     }
@@ -192,13 +198,7 @@ impl RunMetrics {
     /// Takes the times and missed deadlines of a whole run from its report, in place of those of its intervals, which lack what came after the last one.
     pub fn conclude(&mut self, report: &Report) {
         let judged = report.deadlines.iter().filter(|path| path.untracked_behind.is_none());
-        let deadline = |path: &DeadlineReport| Deadline {
-            from: path.from.clone(),
-            to: path.to.clone(),
-            judged: path.judged,
-            missed: path.missed,
-        };
-        self.deadlines = judged.map(deadline).collect();
+        self.set_deadlines(judged.map(|path| (&*path.from, &*path.to, path.judged, path.missed, None)));
         self.summaries.clear();
         report.histograms.iter().for_each(|histogram| self.add(histogram, report.wall));
     }
@@ -266,6 +266,17 @@ impl RunMetrics {
         };
         counter("limen_node_calls_total", "Calls of a node that succeeded or failed.", |node| node.done + node.failed);
         counter("limen_node_failed_total", "Calls of a node that failed.", |node| node.failed);
+        text.counter("limen_node_lost_total", "Messages that a node itself lost, by reason.");
+        for node in nodes {
+            for (reason, lost) in &node.lost {
+                text.sample(&[("node", &node.node), ("reason", reason)], *lost as f64);
+            }
+        }
+        let connected = || nodes.iter().filter_map(|node| Some((node, node.connected?)));
+        text.counter("limen_node_disconnects_total", "How often a node lost its device or a peer.");
+        connected().for_each(|(node, _)| text.sample(&[("node", &node.node)], node.disconnects as f64));
+        text.gauge("limen_node_connected", "Whether a node has its device or a peer.");
+        connected().for_each(|(node, is)| text.sample(&[("node", &node.node)], f64::from(u8::from(is))));
     }
 
     fn of_edges(&self, text: &mut impl Families) {
@@ -313,6 +324,14 @@ impl RunMetrics {
             for path in &self.deadlines {
                 text.sample(&[("from", &path.from), ("to", &path.to)], value(path) as f64);
             }
+        }
+        text.gauge(
+            "limen_path_silent_seconds",
+            "For how long nothing has arrived through a path, if that is unusual, or 0.",
+        );
+        for path in &self.deadlines {
+            let silent = path.silent.unwrap_or_default().as_secs_f64();
+            text.sample(&[("from", &path.from), ("to", &path.to)], silent);
         }
     }
 

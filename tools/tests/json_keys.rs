@@ -50,12 +50,12 @@ const SUMMARY: &[&str] = &[
 const STATS: &[&str] = &[
     ": edges elapsed_s graph nodes paths pid run started state workers",
     "edges[]: bytes capacity from highest lost messages sent to",
-    "nodes[]: backend compute done failed kind name queue role settings taken worker",
+    "nodes[]: backend compute connected disconnects done failed kind lost name queue role settings taken worker",
     "nodes[].backend: calls device failed last_error memory name ready threads",
     "nodes[].compute: count max p50 p99 within_s",
     "nodes[].queue: count max p50 p99 within_s",
     "nodes[].settings[]: least most name",
-    "paths[]: deadline from judged latency missed to",
+    "paths[]: deadline from judged latency missed silent_s to",
     "paths[].latency: count max p50 p99 within_s",
     "workers[]: cpu name nodes wait",
 ];

@@ -39,6 +39,22 @@ pub(crate) mod seconds {
     }
 }
 
+/// [`seconds`], or null.
+pub(crate) mod optional_seconds {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+        match time {
+            Some(time) => seconds::serialize(time, to),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::<f64>::deserialize(from)?.map(|time| Duration::try_from_secs_f64(time).unwrap_or_default()))
+    }
+}
+
 /// Seconds since 1970, or null before.
 pub(crate) fn since_1970<S: Serializer>(time: &SystemTime, to: S) -> Result<S::Ok, S::Error> {
     match time.duration_since(UNIX_EPOCH) {

@@ -1,6 +1,6 @@
 //! The statistics of a running graph, as programs and nodes read them.
 
-use crate::base::json::seconds;
+use crate::base::json::{optional_seconds, seconds};
 use crate::host::sync::DynArc;
 use crate::node::backend::BackendStatus;
 use serde::{Deserialize, Serialize};
@@ -72,6 +72,10 @@ pub struct PathStats {
     pub judged: u64,
     /// Those that came after it.
     pub missed: u64,
+    /// For how long nothing has arrived, if that is 3 s or more, and three times as long as usual; `None` without a deadline, and after the
+    /// end of the source. In JSON `silent_s`, in seconds.
+    #[serde(rename = "silent_s", with = "optional_seconds")]
+    pub silent: Option<Duration>,
 }
 
 impl PathStats {

@@ -128,6 +128,13 @@ pub enum EventKind {
         /// The node.
         node: String,
     },
+    /// Nothing has arrived through a path with a deadline for 3 s, or three times as long as usual. Reported once per silence.
+    Silent {
+        /// The path, as `source -> sink`.
+        path: String,
+        /// For how long.
+        time: Duration,
+    },
     /// Messages of a path came after its deadline. Reported at most once a second per path.
     Missed {
         /// The path, as `source -> sink`.
@@ -179,6 +186,7 @@ impl EventKind {
             EventKind::LostInside { .. } => "lost_inside",
             EventKind::Disconnected { .. } => "disconnected",
             EventKind::Reconnected { .. } => "reconnected",
+            EventKind::Silent { .. } => "silent",
             EventKind::Missed { .. } => "missed",
             EventKind::ClockSet { .. } => "clock_set",
             EventKind::CpuThrottled { .. } => "cpu_throttled",
@@ -216,7 +224,7 @@ impl EventKind {
     /// Returns the path it happened to, as `source -> sink`.
     pub fn path(&self) -> Option<&str> {
         match self {
-            EventKind::Missed { path, .. } => Some(path),
+            EventKind::Missed { path, .. } | EventKind::Silent { path, .. } => Some(path),
             _ => None,
         }
     }
@@ -278,6 +286,7 @@ impl fmt::Display for EventKind {
             EventKind::Disconnected { node, count: 1 } => write!(f, "`{node}` was disconnected"),
             EventKind::Disconnected { node, count } => write!(f, "`{node}` was disconnected {count} times"),
             EventKind::Reconnected { node } => write!(f, "`{node}` is connected again"),
+            EventKind::Silent { path, time } => write!(f, "{path}: nothing arrived for {}", show(time)),
             EventKind::Missed { path, count, of, deadline, within } => {
                 let (deadline, within) = (show(deadline), show(within));
                 write!(f, "{path} missed its deadline of {deadline}: {count} of {of} messages in {within}")
@@ -347,6 +356,7 @@ mod tests {
                 EventKind::LostInside { node: node(), reason: "malformed".into(), count: 9, of: 200, within: ms(1000) },
                 "`arm` lost 9 messages (malformed) in 200 calls within 1.00 s",
             ),
+            (EventKind::Silent { path: "imu -> arm".into(), time: ms(3000) }, "imu -> arm: nothing arrived for 3.00 s"),
             (EventKind::Disconnected { node: node(), count: 1 }, "`arm` was disconnected"),
             (EventKind::Disconnected { node: node(), count: 2 }, "`arm` was disconnected 2 times"),
             (EventKind::Reconnected { node: node() }, "`arm` is connected again"),

@@ -26,6 +26,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// Time between checks of losses and missed deadlines, ns of the run's clock.
 const LOSSES_EVERY: u64 = 1_000_000_000;
+/// A path with a deadline is silent when nothing has arrived for so long, ns.
+const SILENCE: u64 = 3_000_000_000;
 /// The longest time between two checks of the watchdog thread.
 const WATCH: Duration = Duration::from_secs(1);
 /// The longest time between two checks while a thread waits for an event.
@@ -116,7 +118,7 @@ struct Seen {
     losses: Vec<Losses>,
     nodes: Vec<SeenNode>,
     /// By path with a deadline.
-    misses: Vec<Misses>,
+    paths: Vec<SeenPath>,
     /// The most messages seen in each edge since the last query.
     highest: Vec<u64>,
 }
@@ -146,6 +148,36 @@ struct SeenNode {
     is_disconnected: bool,
 }
 
+/// What had arrived through a path when it was last checked.
+#[derive(Clone, Debug, Default)]
+struct SeenPath {
+    misses: Misses,
+    /// When the first check was, and when the last at which more had arrived.
+    first: u64,
+    arrived: u64,
+    /// For how long nothing has arrived, if that is unusual.
+    silent: Option<u64>,
+}
+
+impl SeenPath {
+    /// Adds a check. Returns the length of a silence that has become unusual.
+    fn look(&mut self, now: u64, misses: Misses, is_over: bool) -> Option<u64> {
+        if self.first == 0 {
+            self.first = now;
+        }
+        if self.arrived == 0 || misses.judged > self.misses.judged || is_over {
+            self.arrived = now;
+        }
+        self.misses = misses;
+        // Messages that come once a minute are not missed after three seconds.
+        let usual = (self.arrived - self.first).checked_div(misses.judged).unwrap_or(0);
+        let silent = now - self.arrived;
+        let was = self.silent;
+        self.silent = (silent >= SILENCE.max(3 * usual)).then_some(silent);
+        self.silent.filter(|_| was.is_none())
+    }
+}
+
 impl Watcher {
     pub(crate) fn new(
         shared: Arc<RunShared>,
@@ -162,7 +194,7 @@ impl Watcher {
             losses_at: 0,
             losses: vec![Losses::default(); watched.edges.len()],
             nodes: vec![SeenNode::default(); watched.counts.len()],
-            misses: vec![Misses::default(); watched.paths.len()],
+            paths: vec![SeenPath::default(); watched.paths.len()],
             highest: vec![0; watched.edges.len()],
         };
         let (windows, seen) = (Windows::new(shared.at.len()), Mutex::new(seen));
@@ -261,7 +293,9 @@ impl Watcher {
             _ => None,
         });
         let mut paths: Vec<PathStats> = paths.collect();
-        for (path, misses) in self.watched.paths.iter() {
+        // Another thread that checks just now has the time of a silence.
+        let seen = try_lock(&self.seen);
+        for (i, (path, misses)) in self.watched.paths.iter().enumerate() {
             let known = paths.iter().position(|one| one.from == path.from && one.to == path.to);
             let at = known.unwrap_or_else(|| {
                 paths.push(PathStats::new(path.from.clone(), path.to.clone(), None));
@@ -269,6 +303,7 @@ impl Watcher {
             });
             let stats = &mut paths[at];
             (stats.deadline, stats.judged, stats.missed) = (Some(path.deadline), misses.judged, misses.missed);
+            stats.silent = seen.as_ref().and_then(|seen| seen.paths[i].silent).map(Duration::from_nanos);
         }
         paths
     }
@@ -328,12 +363,16 @@ impl Watcher {
         for ((node, counts), before) in self.watched.counts.iter().enumerate().zip(&mut seen.nodes) {
             self.look_at_node(node, counts, before, within);
         }
-        for ((path, (_, now)), before) in self.watched.paths.iter().enumerate().zip(&mut seen.misses) {
-            let (count, of) = (now.missed - before.missed, now.judged - before.judged);
+        for ((path, (watched, misses)), seen) in self.watched.paths.iter().enumerate().zip(&mut seen.paths) {
+            let before = seen.misses;
+            let (count, of) = (misses.missed - before.missed, misses.judged - before.judged);
             if count > 0 {
                 self.shared.notice(|| Noticed::Missed { path, count, of: of.max(count), within });
             }
-            *before = now;
+            let is_over = watched.source_edges.iter().all(|edge| self.watched.edges[*edge].counters.is_closed());
+            if let Some(time) = seen.look(now, misses, is_over) {
+                self.shared.notice(|| Noticed::Silent { path, time });
+            }
         }
     }
 
@@ -408,6 +447,10 @@ impl Watcher {
             }
             Noticed::Disconnected { node: at, count } => EventKind::Disconnected { node: node(at), count },
             Noticed::Reconnected { node: at } => EventKind::Reconnected { node: node(at) },
+            Noticed::Silent { path, time } => {
+                let path = self.watched.paths.get(path);
+                EventKind::Silent { path: format!("{} -> {}", path.from, path.to), time: Duration::from_nanos(time) }
+            }
             Noticed::Missed { path, count, of, within } => {
                 let path = self.watched.paths.get(path);
                 EventKind::Missed {

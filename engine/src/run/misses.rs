@@ -16,6 +16,8 @@ pub(crate) struct WatchedPath {
     pub(crate) to: String,
     /// Nanoseconds.
     pub(crate) deadline: u64,
+    /// The edges of its source; all are closed when the source has ended.
+    pub(crate) source_edges: Vec<usize>,
     /// Its index in the plan.
     at: usize,
 }
@@ -31,7 +33,11 @@ impl WatchedPaths {
     pub(crate) fn new(plan: &Plan, judged: Arc<Vec<Judged>>) -> Self {
         let tracked = plan.paths().iter().enumerate().filter(|(_, path)| path.untracked_behind.is_none());
         let paths = tracked.filter_map(|(at, path)| {
-            Some(WatchedPath { from: path.from.clone(), to: path.to.clone(), deadline: path.deadline?, at })
+            let deadline = path.deadline?;
+            let edges = plan.edges().iter().enumerate();
+            let of_source = edges.filter(|(_, edge)| plan.nodes()[edge.from].name == path.from).map(|(edge, _)| edge);
+            let (from, to) = (path.from.clone(), path.to.clone());
+            Some(WatchedPath { from, to, deadline, source_edges: of_source.collect(), at })
         });
         WatchedPaths { paths: paths.collect(), judged }
     }

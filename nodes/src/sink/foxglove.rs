@@ -97,6 +97,7 @@ const NODE: Shape = (
     &[
         "done",
         "failed",
+        "lost",
         "queue_p50_us",
         "queue_p99_us",
         "queue_max_us",
@@ -107,7 +108,7 @@ const NODE: Shape = (
         "compute_count",
     ],
 );
-const PATH: Shape = ("limen.PathStatistics", &["p50_us", "p99_us", "max_us", "count"]);
+const PATH: Shape = ("limen.PathStatistics", &["p50_us", "p99_us", "max_us", "count", "judged", "missed", "silent_s"]);
 const EDGE: Shape = ("limen.EdgeStatistics", &["messages", "highest", "capacity"]);
 
 /// A topic of the statistics.
@@ -225,7 +226,10 @@ fn of_window(prefix: &str, window: &Window, to: &mut Map<String, Value>) {
 
 fn of_node(node: &NodeStats) -> Value {
     let mut figures = Map::new();
-    figures.extend([("done", node.done), ("failed", node.failed)].map(|(name, n)| (name.to_string(), n.into())));
+    figures.extend(
+        [("done", node.done), ("failed", node.failed), ("lost", node.lost.values().sum())]
+            .map(|(name, n)| (name.to_string(), n.into())),
+    );
     for (prefix, window) in [("queue_", &node.queue), ("compute_", &node.compute)] {
         if let Some(window) = window {
             of_window(prefix, window, &mut figures);
@@ -237,6 +241,11 @@ fn of_node(node: &NodeStats) -> Value {
 fn of_path(path: &PathStats) -> Value {
     let mut figures = Map::new();
     of_window("", &path.latency, &mut figures);
+    if path.deadline.is_some() {
+        figures
+            .extend([("judged", path.judged), ("missed", path.missed)].map(|(name, n)| (name.to_string(), n.into())));
+        figures.insert("silent_s".into(), path.silent.unwrap_or_default().as_secs_f64().into());
+    }
     Value::Object(figures)
 }
 

@@ -49,7 +49,7 @@ pub(super) fn execute(plan: Plan, arguments: &RunArguments) -> Result<Ended, Run
         return Err(RunError::Refused(why.into()));
     }
     interrupt.stops(graph.stopper());
-    let (mut events, mut limiter) = (graph.events(), RateLimiter::default());
+    let (mut events, mut limiter) = (graph.events(), RateLimiter::new(log::is_json()));
     let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let end = arguments.duration.map_or(Time::NEVER, |length| clock.now() + nanos(length.0));
     let mut report = graph.run_until(end, || {

@@ -120,7 +120,7 @@ pub(super) fn execute(plan: Plan, arguments: &RunArguments, listeners: Listeners
     let intervals = Intervals { log, every, last: Instant::now() };
     let mut watch = Watch {
         events: running.events(),
-        limiter: RateLimiter::default(),
+        limiter: RateLimiter::new(log::is_json()),
         progress,
         intervals,
         page,

@@ -1,7 +1,8 @@
 //! Events of a running graph on stderr: one line per event, at most one a second for each kind and node or edge.
 //!
 //! The first event is printed at once. Those that follow within a second are counted, and printed as one line when the second is
-//! over: `… ×37 more: ` and the last of them.
+//! over: `… ×37 more: ` and the last of them. Seconds in which less than one message in a hundred missed its deadline are added up, and
+//! printed as one line a minute.
 
 use crate::text::escape::one_line;
 use limen::{Event, EventKind};
@@ -12,17 +13,27 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// The time between two lines about one kind of event at one node or edge.
 const EVERY: Duration = Duration::from_secs(1);
 
+/// The time between two lines about a path of which few messages miss the deadline, and how many of a hundred are few.
+const FEW_EVERY: Duration = Duration::from_secs(60);
+const FEW_PERCENT: u64 = 1;
+
 /// Events of one kind at one place: when they were last printed, and how many came since.
 #[derive(Debug)]
 struct Withheld {
     printed: SystemTime,
+    /// The time until the next line.
+    every: Duration,
     more: u64,
     last: Option<Event>,
 }
 
 /// Limits the rate of event lines.
-#[derive(Debug, Default)]
-pub(crate) struct RateLimiter(BTreeMap<(&'static str, String), Withheld>);
+#[derive(Debug)]
+pub(crate) struct RateLimiter {
+    withheld: BTreeMap<(&'static str, String), Withheld>,
+    /// Whether few missed deadlines are added up.
+    sums: bool,
+}
 
 /// An event to print, and the number of events that it stands for, itself included; 0 if it was not withheld.
 #[derive(Debug)]
@@ -32,15 +43,23 @@ pub(crate) struct EventLine {
 }
 
 impl RateLimiter {
+    /// `is_json`: programs get every second in which a deadline was missed.
+    pub(crate) fn new(is_json: bool) -> Self {
+        RateLimiter { withheld: BTreeMap::new(), sums: !is_json }
+    }
+
     /// Adds an event; returns its line if it is to be printed now.
-    pub(crate) fn add(&mut self, event: Event) -> Option<EventLine> {
+    pub(crate) fn add(&mut self, mut event: Event) -> Option<EventLine> {
         let key = (event.kind.name(), place(&event.kind));
-        if let Some(withheld) = self.0.get_mut(&key) {
-            withheld.more += 1;
-            withheld.last = Some(event);
+        let every = if self.sums && are_few(&event.kind) { FEW_EVERY } else { EVERY };
+        if let Some(withheld) = self.withheld.get_mut(&key) {
+            let is_sum =
+                self.sums && withheld.last.take().is_some_and(|before| add_misses(&mut event.kind, &before.kind));
+            withheld.more = if is_sum { 1 } else { withheld.more + 1 };
+            (withheld.last, withheld.every) = (Some(event), every);
             return None;
         }
-        self.0.insert(key, Withheld { printed: event.wall, more: 0, last: None });
+        self.withheld.insert(key, Withheld { printed: event.wall, every, more: 0, last: None });
         Some(EventLine { event, more: 0 })
     }
 
@@ -48,9 +67,9 @@ impl RateLimiter {
     /// event for a second.
     pub(crate) fn due(&mut self, now: SystemTime, all: bool) -> Vec<EventLine> {
         let mut lines = Vec::new();
-        self.0.retain(|_, withheld| {
+        self.withheld.retain(|_, withheld| {
             // `duration_since` fails if the wall clock was set back: the event is due then, too.
-            let is_due = all || now.duration_since(withheld.printed).map_or(true, |passed| passed >= EVERY);
+            let is_due = all || now.duration_since(withheld.printed).map_or(true, |passed| passed >= withheld.every);
             if !is_due {
                 return true;
             }
@@ -61,6 +80,22 @@ impl RateLimiter {
         });
         lines
     }
+}
+
+/// Whether few messages of a path missed its deadline.
+fn are_few(kind: &EventKind) -> bool {
+    matches!(kind, EventKind::Missed { count, of, .. } if count.saturating_mul(100) < of.saturating_mul(FEW_PERCENT))
+}
+
+/// Adds the misses of earlier seconds; false for other events.
+fn add_misses(to: &mut EventKind, before: &EventKind) -> bool {
+    let (EventKind::Missed { count, of, within, .. }, EventKind::Missed { count: more, of: judged, within: time, .. }) =
+        (to, before)
+    else {
+        return false;
+    };
+    (*count, *of, *within) = (*count + more, *of + judged, *within + *time);
+    true
 }
 
 /// The place of an event: its node or edge, or its text if it has neither.
@@ -130,7 +165,7 @@ mod tests {
 
     #[test]
     fn the_first_event_is_printed_at_once_and_further_ones_once_a_second() {
-        let mut limiter = RateLimiter::default();
+        let mut limiter = RateLimiter::new(false);
         let returned = |node: &str| EventKind::Restarted { node: node.into() };
         let clock = |by| EventKind::ClockSet { by };
         let mut lines = Vec::new();
@@ -164,12 +199,53 @@ mod tests {
             ]
         );
         assert!(limiter.due(UNIX_EPOCH + Duration::from_secs(9), false).is_empty());
-        assert!(limiter.0.is_empty(), "{limiter:?}");
+        assert!(limiter.withheld.is_empty(), "{limiter:?}");
+    }
+
+    #[test]
+    fn few_missed_deadlines_are_one_line_a_minute() {
+        let ms = Duration::from_millis;
+        let missed = |count| EventKind::Missed {
+            path: "cam -> act".into(),
+            count,
+            of: 1000,
+            deadline: ms(10),
+            within: ms(1000),
+        };
+        for (is_json, many_at, expected) in [
+            (false, None, &["0 1 of 1000", "60 60 of 60000", "120 60 of 60000", "130 9 of 9000"][..]),
+            // More than one in a hundred are printed with those before them.
+            (false, Some(30), &["0 1 of 1000", "30 49 of 30000", "90 60 of 60000", "130 39 of 39000"]),
+        ] {
+            let mut limiter = RateLimiter::new(is_json);
+            let mut lines: Vec<EventLine> = Vec::new();
+            for second in 0..130 {
+                let count = if many_at == Some(second) { 20 } else { 1 };
+                lines.extend(limiter.add(event(second * 1000, missed(count))));
+                lines.extend(limiter.due(UNIX_EPOCH + ms(second * 1000), false));
+            }
+            lines.extend(limiter.due(UNIX_EPOCH + ms(130_000), true));
+            let shown = |line: &EventLine| match &line.event.kind {
+                EventKind::Missed { count, of, .. } => {
+                    format!("{} {count} of {of}", line.event.wall.duration_since(UNIX_EPOCH).unwrap().as_secs())
+                }
+                _ => line.text(),
+            };
+            assert!(lines.iter().all(|line| !line.text().contains('…')));
+            assert_eq!(lines.iter().map(shown).collect::<Vec<_>>(), expected);
+        }
+        let mut json = RateLimiter::new(true);
+        let mut told = 0;
+        for second in 0..100 {
+            told += json.add(event(second * 1000, missed(1))).into_iter().count();
+            told += json.due(UNIX_EPOCH + ms(second * 1000), false).len();
+        }
+        assert!(told >= 99, "{told}");
     }
 
     #[test]
     fn a_json_line_has_all_keys() {
-        let mut limiter = RateLimiter::default();
+        let mut limiter = RateLimiter::new(true);
         let kind = || EventKind::Hangs { node: "arm".into(), limit: Duration::from_millis(100) };
         let line = limiter.add(event(1_500, kind())).unwrap();
         assert_eq!(

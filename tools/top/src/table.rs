@@ -144,6 +144,11 @@ impl RowBuilder {
     }
 
     /// Empty for none.
+    fn missed(self, path: &PathStats) -> Self {
+        if path.silent.is_some() { self.shown("silent".into(), f64::MAX) } else { self.losses(path.missed) }
+    }
+
+    /// Empty for none.
     fn deadline(self, deadline: Option<u64>) -> Self {
         self.shown(
             deadline.map_or_else(String::new, |_| ns(deadline)),
@@ -171,10 +176,12 @@ pub(crate) fn rows(shown: &Shown, view: View) -> Vec<Row> {
             let lost = losses(shown);
             let nodes = stats.nodes.iter().zip(&shown.node_rates);
             let row = |(MonitorNode { stats: node, .. }, rate): (&MonitorNode, &f64)| {
-                let lost = lost.get(node.node.as_str()).copied().unwrap_or(0);
+                let inside: u64 = node.lost.values().sum();
+                let lost = lost.get(node.node.as_str()).copied().unwrap_or(0).saturating_add(inside);
+                let is_gone = node.connected == Some(false);
                 let call = node.compute.as_ref();
                 RowBuilder::default()
-                    .text(&node.node)
+                    .text(&if is_gone { format!("{} (gone)", node.node) } else { node.node.clone() })
                     .amount(*rate)
                     .time(call, |window| window.p50)
                     .time(call, |window| window.p99)
@@ -182,7 +189,7 @@ pub(crate) fn rows(shown: &Shown, view: View) -> Vec<Row> {
                     .time(node.queue.as_ref(), |window| window.p99)
                     .losses(node.failed)
                     .losses(lost)
-                    .row(node.failed > 0 || lost > 0)
+                    .row(node.failed > 0 || lost > 0 || is_gone)
             };
             nodes.map(row).collect()
         }
@@ -216,8 +223,8 @@ pub(crate) fn rows(shown: &Shown, view: View) -> Vec<Row> {
                     .time(latency, |window| window.p99)
                     .time(latency, |window| window.max)
                     .deadline(path.deadline)
-                    .losses(path.missed)
-                    .row(path.missed > 0)
+                    .missed(path)
+                    .row(path.missed > 0 || path.silent.is_some())
             };
             stats.paths.iter().map(row).collect()
         }

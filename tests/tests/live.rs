@@ -1,0 +1,196 @@
+//! What goes wrong inside nodes and on paths is seen while the graph runs: in events and statistics, with the report's numbers.
+
+use limen::node::{
+    Building, Connected, Connection, Emit, LossCounter, Metrics, Node, NodeError, NodeStats, PlanErrors, Planning,
+    Ports, Transform,
+};
+use limen::{Clock, Driven, Event, EventKind, Message, Plan, SimulatedClock, Spec, Tensor, Time, Turned};
+use std::time::Duration;
+
+/// Loses messages by their numbers, and its device.
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct Config {
+    /// Every so many messages one is lost.
+    #[serde(default)]
+    malformed_every: u64,
+    /// The messages from the first to the second number are dropped on purpose.
+    #[serde(default)]
+    silent: (u64, u64),
+    /// The device is gone from the first to the second number.
+    #[serde(default)]
+    gone: (u64, u64),
+}
+
+struct Lossy {
+    config: Config,
+    malformed: LossCounter,
+    connection: Connection,
+    seen: u64,
+}
+
+impl Node for Lossy {
+    type Config = Config;
+
+    fn ports(_: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let spec = given.single().cloned().expect("it is connected");
+        Ok(Ports::new().input("in", spec.clone()).output("out", spec).selective())
+    }
+
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let (malformed, connection) = (cx.lost("malformed"), cx.connection());
+        connection.begun();
+        Ok(Lossy { config, malformed, connection, seen: 0 })
+    }
+
+    fn metrics(&self, to: &mut Metrics) {
+        // Known only at the end, beside what was counted before.
+        to.lost("malformed", 1);
+    }
+}
+
+impl Transform for Lossy {
+    type In = Tensor;
+    type Out = Tensor;
+
+    fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        self.seen += 1;
+        let Config { malformed_every, silent, gone } = self.config;
+        if self.seen == gone.0 {
+            self.connection.ended();
+        }
+        if self.seen == gone.1 {
+            self.connection.begun();
+        }
+        if self.seen.checked_rem(malformed_every) == Some(0) {
+            self.malformed += 1;
+        } else if !(silent.0..silent.1).contains(&self.seen) {
+            out.send(input);
+        }
+        Ok(())
+    }
+}
+
+/// A hundred numbers a second through a lossy node, on a simulated clock. Returns the events, and the run after `seconds`.
+fn drive(source: &str, lossy: &str, seconds: u64) -> (Vec<Event>, Driven) {
+    let graph = format!(
+        "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ {source} }} }}\n  b: {{ kind: lossy, from: a, {lossy} }}\n  \
+         z: {{ kind: collect, from: b }}\n  keeps: {{ kind: numbers, config: {{ period_ns: 10000000 }} }}\n  \
+         on: {{ kind: collect, from: keeps }}\npaths: [{{ from: a, to: z, deadline: 1s }}]\n"
+    );
+    let spec = Spec::from_text(&graph, "test.yaml").unwrap();
+    let plan = Plan::new(spec, &limen_tests::registry().transform::<Lossy>("lossy")).unwrap();
+    let clock = SimulatedClock::new(Time(1_000_000_000));
+    let end = clock.now() + seconds * 1_000_000_000;
+    let mut driven = plan.wire().unwrap().drive(Clock::Simulated(clock.clone())).unwrap();
+    let mut events = Vec::new();
+    while clock.now() < end {
+        match driven.turn() {
+            Turned::Worked => clock.advance(1_000),
+            Turned::Idle(time) => clock.advance_to(time.min(end).max(clock.now() + 1_000)),
+            Turned::Ended => break,
+        }
+        events.extend(driven.events());
+    }
+    (events, driven)
+}
+
+const RATE: &str = "period_ns: 10000000";
+
+fn node(driven: &Driven, name: &str) -> NodeStats {
+    driven.stats().into_iter().find(|node| node.node == name).unwrap()
+}
+
+fn names<'a>(events: &'a [Event], of: &[&str]) -> Vec<&'a Event> {
+    events.iter().filter(|event| of.contains(&event.kind.name())).collect()
+}
+
+#[test]
+fn losses_inside_a_node_are_events_and_statistics() {
+    for (every, told) in [(10, true), (200, false), (0, false)] {
+        let (events, driven) = drive(RATE, &format!("config: {{ malformed_every: {every} }}"), 5);
+        let told_of = names(&events, &["lost_inside"]);
+        assert_eq!(told_of.len(), if told { 4 } else { 0 }, "{every}: {events:?}");
+        for event in told_of {
+            let EventKind::LostInside { node, reason, count, of, within } = &event.kind else { continue };
+            assert_eq!((node.as_str(), reason.as_str(), event.kind.node()), ("b", "malformed", Some("b")));
+            assert!((9..=11).contains(count) && (95..=106).contains(of), "{event}");
+            assert!((1000..1100).contains(&within.as_millis()), "{event}");
+        }
+        let live = node(&driven, "b").lost["malformed"];
+        assert!(live.abs_diff(500_u64.checked_div(every).unwrap_or(0)) <= 1, "{every}: {live}");
+        let report = driven.finish();
+        let lost = report.node("b").unwrap().lost_total();
+        // The one that the node reports at its end is added.
+        assert!((live + 1..=live + 2).contains(&lost), "{every}: {live} {lost}");
+        assert_eq!(report.losses()["malformed"], lost);
+    }
+}
+
+#[test]
+fn a_restarted_node_goes_on_counting() {
+    let faults = "on_error: { restart: { max: 9, backoff: 1ms } }, fault: { error_every: 50 }";
+    let (events, driven) = drive(RATE, &format!("config: {{ malformed_every: 10 }}, {faults}"), 3);
+    assert!(events.iter().any(|event| event.kind.name() == "restarted"), "{events:?}");
+    let live = node(&driven, "b").lost["malformed"];
+    assert!((20..=30).contains(&live), "{live}");
+    let report = driven.finish();
+    let node = report.node("b").unwrap();
+    // One more for each time that it ended.
+    assert!(node.lost_total().abs_diff(live + node.restarts + 1) <= 1, "{live} {node:?}");
+    // It was built with a device each time, and never lost one.
+    assert_eq!(node.metrics.iter().find(|(name, _)| *name == "disconnects"), Some(("disconnects", 0.0)));
+    assert!(names(&events, &["disconnected", "reconnected"]).is_empty(), "{events:?}");
+}
+
+#[test]
+fn a_lost_device_is_an_event_and_so_is_its_return() {
+    for (gone, expected, connected) in [
+        ("[150, 350]", &["disconnected", "reconnected"][..], true),
+        // Within a second.
+        ("[110, 130]", &["disconnected", "reconnected"], true),
+        ("[150, 0]", &["disconnected"], false),
+        ("[0, 0]", &[], true),
+    ] {
+        let (events, driven) = drive(RATE, &format!("config: {{ gone: {gone} }}"), 5);
+        let told: Vec<&str> =
+            names(&events, &["disconnected", "reconnected"]).iter().map(|event| event.kind.name()).collect();
+        assert_eq!(told, expected, "{gone}");
+        let stats = node(&driven, "b");
+        assert_eq!((stats.connected, stats.disconnects), (Some(connected), u64::from(!told.is_empty())), "{gone}");
+        let source = node(&driven, "a");
+        assert_eq!((source.connected, source.disconnects), (None, 0));
+        driven.finish();
+    }
+}
+
+#[test]
+fn a_path_without_deliveries_is_silent() {
+    for (source, lossy, expected, is_silent) in [
+        // From the first second to the eighth, and to the end.
+        (RATE, "silent: [100, 800]", 1, false),
+        (RATE, "silent: [100, 8000]", 1, true),
+        // From the beginning on.
+        (RATE, "silent: [0, 8000]", 1, true),
+        (RATE, "", 0, false),
+        // The source has ended.
+        ("period_ns: 10000000, count: 100", "", 0, false),
+        ("period_ns: 2000000000", "", 0, false),
+    ] {
+        let (events, driven) = drive(source, &format!("config: {{ {lossy} }}"), 12);
+        let told = names(&events, &["silent"]);
+        assert_eq!(told.len(), expected, "{source} {lossy}: {events:?}");
+        for event in told {
+            let EventKind::Silent { path, time } = &event.kind else { continue };
+            assert_eq!((path.as_str(), event.kind.path()), ("a -> z", Some("a -> z")));
+            assert!((3000..5100).contains(&time.as_millis()), "{event}");
+            assert!(event.to_string().starts_with("a -> z: nothing arrived for "), "{event}");
+        }
+        let silent = driven.path_stats().into_iter().find(|path| path.deadline.is_some()).unwrap().silent;
+        assert_eq!(
+            silent.is_some_and(|time| time >= Duration::from_secs(3)),
+            is_silent,
+            "{source} {lossy}: {silent:?}"
+        );
+        driven.finish();
+    }
+}
