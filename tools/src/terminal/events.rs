@@ -213,9 +213,9 @@ mod tests {
             within: ms(1000),
         };
         for (is_json, many_at, expected) in [
-            (false, None, &["0 1 of 1000", "60 60 of 60000", "120 60 of 60000", "130 9 of 9000"][..]),
+            (false, None, &["0 1 of 1000", "60 60 of 60000", "120 60 of 60000", "129 9 of 9000"][..]),
             // More than one in a hundred are printed with those before them.
-            (false, Some(30), &["0 1 of 1000", "30 49 of 30000", "90 60 of 60000", "130 39 of 39000"]),
+            (false, Some(30), &["0 1 of 1000", "30 49 of 30000", "90 60 of 60000", "129 39 of 39000"]),
         ] {
             let mut limiter = RateLimiter::new(is_json);
             let mut lines: Vec<EventLine> = Vec::new();
