@@ -66,3 +66,36 @@ fn stands_for(line: &str) -> u64 {
     let times = line.split_once("… ×").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
     times.unwrap_or(1)
 }
+
+/// All packets of a sensor have a wrong key, and all messages of another miss their deadline: both are said while the run goes on.
+#[test]
+fn losses_inside_nodes_and_missed_deadlines_are_printed_during_the_run() {
+    let graph = "
+version: 1
+nodes:
+  lines: { kind: file, config: { path: lines.txt, framing: lines, rate: 100Hz, repeat: 1000 } }
+  imu: { kind: decode, config: { format: json, fields: [{ name: gyr, type: f32 }] }, from: lines }
+  out: { kind: 'null', from: imu }
+  cam: { kind: synthetic, config: { pattern: counter, rate: 50Hz } }
+  slow: { kind: pass, from: cam, fault: { delay: 10ms } }
+  act: { kind: 'null', from: slow }
+paths: [{ from: cam, to: act, deadline: 5ms }, { from: lines, to: out, deadline: 5ms }]
+";
+    let folder = Folder::with("events-inside", graph);
+    std::fs::write(folder.0.join("lines.txt"), "{\"gyro\":1}\n".repeat(100)).unwrap();
+    let mut child = folder.command("graph.yaml").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let mut wanted = vec![
+        " messages (malformed) in ",
+        "Z cam -> act missed its deadline of 5.00 ms: ",
+        "Z lines -> out: nothing arrived for ",
+    ];
+    while !wanted.is_empty() {
+        let line = lines.next().unwrap_or_else(|| panic!("it ended before {wanted:?}"));
+        wanted.retain(|what| !line.contains(what));
+    }
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    lines.for_each(drop);
+    assert!(child.wait_with_output().unwrap().status.success());
+}

@@ -162,6 +162,27 @@ fn counters_only_grow_and_end_at_those_of_the_report() {
 }
 
 #[test]
+fn losses_inside_nodes_and_lost_devices_are_metrics() {
+    let spec = limen::Spec::from_text(GRAPH, "graph.yaml").unwrap();
+    let metrics = RunMetrics::new(&limen::Plan::new(spec, &limen_run::registry()).unwrap());
+    let mut node = limen::run::NodeStats::default();
+    (node.node, node.connected, node.disconnects) = ("imu".into(), Some(false), 2);
+    node.lost.extend([("malformed".into(), 3), ("too_large".into(), 0)]);
+    let page = metrics.text(&[node, limen::run::NodeStats::default()]);
+    let samples = samples(&page);
+    for (name, expected) in [
+        ("limen_node_lost_total{node=\"imu\",reason=\"malformed\"}", Some(&3.0)),
+        ("limen_node_lost_total{node=\"imu\",reason=\"too_large\"}", Some(&0.0)),
+        ("limen_node_disconnects_total{node=\"imu\"}", Some(&2.0)),
+        ("limen_node_connected{node=\"imu\"}", Some(&0.0)),
+        // It needs none.
+        ("limen_node_connected{node=\"\"}", None),
+    ] {
+        assert_eq!(samples.get(name), expected, "{page}");
+    }
+}
+
+#[test]
 fn a_run_is_scraped_while_it_runs() {
     let folder = Folder::with("metrics", &GRAPH.replace(", count: 300", ""));
     let mut child = folder.command("graph.yaml -q --metrics 0").stderr(Stdio::piped()).spawn().unwrap();

@@ -53,7 +53,8 @@ impl Connection {
     /// A connection that had begun has ended.
     pub fn ended(&self) {
         self.0.ended.fetch_add(1, Ordering::Relaxed);
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        // One that was not told to have begun is not counted as open.
+        let _ = self.0.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| open.checked_sub(1));
     }
 
     fn counts(&self) -> ConnectionCounts {

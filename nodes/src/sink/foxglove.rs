@@ -21,8 +21,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 /// `record` writes it.
 ///
 /// The statistics of the run are topics beside them, once a second while someone is connected: `/limen/paths/SOURCE/SINK` the age of
-/// messages at a sink, `/limen/nodes/NODE` how long messages wait for a node and its calls take, `/limen/edges/PORT/PORT` the messages on an
-/// edge. Times are in microseconds.
+/// messages at a sink and those that missed their deadline, `/limen/nodes/NODE` how long messages wait for a node, how long its calls take and
+/// what it lost, `/limen/edges/PORT/PORT` the messages on an edge. Times are in microseconds.
 ///
 /// Only this machine can connect, unless `listen` has another address and the command line has `--allow-public`. A client gets the topics
 /// that it subscribes to; one that reads too slowly misses messages, which are counted (`full`), and never makes the graph wait. `sent` counts the
@@ -492,5 +492,29 @@ impl Sink for Foxglove {
         self.server.stop_accepting();
         self.server.clients.iter_mut().for_each(Client::close);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A viewer plots only numbers that the schema names.
+    #[test]
+    fn statistics_have_what_their_schemas_name() {
+        let window = Window::default();
+        let mut path = PathStats::default();
+        (path.latency, path.deadline, path.judged, path.missed) = (window, Some(5_000_000), 9, 3);
+        path.silent = Some(std::time::Duration::from_secs(4));
+        let mut node = NodeStats::default();
+        node.lost.extend([("malformed".into(), 2), ("too_large".into(), 1)]);
+        for (found, (_, names), expected) in [
+            (of_path(&path), PATH, json!({ "count": 0, "judged": 9, "missed": 3, "silent_s": 4.0 })),
+            (of_path(&PathStats::default()), PATH, json!({ "count": 0 })),
+            (of_node(&node), NODE, json!({ "done": 0, "failed": 0, "lost": 3 })),
+        ] {
+            assert_eq!(found, expected);
+            assert!(found.as_object().unwrap().keys().all(|key| names.contains(&key.as_str())), "{found}");
+        }
     }
 }
