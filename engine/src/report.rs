@@ -1,6 +1,6 @@
 //! The report of a run: what moved, what was lost and why, where the time went.
 //!
-//! Knows counters and histograms, and how they are serialized ([`json`]). Both laws are checked here, at every exit; a violation is a bug in the engine
+//! Knows counters and histograms, and how they are serialized (`json`). Both laws are checked here, at every exit; a violation is a bug in the engine
 //! and reported as one.
 
 mod json;

@@ -3,8 +3,7 @@
 use crate::tensor::shape;
 use limen::message::{Content, Dim, Header, MAX_RANK, PortSpec};
 use limen::node::{
-    Building, Connected, Emit, LossCounter, Metrics, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Reset,
-    Transform,
+    Building, Connected, Emit, Metrics, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Reset, Transform,
 };
 use limen::unit::Span;
 use limen::{Message, Tensor, Time};
@@ -61,7 +60,7 @@ pub struct Gather {
     spare: Vec<Assembly>,
     incomplete: u64,
     /// Incomplete messages whose parts were dropped.
-    dropped: LossCounter,
+    dropped: u64,
 }
 
 /// A message being assembled.
@@ -210,7 +209,7 @@ impl Node for Gather {
             open: Vec::with_capacity(config.open),
             spare: (0..config.open).map(|_| whole()).collect(),
             incomplete: 0,
-            dropped: cx.lost("dropped"),
+            dropped: 0,
         })
     }
 
@@ -222,6 +221,9 @@ impl Node for Gather {
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("incomplete", self.incomplete as f64);
+        if self.dropped > 0 {
+            to.lost("dropped", self.dropped);
+        }
     }
 }
 
