@@ -205,7 +205,7 @@ pub(crate) struct RunSpec {
     /// How long a turn of a node may take before the report names the node.
     #[serde(default = "RunSpec::default_watchdog")]
     pub(crate) watchdog: Span,
-    /// The fraction of an edge's messages that may be lost in a second before an event reports it.
+    /// The fraction of an edge's messages, or of a node's calls, that may be lost in a second before an event reports it.
     #[serde(default)]
     pub(crate) drops_above: Fraction,
     #[serde(default)]

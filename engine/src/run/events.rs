@@ -178,6 +178,14 @@ impl SeenPath {
     }
 }
 
+/// What a node itself has lost, by reason.
+fn losses_inside(counts: &Counts) -> Vec<(&'static str, u64)> {
+    let mut lost = counts.live.losses();
+    // Counted by the engine: calls whose input a device did not write.
+    lost.extend(Some(("device_lost", counts.lost.get())).filter(|(_, lost)| *lost > 0));
+    lost
+}
+
 impl Watcher {
     pub(crate) fn new(
         shared: Arc<RunShared>,
@@ -272,7 +280,7 @@ impl Watcher {
                     taken: counts.taken.get(),
                     done: counts.done.get(),
                     failed: counts.failed.get(),
-                    lost: counts.live.losses().into_iter().map(|(reason, n)| (reason.into(), n)).collect(),
+                    lost: losses_inside(counts).into_iter().map(|(reason, n)| (reason.into(), n)).collect(),
                     connected: connection.map(|counts| counts.open > 0),
                     disconnects: connection.map_or(0, |counts| counts.ended),
                     backend: self.shared.backend_status(at, counts.batches.get()),
@@ -378,7 +386,7 @@ impl Watcher {
 
     /// Tells what a node has lost by itself, and whether it lost its device or peer.
     fn look_at_node(&self, node: usize, counts: &Counts, before: &mut SeenNode, within: u64) {
-        let (taken, lost) = (counts.taken.get(), counts.live.losses());
+        let (taken, lost) = (counts.taken.get(), losses_inside(counts));
         let of = taken - before.taken;
         for (i, (reason, now)) in lost.iter().enumerate() {
             let count = now - before.lost.get(i).map_or(0, |(_, before)| *before);
