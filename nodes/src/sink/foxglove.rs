@@ -44,7 +44,8 @@ pub struct Config {
     pub statistics: bool,
     /// How many bytes of messages may wait for a client that reads slowly; 4 MiB by default, or twice the largest message if that is more.
     pub backlog: Option<Bytes>,
-    /// Most clients at a time, up to 64; further ones are closed at once and counted (`refused`). 4 by default.
+    /// Most clients at a time, up to 64; 4 by default. A further one replaces a client that has asked for nothing yet or has read nothing
+    /// for 5 s. If there is none, it is closed at once and counted (`refused`).
     #[serde(default = "max_connections")]
     pub max_connections: usize,
     /// Web pages that may connect, beside Foxglove's and those that a server or a file (`file://`) of this machine holds, such as

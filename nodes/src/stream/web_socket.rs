@@ -17,6 +17,8 @@ use tungstenite::{Bytes, Error, Message, WebSocket};
 
 /// How long a handshake may take, ns.
 const HANDSHAKE: u64 = 5_000_000_000;
+/// A client that has taken no byte for so long, although some wait for it, gives its place to another, ns.
+const STALLED: u64 = 5_000_000_000;
 /// The largest message of a client.
 const MAX_INCOMING: usize = 64 << 10;
 /// Bytes and messages of one client that are handled at a time, so that the other nodes of the worker have their turns.
@@ -84,6 +86,9 @@ struct Socket {
     budget: Cell<usize>,
     /// What there was no byte or no room for.
     blocked: Cell<Interest>,
+    /// When the client last took a byte.
+    took: Cell<Time>,
+    clock: Clock,
 }
 
 /// The stream of a connection, shared with what waits for it.
@@ -115,7 +120,9 @@ impl Read for Stream {
 
 impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.noted((&*self.0.watched).write(bytes), Interest::Write)
+        let written = self.noted((&*self.0.watched).write(bytes), Interest::Write)?;
+        self.0.took.set(self.0.clock.now());
+        Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -157,6 +164,9 @@ pub(crate) struct Client<T> {
     state: State,
     is_pending: bool,
     was_open: bool,
+    /// Whether it has sent a message, and when it connected.
+    has_asked: bool,
+    since: Time,
     /// Messages since nothing was pending: what the client may not have got.
     unsure: u64,
     /// Whether messages may be left that were read and not handled.
@@ -172,6 +182,19 @@ impl<T> Client<T> {
     /// Whether part of a message is still to be written.
     pub(crate) fn is_pending(&self) -> bool {
         self.is_pending && self.is_open()
+    }
+
+    /// Whether it must give its place to another client, and how soon: first those that open no connection, then those that ask for
+    /// nothing, then those that take nothing; among these the ones that do so for longest.
+    fn gives_way(&self, now: Time) -> Option<(u8, Time)> {
+        match self.state {
+            State::Closed | State::Handshake(..) => Some((0, self.since)),
+            State::Open(_) if !self.has_asked => Some((1, self.since)),
+            State::Open(_) if self.is_pending && self.socket.took.get() + STALLED <= now => {
+                Some((2, self.socket.took.get()))
+            }
+            State::Open(_) => None,
+        }
     }
 
     /// Notes what a write or a flush returned.
@@ -271,7 +294,7 @@ impl<T> Client<T> {
 pub(crate) struct Counts {
     pub(crate) connections: u64,
     pub(crate) disconnects: u64,
-    /// Connections that came when there was no place, or whose handshake failed.
+    /// Connections that came when there was no place, whose handshake failed, or that gave their place away before it ended.
     pub(crate) refused: u64,
     /// Messages that a client may not have got when its connection ended.
     pub(crate) unsure: u64,
@@ -291,7 +314,8 @@ pub(crate) struct Server<T> {
 }
 
 impl<T: Default> Server<T> {
-    /// Listens on an address, for at most so many connections with so many bytes each that the client has yet to read.
+    /// Listens on an address, for at most so many connections with so many bytes each that the client has yet to read. When all places
+    /// are taken, a further client replaces one that is silent or stalled, if there is one.
     pub(crate) fn listen(
         address: Address,
         most: usize,
@@ -326,7 +350,20 @@ impl<T: Default> Server<T> {
         }
         // Bounded: further connections wait for the next call.
         for _ in 0..=self.most {
+            let is_full = self.clients.len() >= self.most;
+            let is_new = |client: &Client<T>| client.has_more && matches!(client.state, State::Handshake(..));
+            if is_full && self.clients.iter().any(is_new) {
+                // Its request may have arrived, so that it is no silent one.
+                return;
+            }
             let Some(stream) = self.listener.accept(now) else { return };
+            if is_full {
+                let ranks = self.clients.iter_mut().filter_map(|client| Some((client.gives_way(now)?, client)));
+                if let Some((_, client)) = ranks.min_by_key(|(rank, _)| *rank) {
+                    client.state = State::Closed;
+                    self.remove_closed();
+                }
+            }
             let watched = if self.clients.len() < self.most {
                 tcp::set_up(&stream).and_then(|()| self.descriptors.watch(stream, Interest::Read)).ok()
             } else {
@@ -336,7 +373,13 @@ impl<T: Default> Server<T> {
                 self.counts.refused += 1;
                 continue;
             };
-            let socket = Rc::new(Socket { watched, budget: Cell::new(0), blocked: Cell::new(Interest::Read) });
+            let socket = Rc::new(Socket {
+                watched,
+                budget: Cell::new(0),
+                blocked: Cell::new(Interest::Read),
+                took: Cell::new(now),
+                clock: self.clock.clone(),
+            });
             let check = Check(self.rules.clone());
             let handshake = ServerHandshake::start(Stream(socket.clone()), check, Some(self.config));
             self.clients.push(Client {
@@ -345,6 +388,8 @@ impl<T: Default> Server<T> {
                 state: State::Handshake(Box::new(handshake), now + HANDSHAKE),
                 is_pending: false,
                 was_open: false,
+                has_asked: false,
+                since: now,
                 unsure: 0,
                 has_more: true,
             });
@@ -374,6 +419,7 @@ impl<T: Default> Server<T> {
                 client.has_more = match client.read() {
                     None => false,
                     Some(message) => {
+                        client.has_asked |= message.is_text() || message.is_binary();
                         match &message {
                             Message::Text(text) => on(client, Incoming::Text(text)),
                             Message::Binary(_) => on(client, Incoming::Binary),
@@ -391,6 +437,13 @@ impl<T: Default> Server<T> {
             }
             client.has_more |= client.is_open() && client.socket.budget.get() == 0;
         }
+        self.remove_closed();
+        // After the places of those that have gone are free.
+        self.accept(now);
+    }
+
+    /// Counts the connections that have ended, and frees their places.
+    fn remove_closed(&mut self) {
         let counts = &mut self.counts;
         self.clients.retain(|client| {
             if !matches!(client.state, State::Closed) {
@@ -401,8 +454,6 @@ impl<T: Default> Server<T> {
             counts.unsure += client.unsure;
             false
         });
-        // After the places of those that have gone are free.
-        self.accept(now);
     }
 
     /// Takes no more connections.

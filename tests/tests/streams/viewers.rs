@@ -159,8 +159,13 @@ fn no_page_but_those_allowed_reads_the_robots_data() {
         ("Origin: http://localhost:8080\r\n", true),
         ("", true),
     ] {
-        let viewer = open(port, more);
+        let mut viewer = open(port, more);
         assert_eq!(viewer.is_some(), is_taken, "{more}");
+        if let Some(viewer) = &mut viewer {
+            // One that has asked for something keeps its place.
+            subscribe(viewer, 1, 1);
+            message(viewer, 1);
+        }
         viewers.extend(viewer);
     }
     // There is no place for a fifth.
@@ -317,4 +322,32 @@ fn a_viewer_that_sends_without_end_has_only_its_share() {
     let report = stop(running);
     flooding.join().unwrap();
     assert_eq!((report.exit_code(), report.bugs.len()), (0, 0), "{:?}", report.bugs);
+}
+
+/// Clients that send nothing, a part of a request, or a whole one and nothing after it, take no places from those that ask.
+#[test]
+fn silent_viewers_keep_nobody_out() {
+    let port = free_port();
+    let graph_file = Graph::new();
+    let running = graph_file.start(&graph(port));
+    let mut viewer = open(port, "").expect("opens");
+    subscribe(&mut viewer, 1, 1);
+    message(&mut viewer, 1);
+    let mut silent = Vec::new();
+    let whole = format!("{REQUEST}\r\n");
+    for sent in ["", &REQUEST[..20], &whole] {
+        silent.extend((0..64).map(|_| {
+            let mut stream = connect(port);
+            stream.write_all(sent.as_bytes()).unwrap();
+            stream
+        }));
+        let mut late = open(port, "").unwrap_or_else(|| panic!("kept out by {sent:?}"));
+        subscribe(&mut late, 1, 1);
+        message(&mut late, 1);
+        // The one that was there has kept its place.
+        message(&mut viewer, 1);
+    }
+    let report = stop(running);
+    assert_eq!((report.exit_code(), report.bugs.len()), (0, 0), "{:?}", report.bugs);
+    drop(silent);
 }
