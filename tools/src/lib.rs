@@ -49,6 +49,7 @@ mod metrics;
 mod monitor;
 mod page;
 mod picture;
+mod places;
 mod profile;
 mod report;
 mod terminal;

@@ -11,7 +11,8 @@
 //!
 //! There is no thread: the loop that watches the run polls the monitor, so a client can neither keep a worker waiting nor ask more often
 //! than that loop turns. Everything is bounded: the clients, the line of a request, the requests that wait, and the answers, of which a
-//! client is given the next only after it has read the one before.
+//! client is given the next only after it has read the one before. When all places are taken, a new client replaces the one that has
+//! asked for nothing for longest.
 
 mod client;
 mod connection;
@@ -23,6 +24,7 @@ pub use client::MonitorClient;
 pub(crate) use socket::remove_own;
 pub use stats::{MonitorNode, MonitorStats, MonitorWorker};
 
+use crate::places;
 use connection::Connection;
 use limen::run::EdgeStats;
 use limen::{Plan, Running};
@@ -34,8 +36,8 @@ use std::path::Path;
 
 /// The version of the protocol, in every answer. Keys may be added within a version, but are never removed.
 const VERSION: u32 = 1;
-/// The most clients at once.
-const CLIENTS: usize = 8;
+/// The most clients at once. A further one takes the place of the one that has asked for nothing for longest.
+const CLIENTS: usize = 32;
 
 /// Serves a run to monitors through a Unix socket, `$XDG_RUNTIME_DIR/limen/GRAPH-PID.sock`, or `limen-UID/GRAPH-PID.sock` in the folder of
 /// temporary files. Folder and socket belong to the user alone, and the kernel is asked who a client is.
@@ -96,17 +98,15 @@ impl Monitor {
 
     /// Takes the requests that have arrived. Returns whether any needs the fill of the edges.
     pub(crate) fn read(&mut self) -> bool {
+        self.connections.retain_mut(Connection::read);
         // More than can be taken at once wait in the kernel.
         for _ in 0..2 * CLIENTS {
             let Some(stream) = self.socket.accept() else { break };
             let mut connection = Connection::new(stream);
-            if self.connections.len() < CLIENTS {
-                self.connections.push(connection);
-            } else {
-                connection.answer(&request::refused(&format!("{CLIENTS} clients are connected already: close one")));
+            if connection.read() {
+                places::seat(&mut self.connections, connection, CLIENTS);
             }
         }
-        self.connections.retain_mut(Connection::read);
         self.connections.iter().any(|connection| connection.asks_for_stats())
     }
 

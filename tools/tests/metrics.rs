@@ -65,7 +65,10 @@ fn only_a_scrape_gets_the_page() {
         (b"POST /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 405 "),
         (b"GET /metrics HTTP/1.1\r\nHost: other.example\r\n\r\n", "HTTP/1.1 403 "),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\r\n\r\n", "HTTP/1.1 400 "),
-        (b"\r\n\r\n", "HTTP/1.1 400 "),
+        (b"GET  /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 400 "),
+        (b"GET /metrics HTTP/2\r\n\r\n", "HTTP/1.1 400 "),
+        (b"GET /metrics HTTP/1.1\r\nHost: \xff\xfe\r\n\r\n", "HTTP/1.1 403 "),
+        (b"\r\n\r\n", ""),
         (&long, "HTTP/1.1 431 "),
         (&endless, "HTTP/1.1 431 "),
         (b"GET /metr", ""),
@@ -78,7 +81,7 @@ fn only_a_scrape_gets_the_page() {
         assert!(!expected.is_empty() || answer.is_empty(), "{shown:?}: {answer:?}");
         if expected.contains("200") {
             let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-            assert!(head.contains(&format!("Content-Length: {}", page.len())) && body == page, "{head}");
+            assert!(head.contains(&format!("content-length: {}", page.len())) && body == page, "{head}");
         }
     }
 }

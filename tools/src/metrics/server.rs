@@ -1,13 +1,27 @@
 //! A server of HTTP/1.1 for one page, which never makes its caller wait.
+//!
+//! `hyper` speaks HTTP. It has no runtime here: a connection is a future that is polled whenever the server is.
 
+use crate::places::{self, Rank};
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::rt::ReadBufCursor;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use std::convert::Infallible;
+use std::fmt;
+use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// The most connections; further ones wait in the kernel's queue.
-const MAX_CONNECTIONS: usize = 8;
-/// The most bytes of a request's head.
+/// The most connections. A further one takes the place of the one that has waited longest.
+const MAX_CONNECTIONS: usize = 32;
+/// The most bytes of a request's head; the least that `hyper` allows.
 const MAX_HEAD: usize = 8 << 10;
 /// The time for a request to arrive, and for its answer to be taken.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -18,32 +32,57 @@ const READS: usize = 16;
 
 /// A server that answers `GET /metrics` whenever its owner calls [`poll`](MetricsServer::poll), and refuses everything else.
 ///
-/// It holds at most 8 connections, reads at most 8 KiB of each, closes those that take longer than 5 seconds, and starts no thread. On a
+/// It holds at most 32 connections, reads at most 8 KiB of each, closes those that take longer than 5 seconds, and starts no thread. When
+/// all places are taken, a further connection replaces one that has asked for nothing, so silent clients keep nobody out. On a
 /// loopback address it answers only requests for this machine by its own names, so that no page of a web browser can read from it.
 #[derive(Debug)]
 pub struct MetricsServer {
     listener: TcpListener,
     address: SocketAddr,
+    timeout: Duration,
     connections: Vec<Connection>,
 }
 
-#[derive(Debug)]
 struct Connection {
-    stream: TcpStream,
+    stream: Arc<TcpStream>,
+    since: Instant,
     until: Instant,
-    state: State,
+    request: Asked,
+    /// `None` once the client has its answer. What still arrives is read then: closing would discard the answer with it.
+    exchange: Option<Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>>,
 }
 
-#[derive(Debug)]
-enum State {
-    Reading(Vec<u8>),
-    Writing {
-        head: Vec<u8>,
-        body: Arc<str>,
-        sent: usize,
-    },
-    /// What still arrives is read: closing would discard the answer with it.
-    Closing,
+/// How far a request is, shared by a connection and the answer that it waits for.
+#[derive(Debug, Clone, Default)]
+struct Asked(Arc<Mutex<Stage>>);
+
+#[derive(Debug, Default)]
+enum Stage {
+    #[default]
+    Reading,
+    /// The page is to be made.
+    Waiting,
+    Made(String),
+    Writing,
+}
+
+impl Asked {
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_waiting(&self) -> bool {
+        matches!(*self.stage(), Stage::Waiting)
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("stream", &self.stream)
+            .field("request", &self.request)
+            .finish_non_exhaustive()
+    }
 }
 
 impl MetricsServer {
@@ -55,7 +94,7 @@ impl MetricsServer {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        Ok(MetricsServer { listener, address, connections: Vec::new() })
+        Ok(MetricsServer { listener, address, timeout: TIMEOUT, connections: Vec::new() })
     }
 
     /// Returns the address that it listens on.
@@ -66,139 +105,153 @@ impl MetricsServer {
     /// Accepts, reads and answers as far as that needs no wait; to be called about ten times a second. `text` makes the metrics
     /// ([`RunMetrics::text`](crate::RunMetrics::text)); it is called at most once, and only if a request has arrived.
     pub fn poll(&mut self, text: impl FnOnce() -> String) {
-        while self.connections.len() < MAX_CONNECTIONS {
+        let now = Instant::now();
+        self.connections.retain_mut(|one| one.until > now && one.go_on(self.timeout));
+        // Bounded: further connections wait in the kernel's queue.
+        for _ in 0..2 * MAX_CONNECTIONS {
             // An error is of that connection, or of this moment.
             let Ok((stream, _)) = self.listener.accept() else { break };
             if stream.set_nonblocking(true).is_ok() {
-                let until = Instant::now() + TIMEOUT;
-                self.connections.push(Connection { stream, until, state: State::Reading(Vec::new()) });
+                let mut one = Connection::new(stream, self.address.ip().to_canonical().is_loopback(), self.timeout);
+                if one.go_on(self.timeout) {
+                    places::seat(&mut self.connections, one, MAX_CONNECTIONS);
+                }
             }
         }
-        let mut text = Text { make: Some(text), made: None };
-        let is_local = self.address.ip().to_canonical().is_loopback();
-        let now = Instant::now();
-        // One that has ended leaves its place to the next at the next call.
-        self.connections.retain_mut(|one| one.until > now && one.go_on(is_local, &mut || text.get()));
+        let mut asking = self.connections.iter().filter(|one| one.request.is_waiting());
+        if asking.next().is_none() {
+            return;
+        }
+        let page = text();
+        self.connections.retain_mut(|one| {
+            if !one.request.is_waiting() {
+                return true;
+            }
+            *one.request.stage() = Stage::Made(page.clone());
+            one.until = Instant::now() + self.timeout;
+            one.go_on(self.timeout)
+        });
     }
 }
 
-/// The page, made when it is asked for first.
-struct Text<F> {
-    make: Option<F>,
-    made: Option<Arc<str>>,
-}
-
-impl<F: FnOnce() -> String> Text<F> {
-    fn get(&mut self) -> Arc<str> {
-        let make = self.make.take();
-        self.made.get_or_insert_with(|| make.map_or_else(|| "".into(), |make| make().into())).clone()
+impl Rank for Connection {
+    /// Those that have asked for something stay longest.
+    fn rank(&self) -> (bool, Instant) {
+        (!matches!(*self.request.stage(), Stage::Reading), self.since)
     }
 }
 
 impl Connection {
+    fn new(stream: TcpStream, is_local: bool, timeout: Duration) -> Self {
+        let (stream, request) = (Arc::new(stream), Asked::default());
+        let asked = request.clone();
+        let service = service_fn(move |request: Request<Incoming>| {
+            let status = judge(&request, is_local);
+            *asked.stage() = if status == StatusCode::OK { Stage::Waiting } else { Stage::Made(format!("{status}\n")) };
+            let asked = asked.clone();
+            poll_fn(move |_| {
+                let mut stage = asked.stage();
+                match std::mem::replace(&mut *stage, Stage::Writing) {
+                    Stage::Made(body) => Poll::Ready(Ok::<_, Infallible>(answer(status, body))),
+                    waiting => {
+                        *stage = waiting;
+                        Poll::Pending
+                    }
+                }
+            })
+        });
+        let exchange = http1::Builder::new()
+            .keep_alive(false)
+            // A client may close its side once it has asked.
+            .half_close(true)
+            // A connection has a time limit as a whole.
+            .header_read_timeout(None)
+            .max_buf_size(MAX_HEAD)
+            .serve_connection(Socket(stream.clone()), service);
+        let since = Instant::now();
+        Connection { stream, since, until: since + timeout, request, exchange: Some(Box::pin(exchange)) }
+    }
+
     /// Goes on as far as that needs no wait; returns whether the connection is still needed.
-    fn go_on(&mut self, is_local: bool, text: &mut dyn FnMut() -> Arc<str>) -> bool {
-        let mut reads = 0;
-        loop {
-            let is_done = match &mut self.state {
-                State::Reading(head) => match read_head(&mut self.stream, head) {
-                    Ok(Some(request)) => {
-                        let answer = judge(request, is_local);
-                        let body = if answer == OK { text() } else { format!("{answer}\n").into() };
-                        let allow = if answer == NOT_ALLOWED { "Allow: GET\r\n" } else { "" };
-                        let head = format!(
-                            "HTTP/1.1 {answer}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n\
-                             Content-Length: {}\r\n{allow}Connection: close\r\n\r\n",
-                            body.len()
-                        );
-                        self.until = Instant::now() + TIMEOUT;
-                        self.state = State::Writing { head: head.into_bytes(), body, sent: 0 };
-                        Ok(true)
-                    }
-                    Ok(None) => Ok(false),
-                    Err(error) => Err(error),
-                },
-                State::Writing { head, body, sent } => {
-                    let rest = if *sent < head.len() { &head[*sent..] } else { &body.as_bytes()[*sent - head.len()..] };
-                    if rest.is_empty() {
-                        self.until = Instant::now() + LINGER;
-                        self.state = State::Closing;
-                        self.stream.shutdown(Shutdown::Write).map(|()| true)
-                    } else {
-                        self.stream.write(rest).map(|n| {
-                            *sent += n;
-                            n > 0
-                        })
-                    }
-                }
-                State::Closing if reads == READS => return true,
-                State::Closing => {
-                    reads += 1;
-                    self.stream.read(&mut [0; 4096]).map(|n| n > 0)
-                }
-            };
-            match is_done {
-                Ok(true) => {}
-                Ok(false) => return false,
+    fn go_on(&mut self, timeout: Duration) -> bool {
+        if let Some(exchange) = &mut self.exchange {
+            // Nothing needs to be woken: the server is polled.
+            if exchange.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+                return true;
+            }
+            // An error has been answered, or the client has gone.
+            self.exchange = None;
+            self.until = Instant::now() + timeout.min(LINGER);
+        }
+        for _ in 0..READS {
+            match (&*self.stream).read(&mut [0; 4096]) {
+                Ok(0) => return false,
+                Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return error.kind() == ErrorKind::WouldBlock,
             }
         }
+        true
     }
 }
 
-/// A request's head, or that it is too long.
-#[derive(Clone, Copy)]
-enum Head<'a> {
-    Whole(&'a [u8]),
-    TooLong,
+/// A socket that does not block, as `hyper` uses it.
+#[derive(Debug)]
+struct Socket(Arc<TcpStream>);
+
+fn polled<T>(mut call: impl FnMut() -> io::Result<T>) -> Poll<io::Result<T>> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Poll::Pending,
+            result => return Poll::Ready(result),
+        }
+    }
 }
 
-/// Reads on until the head of a request is whole; `None` if the client has closed the connection before.
-fn read_head<'a>(stream: &mut TcpStream, head: &'a mut Vec<u8>) -> io::Result<Option<Head<'a>>> {
-    let end = loop {
-        if let Some(end) = end_of(head) {
-            break end;
-        }
-        if head.len() >= MAX_HEAD {
-            return Ok(Some(Head::TooLong));
-        }
-        let mut piece = [0; 1024];
-        let n = stream.read(&mut piece)?;
-        if n == 0 {
-            return Ok(None);
-        }
-        head.extend_from_slice(&piece[..n]);
-    };
-    Ok(Some(if end > MAX_HEAD { Head::TooLong } else { Head::Whole(&head[..end]) }))
+impl hyper::rt::Read for Socket {
+    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, mut to: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        let mut bytes = [0; 4096];
+        let most = to.remaining().min(bytes.len());
+        polled(|| (&*self.0).read(&mut bytes[..most])).map_ok(|read| to.put_slice(&bytes[..read]))
+    }
 }
 
-/// Where the head of a request ends: before an empty line.
-fn end_of(head: &[u8]) -> Option<usize> {
-    head.windows(4).position(|four| four == b"\r\n\r\n")
+impl hyper::rt::Write for Socket {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        polled(|| (&*self.0).write(bytes))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.0.shutdown(Shutdown::Write))
+    }
 }
 
-const OK: &str = "200 OK";
-const NOT_ALLOWED: &str = "405 Method Not Allowed";
+fn answer(status: StatusCode, body: String) -> Response<String> {
+    let mut answer = Response::new(body);
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"));
+    if status == StatusCode::METHOD_NOT_ALLOWED {
+        headers.insert(ALLOW, HeaderValue::from_static("GET"));
+    }
+    answer
+}
 
 /// The status of the answer to a request.
-fn judge(head: Head<'_>, is_local: bool) -> &'static str {
-    let Head::Whole(head) = head else { return "431 Request Header Fields Too Large" };
-    let Ok(head) = std::str::from_utf8(head) else { return "400 Bad Request" };
-    let mut lines = head.split("\r\n");
-    let words: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
-    let [method, path, version] = words[..] else { return "400 Bad Request" };
-    if !version.starts_with("HTTP/1.") {
-        return "400 Bad Request";
+fn judge<T>(request: &Request<T>, is_local: bool) -> StatusCode {
+    let host = request.headers().get(HOST);
+    if is_local && host.is_some_and(|host| !host.to_str().is_ok_and(|host| is_this_machine(host.trim()))) {
+        return StatusCode::FORBIDDEN;
     }
-    let host = lines.filter_map(|line| line.split_once(':')).find(|(name, _)| name.eq_ignore_ascii_case("host"));
-    if is_local && host.is_some_and(|(_, host)| !is_this_machine(host.trim())) {
-        return "403 Forbidden";
-    }
-    match (method, path.split('?').next()) {
-        ("GET", Some("/metrics")) => OK,
-        (_, Some("/metrics")) => NOT_ALLOWED,
-        _ => "404 Not Found",
+    match (request.method(), request.uri().path()) {
+        (&Method::GET, "/metrics") => StatusCode::OK,
+        (_, "/metrics") => StatusCode::METHOD_NOT_ALLOWED,
+        _ => StatusCode::NOT_FOUND,
     }
 }
 
@@ -218,28 +271,58 @@ mod tests {
 
     #[test]
     fn only_one_page_is_served_and_only_to_this_machine() {
-        for (head, local, other) in [
-            ("GET /metrics HTTP/1.1\r\nHost: localhost:9464", "200", "200"),
-            ("GET /metrics HTTP/1.0", "200", "200"),
-            ("GET /metrics?name=x HTTP/1.1\r\nhOsT:127.0.0.1:1", "200", "200"),
-            ("GET /metrics HTTP/1.1\r\nHost: [::1]:9464", "200", "200"),
-            ("GET /metrics HTTP/1.1\r\nHost: 127.0.0.1", "200", "200"),
-            ("GET /metrics HTTP/1.1\r\nHost: rebound.example:9464", "403", "200"),
-            ("GET /metrics HTTP/1.1\r\nHost: 10.0.0.1", "403", "200"),
-            ("GET / HTTP/1.1\r\nHost: localhost", "404", "404"),
-            ("GET /metrics/../x HTTP/1.1", "404", "404"),
-            ("POST /metrics HTTP/1.1", "405", "405"),
-            ("HEAD /metrics HTTP/1.1", "405", "405"),
-            ("GET  /metrics HTTP/1.1", "400", "400"),
-            ("GET /metrics HTTP/2", "400", "400"),
-            ("\u{16}\u{3}\u{1}", "400", "400"),
-            ("", "400", "400"),
+        for (method, path, host, local, other) in [
+            ("GET", "/metrics", Some("localhost:9464"), 200, 200),
+            ("GET", "/metrics", None, 200, 200),
+            ("GET", "/metrics?name=x", Some("127.0.0.1:1"), 200, 200),
+            ("GET", "/metrics", Some("[::1]:9464"), 200, 200),
+            ("GET", "/metrics", Some("127.0.0.1"), 200, 200),
+            ("GET", "/metrics", Some("rebound.example:9464"), 403, 200),
+            ("GET", "/metrics", Some("10.0.0.1"), 403, 200),
+            ("GET", "/metrics", Some("\u{e9}"), 403, 200),
+            ("GET", "/", Some("localhost"), 404, 404),
+            ("GET", "/metrics/../x", None, 404, 404),
+            ("POST", "/metrics", None, 405, 405),
+            ("HEAD", "/metrics", None, 405, 405),
         ] {
+            let request = Request::builder().method(method).uri(path);
+            let request = host.into_iter().fold(request, |request, host| request.header(HOST, host.as_bytes()));
+            let request = request.body(()).unwrap();
             for (is_local, expected) in [(true, local), (false, other)] {
-                let answer = judge(Head::Whole(head.as_bytes()), is_local);
-                assert!(answer.starts_with(expected), "{head:?}: {answer}");
+                assert_eq!(judge(&request, is_local).as_u16(), expected, "{method} {path} {host:?}");
             }
         }
-        assert!(judge(Head::Whole(b"\xff\xfe"), true).starts_with("400"));
+    }
+
+    #[test]
+    fn silent_and_slow_clients_keep_nobody_out() {
+        let mut server = MetricsServer::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        // No place becomes free by itself.
+        server.timeout = Duration::from_secs(3600);
+        let address = server.address;
+        let ask = |sent: &[u8]| {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.write_all(sent).unwrap();
+            stream
+        };
+        let whole = b"GET /metrics HTTP/1.1\r\n\r\n";
+        for sent in [&b""[..], b"GET /metrics HTTP/1.1\r\nX: ", whole] {
+            let (silent, mut asking): (Vec<_>, _) = ((0..64).map(|_| ask(sent)).collect(), ask(whole));
+            // Larger than what the kernel takes: the clients that ask and do not read wait for ever.
+            let page = "x 1\n".repeat(1 << 20);
+            asking.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            let client = std::thread::spawn(move || {
+                let mut answer = Vec::new();
+                asking.read_to_end(&mut answer).map(|_| answer.len())
+            });
+            while !client.is_finished() {
+                server.poll(|| page.clone());
+                assert!(server.connections.len() <= MAX_CONNECTIONS);
+                std::thread::yield_now();
+            }
+            let answer = client.join().unwrap().unwrap();
+            assert!(answer > page.len(), "{answer} of {}", page.len());
+            drop(silent);
+        }
     }
 }

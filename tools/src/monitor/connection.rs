@@ -1,6 +1,7 @@
 //! A client of a monitor.
 
 use super::request::Request;
+use crate::places::Rank;
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -19,6 +20,9 @@ pub(super) struct Connection {
     stream: UnixStream,
     input: Vec<u8>,
     requests: VecDeque<Result<Request, String>>,
+    has_asked: bool,
+    /// When it last asked, or connected.
+    asked: Instant,
     output: Vec<u8>,
     /// When it last took a byte of the output, or had none to take.
     took: Instant,
@@ -31,7 +35,18 @@ impl Connection {
     /// A client; its stream does not block.
     pub(super) fn new(stream: UnixStream) -> Self {
         let (input, output, requests) = (Vec::new(), Vec::new(), VecDeque::new());
-        Connection { stream, input, requests, output, took: Instant::now(), is_ended: false, is_broken: false }
+        let now = Instant::now();
+        Connection {
+            stream,
+            input,
+            requests,
+            has_asked: false,
+            asked: now,
+            output,
+            took: now,
+            is_ended: false,
+            is_broken: false,
+        }
     }
 
     /// Reads requests as far as there is room for them. Returns whether the client is still there.
@@ -66,6 +81,9 @@ impl Connection {
                 self.requests.push_back(Request::read(line));
             }
             from += length + 1;
+        }
+        if from > 0 {
+            (self.has_asked, self.asked) = (true, Instant::now());
         }
         self.input.drain(..from);
         if self.is_ended && !self.input.is_empty() && self.requests.len() < WAITING {
@@ -118,6 +136,12 @@ impl Connection {
     /// Whether there is nothing more to do for it.
     pub(super) fn is_over(&self) -> bool {
         self.is_broken || (self.is_ended && self.input.is_empty() && self.requests.is_empty() && self.output.is_empty())
+    }
+}
+
+impl Rank for Connection {
+    fn rank(&self) -> (bool, Instant) {
+        (self.has_asked, self.asked)
     }
 }
 
