@@ -20,6 +20,7 @@ pub(crate) mod survey;
 #[cfg(test)]
 mod tests;
 pub(crate) mod topic;
+mod unpack;
 pub(crate) mod writer;
 
 /// The key of a channel's metadata that holds the element type of a tensor.

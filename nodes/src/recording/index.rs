@@ -1,7 +1,8 @@
 //! The index of a recording, followed as a reader does that seeks: to each chunk, and to each message in it.
 
-use super::reader::{Channel, MAX_RECORD, RecordingReader, Schema, unpack};
+use super::reader::{Channel, MAX_RECORD, RecordingReader, Schema};
 use super::record;
+use super::unpack::{Unpacking, check_total};
 use mcap::records::{ChunkIndex, Record, op};
 use std::collections::HashSet;
 use std::io::{self, BufReader, Read, Seek};
@@ -44,7 +45,7 @@ pub(crate) fn index_fault<R: Read>(
     messages: u64,
 ) -> io::Result<Option<(u64, String)>> {
     let used = HashSet::new();
-    let mut index = Index { from, at: 0, size, left: size, record: Vec::new(), chunk: Vec::new(), used };
+    let mut index = Index { from, at: 0, size, left: size, record: Vec::new(), chunk: Vec::new(), unpacked: 0, used };
     match index.follow(read, messages) {
         Ok(()) => Ok(None),
         Err(Fault::Wrong(at, why)) => Ok(Some((at, why))),
@@ -62,6 +63,8 @@ struct Index<R> {
     /// The record last read, and the records of the chunk last read.
     record: Vec<u8>,
     chunk: Vec<u8>,
+    /// Bytes of all chunks so far.
+    unpacked: u64,
     /// The channels that have messages.
     used: HashSet<u16>,
 }
@@ -212,6 +215,15 @@ impl<R: Read + Seek> Index<R> {
         }
     }
 
+    /// Unpacks the chunk in the record.
+    fn unpack(&mut self) -> Result<(), String> {
+        self.chunk.clear();
+        let mut unpacking = Unpacking::new(&mut self.record)?;
+        while !unpacking.go_on(&mut self.chunk)? {}
+        self.unpacked += self.chunk.len() as u64;
+        check_total(self.unpacked, self.size)
+    }
+
     /// Follows the index of one chunk, described at `from`; returns its messages.
     fn follow_chunk(&mut self, from: u64, index: &ChunkIndex) -> Result<u64, Fault> {
         let at = index.chunk_start_offset;
@@ -219,8 +231,7 @@ impl<R: Read + Seek> Index<R> {
         if self.record.len() as u64 + HEAD != index.chunk_length {
             return wrong(from, format!("the index says that a chunk has {} bytes", index.chunk_length));
         }
-        self.chunk.clear();
-        if let Err(why) = unpack(&self.record, &mut self.chunk) {
+        if let Err(why) = self.unpack() {
             return wrong(at, why);
         }
         if index.uncompressed_size != self.chunk.len() as u64 {

@@ -1,10 +1,13 @@
 //! Reading MCAP files: every intact message of whatever is there, and a count of what is not.
 //!
-//! Lengths are checked before anything is allocated: a record, or a chunk when it is decompressed, has at most [`MAX_RECORD`] bytes. A
-//! chunk that does not agree with its checksum is skipped whole. Behind a record that is cut or whose length makes no sense nothing can
-//! be found again, and the rest of the file is unreadable.
+//! Lengths are checked before anything is allocated: a record, or a chunk when it is unpacked, has at most [`MAX_RECORD`] bytes, and all
+//! chunks together at most 4 GiB or 1000 times the bytes of the file. A chunk that does not agree with its checksum is skipped whole.
+//! Behind a record that is cut or whose length makes no sense nothing can be found again, and the rest of the file is unreadable.
+//!
+//! Everything is done in steps of 1 MiB at most, so a node can leave off between two.
 
 use super::record;
+use super::unpack::{PIECE, Unpacking, check_total, grow, read_up_to};
 use mcap::records::{MessageHeader, Record, op};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -17,6 +20,8 @@ const MAX_CHANNELS: usize = 4096;
 const MAX_DEFINITIONS: usize = 64 << 20;
 /// Opcode and length.
 const HEAD: usize = 9;
+/// The work of a step, beside the bytes that it handles.
+const STEP: u64 = 64;
 
 /// A schema of a recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -87,9 +92,17 @@ pub struct RecordingReader<R> {
     messages: u64,
     attachments: u64,
     profile: String,
-    /// The record last read, and the records of the chunk that is being read.
+    /// The record last read, and what is left to read of it.
     record: Vec<u8>,
+    reading: Option<Reading>,
+    /// The records of the chunk that is being read, and what is left to unpack of it.
     chunk: Vec<u8>,
+    unpacking: Option<(u64, Unpacking)>,
+    /// Whether the chunk is damaged: then only what it defines is kept, because later chunks rely on it.
+    is_damaged: bool,
+    /// Bytes of all chunks, and the work so far, in bytes.
+    unpacked: u64,
+    work: u64,
     /// Where the next record of the chunk begins, where the chunk lies in the file, and whether its bytes lie there as they are.
     next: usize,
     chunk_at: u64,
@@ -117,6 +130,28 @@ impl Write for Index {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// A record that is being read, or passed over.
+#[derive(Debug)]
+struct Reading {
+    /// Where it begins, and its first bytes.
+    start: u64,
+    head: [u8; HEAD],
+    /// Bytes that are not read yet.
+    left: u64,
+    is_kept: bool,
+    /// Whether the file ends within it.
+    is_cut: bool,
+}
+
+/// What reading on came to.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    Message(MessageHeader),
+    /// The work was done, and there may be more.
+    NotYet,
+    End,
 }
 
 /// Where the reader is.
@@ -152,7 +187,12 @@ impl<R: Read> RecordingReader<R> {
             attachments: 0,
             profile: String::new(),
             record: Vec::new(),
+            reading: None,
             chunk: Vec::new(),
+            unpacking: None,
+            is_damaged: false,
+            unpacked: 0,
+            work: 0,
             next: 0,
             chunk_at: 0,
             is_plain: false,
@@ -168,20 +208,40 @@ impl<R: Read> RecordingReader<R> {
     /// # Errors
     /// Input and output, but not what is wrong with the file: that is counted.
     pub fn next_message(&mut self) -> io::Result<Option<Recorded<'_>>> {
+        Ok(match self.read_on(u64::MAX)? {
+            Progress::Message(header) => Some(Recorded { header, data: self.message() }),
+            Progress::NotYet | Progress::End => None,
+        })
+    }
+
+    /// Reads up to the next message, or until the work of this reader is `until`.
+    ///
+    /// # Errors
+    /// As [`next_message`](Self::next_message).
+    pub(crate) fn read_on(&mut self, until: u64) -> io::Result<Progress> {
+        self.message = 0..0;
         loop {
             match self.step()? {
-                Step::End => {
-                    self.message = 0..0;
-                    return Ok(None);
-                }
+                Step::End => return Ok(Progress::End),
+                Step::Other if self.work >= until => return Ok(Progress::NotYet),
                 Step::Other => {}
                 Step::Message(header, range) => {
                     self.messages += 1;
                     self.message = range;
-                    return Ok(Some(Recorded { header, data: self.message() }));
+                    return Ok(Progress::Message(header));
                 }
             }
         }
+    }
+
+    /// Returns the work so far: bytes that were read, unpacked and handled, and something for each record.
+    pub(crate) fn work(&self) -> u64 {
+        self.work
+    }
+
+    /// Returns how many bytes the chunks had that have been read.
+    pub(crate) fn unpacked(&self) -> u64 {
+        self.unpacked
     }
 
     /// Returns the message that was read last; empty before the first and at the end.
@@ -235,11 +295,18 @@ impl<R: Read> RecordingReader<R> {
     }
 
     fn step(&mut self) -> io::Result<Step> {
+        self.work += STEP;
+        if let Some((start, unpacking)) = self.unpacking.take() {
+            return Ok(self.unpack_on(start, unpacking));
+        }
         if self.next < self.chunk.len() {
             return Ok(self.in_chunk());
         }
         if self.is_done {
             return Ok(Step::End);
+        }
+        if let Some(reading) = self.reading.take() {
+            return self.read_record(reading);
         }
         let start = self.at;
         let mut head = [0; HEAD];
@@ -250,46 +317,94 @@ impl<R: Read> RecordingReader<R> {
         }
         let (opcode, length) = (head[0], length_of(&head));
         let left = self.size.saturating_sub(self.at);
-        if length > left {
-            if opcode == op::CHUNK && left <= MAX_RECORD as u64 {
-                return self.cut_chunk(start, left as usize);
-            }
+        let is_cut = length > left;
+        if is_cut && !(opcode == op::CHUNK && left <= MAX_RECORD as u64) {
             return Ok(self.cut(start, "it ends within a record"));
         }
-        if opcode == 0 || (length > MAX_RECORD as u64 && may_hold_messages(opcode)) {
+        if opcode == 0 || (!is_cut && length > MAX_RECORD as u64 && may_hold_messages(opcode)) {
             self.is_done = true;
             let why = format!("a record of type {opcode:#04x} with {length} bytes");
             self.unreadable.add(start, self.size.saturating_sub(start), why);
             return Ok(Step::End);
         }
-        if !is_read(opcode) {
-            self.attachments += u64::from(opcode == op::ATTACHMENT);
-            self.index.write_all(&head)?;
-            let skipped = io::copy(&mut (&mut self.from).take(length), &mut self.index)?;
-            self.at += skipped;
-            return Ok(if skipped < length { self.cut(start, "it ends within a record") } else { Step::Other });
-        }
-        // The length was checked against the file and the limit.
-        self.record.resize(length as usize, 0);
-        let read = read_up_to(&mut self.from, &mut self.record)?;
-        self.at += read as u64;
-        if read < self.record.len() {
-            return Ok(self.cut(start, "it ends within a record"));
-        }
-        let record = std::mem::take(&mut self.record);
+        let is_kept = is_read(opcode);
+        self.attachments += u64::from(opcode == op::ATTACHMENT);
         self.index.write_all(&head)?;
+        self.record.clear();
+        if opcode == op::MESSAGE {
+            // It is read as a chunk of one record.
+            self.record.extend_from_slice(&head);
+        }
+        self.read_record(Reading { start, head, left: length.min(left), is_kept, is_cut })
+    }
+
+    /// Reads a piece more of a record, and handles it when it is whole.
+    fn read_record(&mut self, mut reading: Reading) -> io::Result<Step> {
+        let most = reading.left.min(PIECE as u64) as usize;
+        if !reading.is_kept {
+            self.record.clear();
+        }
+        let before = self.record.len();
+        // The length was checked against the file and the limit.
+        grow(&mut self.record, most, before + reading.left as usize);
+        self.record.resize(before + most, 0);
+        let read = read_up_to(&mut self.from, &mut self.record[before..])?;
+        self.record.truncate(before + read);
+        (self.at, self.work, reading.left) =
+            (self.at + read as u64, self.work + read as u64, reading.left - read as u64);
+        if read < most && !reading.is_cut {
+            return Ok(self.cut(reading.start, "it ends within a record"));
+        }
+        let opcode = reading.head[0];
+        if opcode != op::FOOTER {
+            self.index.write_all(&self.record[before..])?;
+        }
+        if reading.left > 0 && read == most {
+            self.reading = Some(reading);
+            return Ok(Step::Other);
+        }
+        if !reading.is_kept {
+            return Ok(Step::Other);
+        }
+        if reading.is_cut {
+            return Ok(self.cut_chunk(reading.start));
+        }
+        let mut record = std::mem::take(&mut self.record);
         let step = match opcode {
-            op::FOOTER => self.footer(start, &record)?,
-            _ => {
-                self.index.write_all(&record)?;
-                self.top(start, opcode, &record)
-            }
+            op::FOOTER => self.footer(reading.start, &record)?,
+            _ => self.top(reading.start, opcode, &mut record),
         };
         if opcode == op::DATA_END {
             self.index.0 = Some(crc32fast::Hasher::new());
         }
         self.record = record;
         Ok(step)
+    }
+
+    /// Unpacks a piece more of a chunk.
+    fn unpack_on(&mut self, start: u64, mut unpacking: Unpacking) -> Step {
+        let before = self.chunk.len();
+        let result = unpacking.go_on(&mut self.chunk);
+        let more = (self.chunk.len() - before) as u64;
+        (self.work, self.unpacked) = (self.work + PIECE as u64, self.unpacked + more);
+        if let Err(why) = check_total(self.unpacked, self.at) {
+            self.chunk.clear();
+            self.is_done = true;
+            self.unreadable.add(start, self.size.saturating_sub(start), why);
+            return Step::End;
+        }
+        match result {
+            Ok(false) => self.unpacking = Some((start, unpacking)),
+            Ok(true) => self.record = unpacking.into_record(),
+            Err(why) => self.damaged(start, unpacking.into_record().len(), why),
+        }
+        Step::Other
+    }
+
+    /// Counts a chunk that is damaged.
+    fn damaged(&mut self, start: u64, length: usize, why: String) {
+        self.unreadable.add(start, (length + HEAD) as u64, why);
+        self.is_damaged = true;
     }
 
     /// The file ends before its end.
@@ -304,20 +419,18 @@ impl<R: Read> RecordingReader<R> {
     }
 
     /// The file ends within a chunk: what is there of one that is not compressed is read, without its checksum.
-    fn cut_chunk(&mut self, start: u64, left: usize) -> io::Result<Step> {
+    fn cut_chunk(&mut self, start: u64) -> Step {
         /// Times, size and checksum come before the length of the name of the compression, and the size behind it.
         const NAME: usize = 28;
         const RECORDS: usize = NAME + 4 + 8;
-        self.record.resize(left, 0);
-        let read = read_up_to(&mut self.from, &mut self.record)?;
-        self.at += read as u64;
-        let records = self.record.get(RECORDS..read).filter(|_| self.record[NAME..NAME + 4] == [0; 4]);
-        let Some(records) = records else { return Ok(self.cut(start, "it ends within a chunk")) };
-        self.chunk.clear();
-        self.chunk.extend_from_slice(records);
-        (self.next, self.chunk_at, self.is_plain) = (0, start + (HEAD + RECORDS) as u64, true);
+        if self.record.len() < RECORDS || self.record[NAME..NAME + 4] != [0; 4] {
+            return self.cut(start, "it ends within a chunk");
+        }
+        // The records stay where they are.
+        self.chunk = std::mem::take(&mut self.record);
+        (self.next, self.chunk_at, self.is_plain, self.is_damaged) = (RECORDS, start + HEAD as u64, true, false);
         (self.is_done, self.unreadable.is_cut) = (true, true);
-        Ok(Step::Other)
+        Step::Other
     }
 
     /// The end of the file: the checksum of the index, and the magic.
@@ -343,27 +456,23 @@ impl<R: Read> RecordingReader<R> {
     }
 
     /// Handles a record that is not in a chunk.
-    fn top(&mut self, start: u64, opcode: u8, record: &[u8]) -> Step {
+    fn top(&mut self, start: u64, opcode: u8, record: &mut Vec<u8>) -> Step {
         let bytes = (record.len() + HEAD) as u64;
+        self.is_damaged = false;
         match opcode {
             op::MESSAGE => {
-                // As a chunk of one record.
-                (self.chunk_at, self.is_plain) = (start, true);
-                self.chunk.clear();
-                self.chunk.push(opcode);
-                self.chunk.extend_from_slice(&(record.len() as u64).to_le_bytes());
-                self.chunk.extend_from_slice(record);
-                self.next = 0;
+                (self.chunk_at, self.is_plain, self.next) = (start, true, 0);
+                std::mem::swap(&mut self.chunk, record);
                 Step::Other
             }
             op::CHUNK => {
                 self.chunk.clear();
                 self.next = 0;
                 (self.chunk_at, self.is_plain) = (start, false);
-                if let Err(why) = unpack(record, &mut self.chunk) {
-                    self.unreadable.add(start, bytes, why);
-                    self.define_again();
-                    self.chunk.clear();
+                let length = record.len();
+                match Unpacking::new(record) {
+                    Ok(unpacking) => self.unpacking = Some((start, unpacking)),
+                    Err(why) => self.damaged(start, length, why),
                 }
                 Step::Other
             }
@@ -386,23 +495,6 @@ impl<R: Read> RecordingReader<R> {
                 Step::Other
             }
         }
-    }
-
-    /// Keeps what a chunk defines that is damaged elsewhere: later chunks rely on it. A definition that is damaged itself shows as
-    /// messages that are malformed.
-    fn define_again(&mut self) {
-        let chunk = std::mem::take(&mut self.chunk);
-        let mut rest = &chunk[..];
-        while let Some(length) = rest.first_chunk::<HEAD>().and_then(|head| usize::try_from(length_of(head)).ok())
-            && let Some(record) = rest[HEAD..].get(..length)
-        {
-            if matches!(rest[0], op::SCHEMA | op::CHANNEL) {
-                // One that cannot be read is a part of the chunk that has been counted.
-                let _ = self.define(rest[0], record);
-            }
-            rest = &rest[HEAD + length..];
-        }
-        self.chunk = chunk;
     }
 
     /// Keeps a schema, a channel or metadata.
@@ -441,12 +533,20 @@ impl<R: Read> RecordingReader<R> {
         let rest = &self.chunk[self.next..];
         let length = rest.first_chunk::<HEAD>().map(length_of).and_then(|length| usize::try_from(length).ok());
         let Some(length) = length.filter(|length| *length <= rest.len().saturating_sub(HEAD)) else {
-            self.unreadable.add(at, rest.len() as u64, "a chunk ends within a record");
+            if !self.is_damaged {
+                self.unreadable.add(at, rest.len() as u64, "a chunk ends within a record");
+            }
             self.next = self.chunk.len();
             return Step::Other;
         };
         let (start, opcode) = (self.next + HEAD, rest[0]);
         self.next = start + length;
+        if matches!(opcode, op::MESSAGE | op::SCHEMA | op::CHANNEL) {
+            self.work += length as u64;
+        }
+        if opcode == op::MESSAGE && self.is_damaged {
+            return Step::Other;
+        }
         if opcode == op::MESSAGE {
             let header = match record::parse(opcode, &self.chunk[start..self.next]) {
                 Ok(Record::Message { header, data }) => Some((header, data.len())),
@@ -467,7 +567,10 @@ impl<R: Read> RecordingReader<R> {
         }
         if matches!(opcode, op::SCHEMA | op::CHANNEL) {
             let chunk = std::mem::take(&mut self.chunk);
-            if let Err(why) = self.define(opcode, &chunk[start..self.next]) {
+            // One of a damaged chunk is a part of what has been counted.
+            if let Err(why) = self.define(opcode, &chunk[start..self.next])
+                && !self.is_damaged
+            {
                 self.unreadable.add(at, (length + HEAD) as u64, why);
             }
             self.chunk = chunk;
@@ -488,50 +591,4 @@ fn is_read(opcode: u8) -> bool {
 
 fn may_hold_messages(opcode: u8) -> bool {
     matches!(opcode, op::MESSAGE | op::CHUNK | op::HEADER | op::FOOTER | op::SCHEMA | op::CHANNEL | op::METADATA)
-}
-
-/// Reads until the buffer is full or the file ends.
-fn read_up_to(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut done = 0;
-    while done < buffer.len() {
-        match from.read(&mut buffer[done..]) {
-            Ok(0) => break,
-            Ok(n) => done += n,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(done)
-}
-
-/// Decompresses the records of a chunk and checks them.
-pub(super) fn unpack(record: &[u8], into: &mut Vec<u8>) -> Result<(), String> {
-    let Record::Chunk { header, data } = record::parse(op::CHUNK, record)? else {
-        return Err("it is not a chunk".into());
-    };
-    let size = usize::try_from(header.uncompressed_size).ok().filter(|size| *size <= MAX_RECORD);
-    let size = size.ok_or_else(|| format!("a chunk of {} bytes", header.uncompressed_size))?;
-    // The size is the file's word, so the buffer grows as bytes come.
-    let most = size as u64 + 1;
-    match header.compression.as_str() {
-        "" => into.extend_from_slice(&data),
-        "lz4" => {
-            let mut from = lz4_flex::frame::FrameDecoder::new(&data[..]).take(most);
-            from.read_to_end(into).map_err(|e| format!("a chunk in lz4: {e}"))?;
-        }
-        "zstd" => {
-            let decoder =
-                ruzstd::decoding::StreamingDecoder::new(&data[..]).map_err(|e| format!("a chunk in zstd: {e}"))?;
-            decoder.take(most).read_to_end(into).map_err(|e| format!("a chunk in zstd: {e}"))?;
-        }
-        other => return Err(format!("a chunk in `{other}`, which is not known")),
-    }
-    if into.len() != size {
-        return Err(format!("a chunk of {size} bytes has {}", into.len()));
-    }
-    let crc = header.uncompressed_crc;
-    if crc != 0 && crc32fast::hash(into) != crc {
-        return Err("a chunk does not agree with its checksum".into());
-    }
-    Ok(())
 }

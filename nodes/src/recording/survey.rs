@@ -10,8 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufReader, Seek, SeekFrom};
 use std::path::PathBuf;
 
-/// How much of a file is read while planning.
+/// How much of a file, and of its chunks, is read while planning.
 const SURVEYED: u64 = 256 << 20;
+/// So many times as much of its chunks, or the bytes of the file if they are more, are searched for a topic that has not come yet.
+const SEARCHED: u64 = 16;
 /// A stamp further from the log time than this is of another clock, ns.
 pub(crate) const OTHER_CLOCK: u64 = 86_400_000_000_000;
 /// The most topics that a message lists.
@@ -107,8 +109,9 @@ pub(crate) fn survey(reader: &mut FileReader, ports: &TopicPorts<'_>) -> std::io
     let mut topics: BTreeMap<u16, Option<(usize, Topic)>> = BTreeMap::new();
     let mut is_whole = true;
     loop {
-        let is_far = reader.position() > SURVEYED;
-        if is_far && seen.iter().all(|seen| seen.spec.is_some()) {
+        let read = reader.position().max(reader.unpacked());
+        let is_far = read > SURVEYED && seen.iter().all(|seen| seen.spec.is_some());
+        if is_far || read > SEARCHED * reader.position().max(SURVEYED) {
             is_whole = false;
             break;
         }

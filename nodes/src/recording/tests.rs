@@ -8,9 +8,11 @@ use limen::message::{Content, DType, Dim, PortSpec};
 use limen::unit::{Bytes, Span};
 use limen::{Folders, Tensor, TensorMut};
 use std::collections::BTreeMap;
-use std::io::{BufReader, Cursor, Write};
+use std::io::{BufReader, Cursor};
 use std::path::Path;
 use std::time::Duration;
+
+mod chunks;
 
 const STAMP: u64 = 1_700_000_000_123_456_789;
 
@@ -457,81 +459,6 @@ fn definitions_take_bounded_memory() {
             "{count} schemas of {length} bytes: {:?}",
             reader.unreadable()
         );
-    }
-}
-
-/// A file with one chunk, compressed as told.
-fn compressed(compression: &str, records: &[u8], data: &[u8], size: u64) -> Vec<u8> {
-    let mut chunk = Vec::new();
-    chunk.extend_from_slice(&[0; 16]);
-    chunk.extend_from_slice(&size.to_le_bytes());
-    chunk.extend_from_slice(&crc32fast::hash(records).to_le_bytes());
-    chunk.extend_from_slice(&(compression.len() as u32).to_le_bytes());
-    chunk.extend_from_slice(compression.as_bytes());
-    chunk.extend_from_slice(&(data.len() as u64).to_le_bytes());
-    chunk.extend_from_slice(data);
-    let mut file = mcap::MAGIC.to_vec();
-    file.push(mcap::records::op::CHUNK);
-    file.extend_from_slice(&(chunk.len() as u64).to_le_bytes());
-    file.extend_from_slice(&chunk);
-    file
-}
-
-/// The records of a channel and a message.
-fn records() -> Vec<u8> {
-    let record = |opcode: u8, fields: &[&[u8]]| {
-        let fields = fields.concat();
-        [&[opcode][..], &(fields.len() as u64).to_le_bytes(), &fields].concat()
-    };
-    let channel: [&[u8]; 5] = [&[1, 0, 0, 0], &[2, 0, 0, 0], b"/a", &[4, 0, 0, 0], b"json\0\0\0\0"];
-    let message: [&[u8]; 4] = [&[1, 0], &[5, 0, 0, 0], &[0; 16], &[b'x'; 3000]];
-    [record(mcap::records::op::CHANNEL, &channel), record(mcap::records::op::MESSAGE, &message)].concat()
-}
-
-#[test]
-fn compressed_chunks_are_read_and_bombs_are_not() {
-    let records = records();
-    let size = records.len() as u64;
-    let mut encoder = lz4_flex::frame::FrameEncoder::new(Vec::new());
-    encoder.write_all(&records).unwrap();
-    let lz4 = encoder.finish().unwrap();
-    let level = ruzstd::encoding::CompressionLevel::Fastest;
-    let zstd = ruzstd::encoding::compress_to_vec(&records[..], level);
-    for (compression, data) in [("", &records), ("lz4", &lz4), ("zstd", &zstd)] {
-        let file = compressed(compression, &records, data, size);
-        assert_eq!(sequences(&file).0, [5], "{compression}");
-        for (wrong, why) in [
-            (compressed(compression, &records, data, size + 1), "has"),
-            (compressed(compression, &records, data, size - 1), "has"),
-            (compressed(compression, b"others", data, size), "checksum"),
-            (compressed(compression, &records, data, 1 << 63), "a chunk of 9223372036854775808 bytes"),
-            (compressed("gzip", &records, data, size), "`gzip`, which is not known"),
-        ] {
-            let (found, unreadable) = sequences(&wrong);
-            let (at, first) = unreadable.first.unwrap();
-            assert!(found.is_empty() && at == 8 && first.contains(why), "{compression}: {first}");
-        }
-        // Damage anywhere is found, or does not matter.
-        let mut random = fastrand::Rng::with_seed(3);
-        for _ in 0..3000 {
-            let mut damaged = file.clone();
-            let at = random.usize(8..damaged.len());
-            damaged[at] ^= 1 << random.u8(..8);
-            damaged.truncate(random.usize(8..=damaged.len()));
-            sequences(&damaged);
-        }
-    }
-    // 16 MiB of zeros in a few kilobytes, announced as 3000 bytes: no more than that is decompressed.
-    let mut encoder = lz4_flex::frame::FrameEncoder::new(Vec::new());
-    encoder.write_all(&vec![0; 16 << 20]).unwrap();
-    let bombs = [
-        ("lz4", encoder.finish().unwrap()),
-        ("zstd", ruzstd::encoding::compress_to_vec(&vec![0; 16 << 20][..], level)),
-    ];
-    for (compression, data) in bombs {
-        let (found, unreadable) = sequences(&compressed(compression, &[], &data, 3000));
-        let (_, why) = unreadable.first.unwrap();
-        assert!(found.is_empty() && why.contains("a chunk of 3000 bytes has 3001"), "{why}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::format::excerpt::excerpt;
 use crate::pace::RecordedPace;
-use crate::recording::reader::Unreadable;
+use crate::recording::reader::{Progress, Unreadable};
 use crate::recording::survey::{FileReader, OTHER_CLOCK, TopicPorts, begin, open, survey, topic_of};
 use crate::recording::topic::Topic;
 use limen::message::{MAX_PORTS, PortSpec};
@@ -29,7 +29,7 @@ use std::time::Duration;
 /// stamped and without their covariance, PoseArray (`f64[≤n,7]`) and Polygon (`f32[≤n,3]`); `nav_msgs` Odometry (`f64[13]`); `std_msgs` numbers, arrays and String; Foxglove's RawImage, CompressedImage, PointCloud, PoseInFrame and LocationFix.
 /// Messages of other schemas are bytes. Chunks may be compressed by zstd or lz4.
 ///
-/// Shapes come from the first message of a topic, the longest from the first 256 MiB of the file. Messages that do not fit are counted
+/// Shapes come from the first message of a topic, the longest from the first 256 MiB of the file, unpacked. Messages that do not fit are counted
 /// (`oversized`), and those that cannot be read (`malformed`); parts of the file that cannot be read are counted, too (`unreadable`).
 /// Sequence numbers are those recorded, or count the messages of the topic. A message's origin is when it was made by its own stamp, or
 /// else when it was published.
@@ -80,8 +80,8 @@ pub enum Stamps {
 /// Reading a message of this size takes tens of microseconds, which makes the node heavy.
 const HEAVY_BYTES: usize = 64 << 10;
 
-/// How much of the file one call reads without sending anything.
-const READ_AT_ONCE: u64 = 16 << 20;
+/// How much one call reads and unpacks without sending anything, so that it takes some milliseconds.
+const READ_AT_ONCE: u64 = 4 << 20;
 
 /// What reading came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,14 +145,13 @@ pub struct Replay {
 impl Replay {
     /// Reads up to the next message that can be sent, at most so far that other nodes of the worker need not wait for long.
     fn read_ahead(&mut self) -> Result<Read, NodeError> {
-        let begun = self.reader.position();
+        let until = self.reader.work() + READ_AT_ONCE;
         loop {
-            if self.reader.position() - begun > READ_AT_ONCE {
-                return Ok(Read::NotYet);
-            }
-            let failed = |error| NodeError::file(&self.path, error);
-            let Some(message) = self.reader.next_message().map_err(failed)? else { return Ok(Read::End) };
-            let header = message.header;
+            let header = match self.reader.read_on(until).map_err(|error| NodeError::file(&self.path, error))? {
+                Progress::Message(header) => header,
+                Progress::NotYet => return Ok(Read::NotYet),
+                Progress::End => return Ok(Read::End),
+            };
             let number = header.channel_id;
             if !self.topics.contains_key(&number) {
                 let names = self.ports.iter().map(|(name, _)| name.as_str()).collect();
