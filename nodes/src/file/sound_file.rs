@@ -2,18 +2,19 @@
 
 mod resampler;
 mod sound;
+mod wave;
 
 use crate::file::input_file::{self, FileProblem};
-use hound::{SampleFormat, WavReader, WavSpec};
 use limen::Folders;
 use limen::files::InputFile;
 use limen::node::NodeError;
 use limen::unit::Rate;
 use std::fmt;
-use std::io::{BufReader, Read as _, Seek as _};
+use std::io::{self, BufReader, Read, Seek as _, SeekFrom};
 use std::path::PathBuf;
 
 pub(crate) use sound::{Format, Sound};
+use wave::{Coding, Wave};
 
 /// Most channels of a file.
 const MAX_CHANNELS: u16 = 256;
@@ -26,21 +27,26 @@ pub(crate) fn frames_per_second(Rate(rate): Rate) -> Result<u32, String> {
     Ok(rate as u32)
 }
 
+/// Most bytes that are read at once; a frame has fewer.
+const MAX_READ: usize = 64 << 10;
+
 /// An open file, positioned at a frame.
 pub(crate) struct SoundFile {
     path: PathBuf,
-    reader: WavReader<BufReader<InputFile>>,
+    file: BufReader<InputFile>,
+    wave: Wave,
     /// Samples of which the mean is one output sample.
     mixed: usize,
-    /// Frames according to the header, and frames read since the file was opened or rewound.
-    length: u32,
-    at: u32,
+    /// Frames read since the file was opened or rewound.
+    at: u64,
     has_ended: bool,
+    /// The bytes of some frames.
+    bytes: Vec<u8>,
 }
 
 impl fmt::Debug for SoundFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {} of {}", self.path.display(), self.at, self.length)
+        write!(f, "{} at {} of {}", self.path.display(), self.at, self.wave.length)
     }
 }
 
@@ -49,26 +55,14 @@ impl SoundFile {
     pub(crate) fn open(path: &str, folders: &Folders, is_mono: bool) -> Result<Self, FileProblem> {
         let file = input_file::open(path, folders)?;
         let path = file.path().to_path_buf();
-        let problem = |message: String| {
-            (
-                format!("`{}`: {message}", path.display()),
-                "write the path of a WAV file with PCM or float samples".into(),
-            )
-        };
-        let mut file = BufReader::with_capacity(64 << 10, file);
-        if is_of_unknown_length(&mut file) {
-            let message = "its header has no length, as in a file that was written to a pipe";
-            return Err((
-                format!("`{}`: {message}", path.display()),
-                "write the file again with its length, such as with `ffmpeg -i IN.wav OUT.wav`".into(),
-            ));
-        }
-        file.rewind().map_err(|e| problem(e.to_string()))?;
-        let reader = WavReader::new(file).map_err(|e| problem(e.to_string()))?;
-        check(reader.spec()).map_err(problem)?;
-        let mixed = if is_mono { usize::from(reader.spec().channels) } else { 1 };
-        let length = reader.duration();
-        Ok(SoundFile { path, reader, mixed, length, at: 0, has_ended: false })
+        let size = file.size();
+        let mut file = BufReader::with_capacity(MAX_READ, file);
+        let wave = Wave::read(&mut file, size).map_err(|message| {
+            let help = "write the path of a WAV file with PCM or float samples, such as of `ffmpeg -i IN OUT.wav`";
+            (format!("`{}`: {message}", path.display()), help.into())
+        })?;
+        let mixed = if is_mono { usize::from(wave.channels) } else { 1 };
+        Ok(SoundFile { path, file, wave, mixed, at: 0, has_ended: false, bytes: Vec::new() })
     }
 
     /// Returns the path, to be shown.
@@ -78,21 +72,21 @@ impl SoundFile {
 
     /// Returns the number of samples in a frame as it is read.
     pub(crate) fn channels(&self) -> usize {
-        usize::from(self.reader.spec().channels) / self.mixed
+        usize::from(self.wave.channels) / self.mixed
     }
 
     /// Returns the frames per second.
     pub(crate) fn rate(&self) -> u32 {
-        self.reader.spec().sample_rate
+        self.wave.rate
     }
 
     /// Returns the number of frames according to the header.
-    pub(crate) fn length(&self) -> u32 {
-        self.length
+    pub(crate) fn length(&self) -> u64 {
+        self.wave.length
     }
 
     /// Returns the number of frames read since the file was opened or rewound.
-    pub(crate) fn at(&self) -> u32 {
+    pub(crate) fn at(&self) -> u64 {
         self.at
     }
 
@@ -103,84 +97,69 @@ impl SoundFile {
 
     /// Reads frames and returns how many were complete: fewer than requested at the end of the file.
     pub(crate) fn read(&mut self, into: &mut [f32]) -> usize {
-        let spec = self.reader.spec();
-        let samples = if spec.sample_format == SampleFormat::Float {
-            fill(into, self.reader.samples::<f32>().map_while(Result::ok), self.mixed)
-        } else {
-            let scale = 1.0 / (1u64 << (spec.bits_per_sample - 1)) as f32;
-            fill(into, self.reader.samples::<i32>().map_while(Result::ok).map(|n| n as f32 * scale), self.mixed)
-        };
-        let frames = samples / self.channels();
-        self.at += frames as u32;
-        self.has_ended |= samples < into.len();
+        let (frame, channels) = (self.wave.frame(), self.channels());
+        let mut frames = 0;
+        for to in into.chunks_mut(MAX_READ / frame * channels) {
+            let wanted = to.len() / channels;
+            let left = usize::try_from(self.wave.length - self.at).unwrap_or(usize::MAX);
+            self.bytes.resize(wanted.min(left) * frame, 0);
+            let read = read_all(&mut self.file, &mut self.bytes) / frame;
+            decode(self.wave.coding, &self.bytes[..read * frame], self.mixed, to);
+            self.at += read as u64;
+            frames += read;
+            if read < wanted {
+                self.has_ended = true;
+                break;
+            }
+        }
         frames
     }
 
     /// Goes to the first frame.
     pub(crate) fn rewind(&mut self) -> Result<(), NodeError> {
         (self.at, self.has_ended) = (0, false);
-        self.reader.seek(0).map_err(|error| NodeError::file(&self.path, error))
+        let sought = self.file.seek(SeekFrom::Start(self.wave.start));
+        sought.map(drop).map_err(|error| NodeError::file(&self.path, error))
     }
 
     /// Returns the error for a file that has fewer frames than its header announces.
     pub(crate) fn truncated(&self) -> NodeError {
-        let why = format!("the header announces {} frames, but the file ends after {}", self.length, self.at);
+        let why = format!("expected {} frames, but the file ends after {}", self.wave.length, self.at);
         NodeError::input(self.path.display().to_string(), why)
     }
 }
 
-/// Most chunks before the data, which are few in any file.
-const MAX_CHUNKS: usize = 64;
-
-/// Returns whether the header has the greatest number as the length of its data: a program that writes to a pipe cannot go back to
-/// write the length.
-fn is_of_unknown_length(file: &mut BufReader<InputFile>) -> bool {
-    let mut start = [0; 12];
-    if file.read_exact(&mut start).is_err() || !start.starts_with(b"RIFF") {
-        return false;
-    }
-    for _ in 0..MAX_CHUNKS {
-        let mut chunk = [0; 8];
-        if file.read_exact(&mut chunk).is_err() {
-            return false;
-        }
-        let [a, b, c, d, length @ ..] = chunk;
-        let length = u32::from_le_bytes(length);
-        if [a, b, c, d] == *b"data" {
-            return length == u32::MAX;
-        }
-        // Chunks have an even number of bytes.
-        if file.seek_relative(i64::from(length) + i64::from(length % 2)).is_err() {
-            return false;
+/// Reads until `into` is full or the file ends, and returns the number of bytes. A failed read counts as the end.
+fn read_all(file: &mut impl Read, into: &mut [u8]) -> usize {
+    let mut read = 0;
+    while read < into.len() {
+        match file.read(&mut into[read..]) {
+            Ok(0) => break,
+            Ok(bytes) => read += bytes,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => break,
         }
     }
-    false
+    read
 }
 
-/// Fills `into` with the means of `mixed` samples each and returns how many means there were.
-fn fill(into: &mut [f32], mut samples: impl Iterator<Item = f32>, mixed: usize) -> usize {
-    for (filled, to) in into.iter_mut().enumerate() {
-        let mut sum = 0.0;
-        for _ in 0..mixed {
-            let Some(sample) = samples.next() else { return filled };
-            sum += sample;
+/// Decodes samples to −1 to 1, each the mean of `mixed`.
+fn decode(coding: Coding, bytes: &[u8], mixed: usize, into: &mut [f32]) {
+    fn each<const N: usize>(bytes: &[u8], mixed: usize, into: &mut [f32], decode: impl Fn([u8; N]) -> f32) {
+        for (group, to) in bytes.as_chunks().0.chunks_exact(mixed).zip(into) {
+            *to = group.iter().map(|sample| decode(*sample)).sum::<f32>() / mixed as f32;
         }
-        *to = sum / mixed as f32;
     }
-    into.len()
+    match coding {
+        Coding::U8 => each(bytes, mixed, into, |[byte]| (f32::from(byte) - 128.0) / 128.0),
+        Coding::I16 => each(bytes, mixed, into, |two| f32::from(i16::from_le_bytes(two)) / 32_768.0),
+        Coding::I24 => each(bytes, mixed, into, |[a, b, c]| of_i32(i32::from_le_bytes([0, a, b, c]))),
+        Coding::I32 => each(bytes, mixed, into, |four| of_i32(i32::from_le_bytes(four))),
+        Coding::F32 => each(bytes, mixed, into, f32::from_le_bytes),
+        Coding::F64 => each(bytes, mixed, into, |eight| f64::from_le_bytes(eight) as f32),
+    }
 }
 
-fn check(spec: WavSpec) -> Result<(), String> {
-    let WavSpec { channels, sample_rate, bits_per_sample, sample_format } = spec;
-    if channels == 0 || channels > MAX_CHANNELS {
-        return Err(format!("{channels} channels, expected 1 to {MAX_CHANNELS}"));
-    }
-    if sample_rate == 0 {
-        return Err("a sample rate of 0 Hz".into());
-    }
-    match (sample_format, bits_per_sample) {
-        (SampleFormat::Int, 8 | 16 | 24 | 32) | (SampleFormat::Float, 32) => Ok(()),
-        (SampleFormat::Int, bits) => Err(format!("integer samples of {bits} bits, expected 8, 16, 24 or 32")),
-        (SampleFormat::Float, bits) => Err(format!("float samples of {bits} bits, expected 32")),
-    }
+fn of_i32(sample: i32) -> f32 {
+    sample as f32 / 2_147_483_648.0
 }

@@ -12,8 +12,9 @@ use serde::Deserialize;
 /// Reads sound from a WAV file, `frames` frames per message: `sound` `f32[≤frames,channels]`, from −1 to 1;
 /// `f32[frames,channels]` with `tail: pad`. With `context`, messages have so many frames more.
 ///
-/// A frame is one sample of every channel. PCM of 8, 16, 24 and 32 bits and floats of 32 bits are supported. From a truncated
-/// file the complete frames are sent, then one call fails.
+/// A frame is one sample of every channel. PCM of up to 32 bits and floats of 32 and 64 bits are read, also in containers with more bits,
+/// from RIFF, RF64 and BW64. From a truncated file the complete frames are sent, then one call fails. If the header has no length, as
+/// after a pipe, the samples end with the file.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The file, relative to the graph's folder.

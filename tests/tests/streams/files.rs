@@ -142,7 +142,7 @@ fn a_truncated_file_gives_whole_messages_and_an_error() {
     graph.write("cut.wav", &wav[..wav.len() - 43 * 80 - 3]);
     for (source, messages, text) in [
         ("kind: npy, config: { path: cut.npy }", 7.0, "announces 50 items, but the file ends after 7"),
-        ("kind: wav, config: { path: cut.wav, frames: 10 }", 7.0, "announces 500 frames, but the file ends after 69"),
+        ("kind: wav, config: { path: cut.wav, frames: 10 }", 7.0, "expected 500 frames, but the file ends after 69"),
     ] {
         for (policy, code) in [("stop", 1), ("skip", 0)] {
             let nodes = format!("  a: {{ {source}, on_error: {policy} }}\n  b: {{ kind: null, from: a }}\n");
