@@ -74,7 +74,10 @@ impl Format {
 
 /// Reads a PNG file's header.
 fn open_png<R: BufRead + Seek>(file: R) -> Result<(png::Reader<R>, Size), String> {
-    let mut decoder = png::Decoder::new_with_limits(file, png::Limits { bytes: MAX_METADATA });
+    let mut options = png::DecodeOptions::default();
+    options.set_ignore_adler32(false);
+    let mut decoder = png::Decoder::new_with_options(file, options);
+    decoder.set_limits(png::Limits { bytes: MAX_METADATA });
     decoder.set_ignore_text_chunk(true);
     decoder.set_ignore_iccp_chunk(true);
     // Palettes become RGB, samples of 1 to 4 bits become 8 bits, and a transparent colour becomes an alpha channel.
@@ -261,10 +264,6 @@ mod tests {
 
     #[test]
     fn a_header_that_announces_more_pixels_than_the_file_can_hold_is_refused() {
-        let crc = |bytes: &[u8]| {
-            let bit = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0xEDB8_8320 } else { crc >> 1 };
-            !bytes.iter().fold(!0u32, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| bit(crc)))
-        };
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().canonicalize().unwrap().join("a.png");
         let size_of_file = |path: &PathBuf| size_of_file(&Found { path: path.clone(), real: path.clone() });
@@ -274,7 +273,7 @@ mod tests {
         for side in [16..20, 20..24] {
             bytes[side].copy_from_slice(&(MAX_SIDE as u32).to_be_bytes());
         }
-        let sum = crc(&bytes[12..29]);
+        let sum = crc32fast::hash(&bytes[12..29]);
         bytes[29..33].copy_from_slice(&sum.to_be_bytes());
         bytes.resize(1024, 0);
         std::fs::write(&path, &bytes).unwrap();
@@ -302,6 +301,33 @@ mod tests {
             let size = Size { height: 1, width: 2, channels: expected.len() / 2 };
             assert_eq!((decode(&bytes, &mut pixels).unwrap(), pixels), (size, expected));
         }
+    }
+
+    /// Each chunk has a checksum, and so have the pixels of all.
+    #[test]
+    fn a_damaged_png_is_refused() {
+        let samples: Vec<u8> = (0..32 * 24 * 3u32).map(|i| (i * i >> 3) as u8).collect();
+        let file = png_of(32, 24, png::ColorType::Rgb, png::BitDepth::Eight, &samples);
+        let decoded = |bytes: &[u8]| {
+            let mut pixels = vec![7; samples.len()];
+            decode(bytes, &mut pixels).map(|_| pixels)
+        };
+        // The last chunk, whose checksum begins here, has no pixels.
+        let end = file.len() - 4;
+        assert_eq!(decoded(&[&file[..], b"rest"].concat()).as_ref(), Ok(&samples));
+        for at in 0..end {
+            assert!(decoded(&file[..at]).is_err(), "cut after {at} of {} bytes", file.len());
+            let mut damaged = file.clone();
+            damaged[at] ^= 0x10;
+            assert!(at >= end - 8 || decoded(&damaged).is_err(), "byte {at} of {}", file.len());
+        }
+        // The last bytes of the data are a checksum of all pixels; that of the chunk is made right again.
+        let mut damaged = file.clone();
+        damaged[end - 13] ^= 0x10;
+        let data = file.windows(4).position(|name| name == b"IDAT").unwrap();
+        let sum = crc32fast::hash(&damaged[data..end - 12]);
+        damaged[end - 12..end - 8].copy_from_slice(&sum.to_be_bytes());
+        assert!(decoded(&damaged).is_err());
     }
 
     /// Depth in millimetres must not lose its low bits.

@@ -1,7 +1,8 @@
 //! Whether the scans of a JPEG file are whole, which its decoder does not say: it fills what is missing with grey.
 //!
-//! Baseline scans are read symbol by symbol, without their coefficients: a scan must have as many blocks as the image. Of progressive scans
-//! only the markers are checked.
+//! Scans are read symbol by symbol, without the values of coefficients: a scan must have as many blocks as the image.
+
+use std::ops::RangeInclusive;
 
 /// How many bytes may follow the last block of a scan, for encoders that pad.
 const MOST_PADDING: usize = 1;
@@ -17,6 +18,8 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), String> {
     let mut coding = Coding::default();
     let mut at = 2;
     let mut has_scan = false;
+    // Which coefficients of each block of each component are not 0, by what progressive scans have said so far.
+    let mut nonzero: [Vec<u64>; 4] = Default::default();
     loop {
         // Decoders pass over bytes between segments.
         at += bytes.get(at..).and_then(|rest| rest.iter().position(|byte| *byte == 0xFF)).ok_or(CUT)?;
@@ -38,7 +41,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), String> {
                     0xDA => {
                         has_scan = true;
                         let (parts, next) = parts(bytes, at)?;
-                        coding.check_scan(segment, &parts)?;
+                        coding.check_scan(segment, &parts, &mut nonzero)?;
                         at = next;
                     }
                     _ => {}
@@ -123,11 +126,8 @@ impl Coding {
     }
 
     /// Checks the parts of a scan, of which `header` says what it has. What the decoder refuses, or reads with tables of its own, is not checked.
-    fn check_scan(&self, header: &[u8], parts: &[&[u8]]) -> Result<(), String> {
-        if self.is_progressive || self.height == 0 {
-            return Ok(());
-        }
-        let Some((blocks, mcus)) = self.blocks(header) else { return Ok(()) };
+    fn check_scan(&self, header: &[u8], parts: &[&[u8]], nonzero: &mut [Vec<u64>; 4]) -> Result<(), String> {
+        let Some(Scan { blocks, mcus, band }) = self.scan(header).filter(|_| self.height > 0) else { return Ok(()) };
         let interval = if self.interval > 0 { self.interval } else { mcus };
         let expected = mcus.div_ceil(interval.max(1));
         if parts.len() != expected {
@@ -135,8 +135,27 @@ impl Coding {
         }
         for (i, part) in parts.iter().enumerate() {
             let mut bits = Bits::new(part);
-            for _ in 0..interval.min(mcus - i * interval) {
-                blocks.iter().try_for_each(|(dc, ac)| bits.skip_block(dc, ac)).ok_or("its image data is damaged")?;
+            let of_part = i * interval..mcus.min((i + 1) * interval);
+            let is_whole = match (&band, &blocks[..]) {
+                (Band::All, blocks) => {
+                    of_part.clone().all(|_| blocks.iter().all(|block| bits.skip_block(block.dc, block.ac).is_some()))
+                }
+                (Band::Dc { is_first: true }, blocks) => {
+                    of_part.clone().all(|_| blocks.iter().all(|block| bits.skip_dc(block.dc).is_some()))
+                }
+                (Band::Dc { is_first: false }, blocks) => bits.skip_many(of_part.len() * blocks.len()).is_some(),
+                (Band::Ac { range, is_first }, [block]) => {
+                    let known = &mut nonzero[block.component];
+                    known.resize(mcus, 0);
+                    let mut run = 0;
+                    let mut skip = |known| bits.skip_band(block.ac, range.clone(), *is_first, &mut run, known);
+                    known[of_part].iter_mut().all(|known| skip(known).is_some()) && run == 0
+                }
+                // Only scans of one component have other coefficients than the first.
+                (Band::Ac { .. }, _) => false,
+            };
+            if !is_whole {
+                return Err("its image data is damaged".into());
             }
             if bits.left() > MOST_PADDING {
                 return Err(format!("its image data is damaged: {} bytes are left over", bits.left()));
@@ -145,16 +164,31 @@ impl Coding {
         Ok(())
     }
 
-    /// Returns the tables of each block of an MCU of a scan, and how many MCUs it has.
-    fn blocks(&self, header: &[u8]) -> Option<(Vec<(&Table, &Table)>, usize)> {
+    /// Returns what a scan has.
+    fn scan(&self, header: &[u8]) -> Option<Scan<'_>> {
         let (count, rest) = header.split_first()?;
+        let (parts, rest) = rest.split_at_checked(2 * usize::from(*count))?;
+        let band = match *rest {
+            [0, _, bits, ..] if self.is_progressive => Band::Dc { is_first: bits >> 4 == 0 },
+            [first, last @ 0..=63, bits, ..] if self.is_progressive => {
+                Band::Ac { range: first.into()..=last.into(), is_first: bits >> 4 == 0 }
+            }
+            _ if self.is_progressive => return None,
+            _ => Band::All,
+        };
         let (across, down) = self.components.iter().fold((1, 1), |(a, d), c| (a.max(c.across), d.max(c.down)));
         let mut blocks = Vec::new();
         let mut mcus = self.width.div_ceil(8 * across) * self.height.div_ceil(8 * down);
-        for part in rest.chunks_exact(2).take((*count).into()) {
-            let component = self.components.iter().find(|component| component.id == part[0])?;
+        for part in parts.chunks_exact(2) {
+            let at = self.components.iter().position(|component| component.id == part[0]).filter(|at| *at < 4)?;
+            let component = self.components[at];
             let table = |class: usize, at: u8| self.tables[class].get(usize::from(at))?.as_deref();
-            let tables = (table(0, part[1] >> 4)?, table(1, part[1] & 15)?);
+            let (dc, ac) = (table(0, part[1] >> 4), table(1, part[1] & 15));
+            let is_complete = match band {
+                Band::All => dc.is_some() && ac.is_some(),
+                Band::Dc { is_first } => dc.is_some() || !is_first,
+                Band::Ac { .. } => ac.is_some(),
+            };
             let mut times = component.across * component.down;
             if *count == 1 {
                 // An MCU of a scan of one component is a block, and there are as many as its samples need.
@@ -162,10 +196,39 @@ impl Coding {
                 mcus = length(self.width, component.across, across) * length(self.height, component.down, down);
                 times = 1;
             }
-            blocks.extend(std::iter::repeat_n(tables, times));
+            let either = dc.or(ac).filter(|_| is_complete)?;
+            let block = Block { component: at, dc: dc.unwrap_or(either), ac: ac.unwrap_or(either) };
+            blocks.extend(std::iter::repeat_n(block, times));
         }
-        Some((blocks, mcus))
+        Some(Scan { blocks, mcus, band })
     }
+}
+
+/// What a scan has of each block.
+#[derive(Debug, Clone)]
+enum Band {
+    /// All coefficients, as in baseline files.
+    All,
+    /// The upper bits of the first coefficient, or another bit.
+    Dc { is_first: bool },
+    /// The same of other coefficients.
+    Ac { range: RangeInclusive<u32>, is_first: bool },
+}
+
+/// A block of an MCU.
+#[derive(Debug, Clone, Copy)]
+struct Block<'a> {
+    component: usize,
+    dc: &'a Table,
+    ac: &'a Table,
+}
+
+#[derive(Debug)]
+struct Scan<'a> {
+    /// The blocks of an MCU.
+    blocks: Vec<Block<'a>>,
+    mcus: usize,
+    band: Band,
 }
 
 /// A Huffman table.
@@ -245,10 +308,68 @@ impl<'a> Bits<'a> {
         table.values.get(((next >> (16 - length)) + table.long[length].1) as usize).copied()
     }
 
+    fn skip_many(&mut self, mut bits: usize) -> Option<()> {
+        while bits > 0 {
+            self.fill();
+            let now = bits.min(32);
+            self.skip(now as u32)?;
+            bits -= now;
+        }
+        Some(())
+    }
+
+    /// Reads the code of a first coefficient; `None` if it is not in its table, or if there are too few bits.
+    fn skip_dc(&mut self, dc: &Table) -> Option<()> {
+        let bits = self.symbol(dc)?;
+        self.skip(u32::from(bits).min(16))
+    }
+
+    /// Reads the codes that a progressive scan has of a block. `run` is how many blocks follow that have none, from this one on.
+    fn skip_band(
+        &mut self,
+        ac: &Table,
+        range: RangeInclusive<u32>,
+        is_first: bool,
+        run: &mut u32,
+        nonzero: &mut u64,
+    ) -> Option<()> {
+        // Later scans have a bit for each coefficient that is known not to be 0.
+        let known = if is_first { 0 } else { *nonzero };
+        let (mut at, last) = range.into_inner();
+        while *run == 0 && at <= last {
+            let symbol = self.symbol(ac)?;
+            let (mut zeros, bits) = (u32::from(symbol >> 4), u32::from(symbol & 15));
+            if bits == 0 && zeros < 15 {
+                *run = 1 << zeros;
+                *run += self.ahead.checked_shr(64 - zeros).unwrap_or(0) as u32;
+                self.skip(zeros)?;
+                break;
+            }
+            self.skip(bits)?;
+            while at <= last && (zeros > 0 || known >> at & 1 == 1) {
+                if known >> at & 1 == 1 {
+                    self.skip_many(1)?;
+                } else {
+                    zeros -= 1;
+                }
+                at += 1;
+            }
+            if bits > 0 {
+                *nonzero |= 1u64.checked_shl(at).filter(|_| at <= last)?;
+            }
+            at += 1;
+        }
+        if *run > 0 {
+            *run -= 1;
+            let rest = (at..=last).filter(|at| known >> at & 1 == 1).count();
+            self.skip_many(rest)?;
+        }
+        Some(())
+    }
+
     /// Reads the codes of a block; `None` if one is not in its table, or if there are too few bits.
     fn skip_block(&mut self, dc: &Table, ac: &Table) -> Option<()> {
-        let bits = self.symbol(dc)?;
-        self.skip(u32::from(bits).min(16))?;
+        self.skip_dc(dc)?;
         let mut at = 1;
         while at < 64 {
             let symbol = self.symbol(ac)?;
@@ -270,13 +391,17 @@ impl<'a> Bits<'a> {
 mod tests {
     use super::*;
 
-    /// A JPEG of noise, 64 × 48 pixels in colour, with restart markers every two MCUs or without.
-    fn noise(restarts: bool) -> Vec<u8> {
+    /// Of each file of the tests: whether it has restart markers every two MCUs, and whether it is progressive.
+    const FILES: [(bool, bool); 4] = [(false, false), (true, false), (false, true), (true, true)];
+
+    /// A JPEG of noise, 64 × 48 pixels in colour.
+    fn noise((restarts, is_progressive): (bool, bool)) -> Vec<u8> {
         let mut random = fastrand::Rng::with_seed(7);
         let pixels: Vec<u8> = (0..64 * 48 * 3).map(|_| random.u8(..)).collect();
         let mut bytes = Vec::new();
         let mut encoder = jpeg_encoder::Encoder::new(&mut bytes, 80);
         encoder.set_sampling_factor(jpeg_encoder::SamplingFactor::F_2_2);
+        encoder.set_progressive(is_progressive);
         if restarts {
             encoder.set_restart_interval(2);
         }
@@ -286,8 +411,8 @@ mod tests {
 
     #[test]
     fn a_whole_file_passes_and_a_cut_one_does_not() {
-        for restarts in [false, true] {
-            let file = noise(restarts);
+        for kind in FILES {
+            let file = noise(kind);
             assert_eq!(check(&file), Ok(()));
             // Bytes after the end marker are no part of the image.
             assert_eq!(check(&[&file[..], b"rest"].concat()), Ok(()));
@@ -299,8 +424,12 @@ mod tests {
             assert_eq!(check(&filled), Ok(()));
             for end in 0..file.len() {
                 assert!(check(&file[..end]).is_err(), "{end} of {}", file.len());
-                // With an end marker after what is there, which is less than half of the last MCU may hide.
-                if end < file.len() - 40 {
+                // With an end marker after what is there, which is less than half of the last MCU may hide. Progressive files may have fewer
+                // scans.
+                let is_between_scans = kind.1
+                    && (end.saturating_sub(1)..=end)
+                        .any(|at| file.get(at..at + 2).is_some_and(|two| matches!(two, [0xFF, 0xC4 | 0xDA])));
+                if end < file.len() - 40 && !is_between_scans {
                     assert!(check(&[&file[..end], b"\xFF\xD9"].concat()).is_err(), "{end} of {}", file.len());
                 }
             }
@@ -309,8 +438,8 @@ mod tests {
 
     #[test]
     fn data_that_is_missing_or_overwritten_is_found() {
-        for restarts in [false, true] {
-            let file = noise(restarts);
+        for kind in FILES {
+            let file = noise(kind);
             let first = file.windows(2).position(|two| two == [0xFF, 0xDA]).unwrap() + 14;
             // Codes find their way back after damage, so in a few cases as many blocks are there as before.
             let (mut damaged, mut missed) = (0, 0);
