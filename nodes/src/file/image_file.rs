@@ -306,7 +306,7 @@ mod tests {
     /// Each chunk has a checksum, and so have the pixels of all.
     #[test]
     fn a_damaged_png_is_refused() {
-        let samples: Vec<u8> = (0..32 * 24 * 3u32).map(|i| (i * i >> 3) as u8).collect();
+        let samples: Vec<u8> = (0..32 * 24 * 3u32).map(|i| ((i * i) >> 3) as u8).collect();
         let file = png_of(32, 24, png::ColorType::Rgb, png::BitDepth::Eight, &samples);
         let decoded = |bytes: &[u8]| {
             let mut pixels = vec![7; samples.len()];

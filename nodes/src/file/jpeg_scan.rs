@@ -239,15 +239,36 @@ struct Table {
     /// Of each length: the first code beyond it, and what to add to a code for the number of its symbol.
     long: [(i32, i32); 17],
     values: Vec<u8>,
+    /// By the next 10 bits: the bits of a code for AC with those of its coefficient, 0 if the code is longer, and the coefficients up to there.
+    steps: [(u8, u8); 1024],
+}
+
+/// Coefficients of the code that ends a block.
+const END: u8 = 128;
+
+/// Returns the bits after a code for AC, and its coefficients.
+fn step(symbol: u8) -> (u8, u8) {
+    match (symbol >> 4, symbol & 15) {
+        (15, 0) => (0, 16),
+        (_, 0) => (0, END),
+        (zeros, bits) => (bits, zeros + 1),
+    }
 }
 
 impl Table {
     fn new(counts: &[u8; 16], values: &[u8]) -> Option<Table> {
-        let mut table = Table { short: [(0, 0); 256], long: [(0, 0); 17], values: values.to_vec() };
+        let (long, steps) = ([(0, 0); 17], [(0, 0); 1024]);
+        let mut table = Table { short: [(0, 0); 256], long, values: values.to_vec(), steps };
         let (mut code, mut number) = (0i32, 0i32);
         for (length, count) in (1..).zip(counts) {
             table.long[length] = (code + i32::from(*count), number - code);
             for _ in 0..*count {
+                if length <= 10 {
+                    let (bits, advance) = step(values[number as usize]);
+                    let begin = (code as usize) << (10 - length);
+                    let steps = table.steps.get_mut(begin..begin + (1 << (10 - length)))?;
+                    steps.fill((length as u8 + bits, advance));
+                }
                 if length <= 8 {
                     let begin = (code as usize) << (8 - length);
                     let codes = table.short.get_mut(begin..begin + (1 << (8 - length)))?;
@@ -264,7 +285,7 @@ impl Table {
 /// The bits of a part of a scan.
 struct Bits<'a> {
     data: &'a [u8],
-    /// The next bits, from the highest, and how many there are.
+    /// The next bits, from the highest, and how many there are: at least 32 after `fill`, or all.
     ahead: u64,
     count: u32,
 }
@@ -275,6 +296,17 @@ impl<'a> Bits<'a> {
     }
 
     fn fill(&mut self) {
+        if self.count >= 32 {
+            return;
+        }
+        if let Some((four, rest)) = self.data.split_first_chunk()
+            && !four.contains(&0xFF)
+        {
+            self.ahead |= u64::from(u32::from_be_bytes(*four)) << (32 - self.count);
+            self.count += 32;
+            self.data = rest;
+            return;
+        }
         while self.count <= 56
             && let [byte, rest @ ..] = self.data
         {
@@ -372,18 +404,15 @@ impl<'a> Bits<'a> {
         self.skip_dc(dc)?;
         let mut at = 1;
         while at < 64 {
-            let symbol = self.symbol(ac)?;
-            let (zeros, bits) = (u32::from(symbol >> 4), u32::from(symbol & 15));
-            match (zeros, bits) {
-                (15, 0) => at += 16,
-                (_, 0) => return Some(()),
-                _ => {
-                    at += zeros + 1;
-                    self.skip(bits)?;
-                }
-            }
+            self.fill();
+            let (bits, advance) = match ac.steps[(self.ahead >> 54) as usize] {
+                (0, _) => step(self.symbol(ac)?),
+                known => known,
+            };
+            self.skip(bits.into())?;
+            at += advance;
         }
-        (at == 64).then_some(())
+        (at == 64 || at >= END).then_some(())
     }
 }
 
