@@ -16,5 +16,6 @@ mod run;
 pub(crate) mod schema;
 mod simulated;
 pub(crate) mod starter;
+mod trial_run;
 mod turns;
 mod watch;

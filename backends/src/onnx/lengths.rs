@@ -120,25 +120,62 @@ impl<'a> Dependences<'_, 'a> {
         // The count and the condition of a loop.
         let mut ends = is_loop && inputs.iter().take(2).any(|input| input.varies);
         for graph in graphs_of(node) {
-            let mut inner = Dependences { outer: Some(self), known: HashMap::new() };
-            for (at, input) in graph.inputs.iter().enumerate() {
-                let known = match at {
-                    0 if is_loop => Dependence::default(),
-                    1 if is_loop => inputs.get(1).copied().unwrap_or_default(),
-                    _ => Dependence { varies: true, ..all },
-                };
-                inner.known.insert(&input.name, known);
-            }
-            inner.read(graph);
-            for (at, output) in graph.outputs.iter().enumerate() {
-                let of = inner.of(&output.name);
-                ends |= is_loop && at == 0 && of.varies;
-                found = found.or(of);
+            let outputs = match is_loop {
+                true => self.of_turns(graph, inputs, all),
+                false => self.of_turn(graph, &[], all),
+            };
+            for (at, output) in outputs.into_iter().enumerate() {
+                ends |= is_loop && at == 0 && output.varies;
+                found = found.or(output);
             }
         }
         Dependence { decided_by: found.decided_by.or(ends.then_some(node)), ..found }
     }
+
+    /// Of the outputs of a subgraph, with what its first inputs depend on; the others vary.
+    fn of_turn(&self, graph: &'a wire::Graph, inputs: &[Dependence<'a>], all: Dependence<'a>) -> Vec<Dependence<'a>> {
+        let mut inner = Dependences { outer: Some(self), known: HashMap::new() };
+        for (at, input) in graph.inputs.iter().enumerate() {
+            let known = inputs.get(at).copied().unwrap_or(Dependence { varies: true, ..all });
+            inner.known.insert(&input.name, known);
+        }
+        inner.read(graph);
+        graph.outputs.iter().map(|output| inner.of(&output.name)).collect()
+    }
+
+    /// Of the outputs of a loop's body after any number of turns: a counter that each turn increases does not vary, unless its start or
+    /// its step does.
+    fn of_turns(&self, graph: &'a wire::Graph, inputs: &[Dependence<'a>], all: Dependence<'a>) -> Vec<Dependence<'a>> {
+        let mut begin = inputs.to_vec();
+        // The number of the turn.
+        if let Some(turn) = begin.first_mut() {
+            *turn = Dependence::default();
+        }
+        // A loop within a loop is read once: each level would multiply the work.
+        let turns = if self.outer.is_none() { MAX_TURNS } else { 0 };
+        for _ in 0..turns {
+            let outputs = self.of_turn(graph, &begin, all);
+            let next = begin.iter().enumerate().map(|(at, known)| match at.checked_sub(1) {
+                Some(output) => known.or(outputs.get(output).copied().unwrap_or_default()),
+                None => *known,
+            });
+            let next: Vec<Dependence<'a>> = next.collect();
+            let is_same = |(a, b): (&Dependence<'_>, &Dependence<'_>)| {
+                a.varies == b.varies && a.decided_by.is_some() == b.decided_by.is_some()
+            };
+            if std::iter::zip(&begin, &next).all(is_same) {
+                return outputs;
+            }
+            begin = next;
+        }
+        // What turns pass on may vary.
+        begin.truncate(2);
+        self.of_turn(graph, &begin, all)
+    }
 }
+
+/// The most turns that are read of a loop, each of which may show that one more of its values varies.
+const MAX_TURNS: usize = 16;
 
 /// A graph without what its lengths do not depend on: without the elements of tensors that are not small.
 #[derive(Clone, Debug)]
@@ -157,6 +194,8 @@ pub(super) struct BoundInput<'a> {
 pub(super) struct ValueLengths {
     /// The node by which they decide it.
     pub(super) decided_by: String,
+    /// Whether that is a loop.
+    pub(super) is_loop: bool,
     pub(super) shape: Option<Lengths>,
 }
 
@@ -193,7 +232,8 @@ impl ValueShaped {
         scope.read(graph, &mut |_, _, _| ());
         let lengths = |(output, node): (&str, &wire::Node)| {
             let shape = scope.shape_of(output).map(|shape| Lengths::clone(shape));
-            (output.to_string(), ValueLengths { decided_by: name_of(node), shape })
+            let is_loop = node.op == "Loop";
+            (output.to_string(), ValueLengths { decided_by: name_of(node), is_loop, shape })
         };
         decided.into_iter().map(lengths).collect()
     }
@@ -248,7 +288,7 @@ fn reduced_tensor(tensor: &wire::Tensor, scope: &Scope<'_>) -> wire::Tensor {
 mod tests {
     use super::*;
     use crate::onnx::Artifact;
-    use crate::onnx::test_models::{Io, branches, floats, ints, model};
+    use crate::onnx::test_models::{Io, branches, floats, ints, looped, model};
     use rten_onnx::onnx::{DataType as D, TensorProto};
 
     /// What is known of the output `y` of a model with an input `x: f32[1,2,3]`, an input `n: i64[1]`, and boxes and scores.
@@ -328,6 +368,37 @@ mod tests {
         let found = |file| outputs(file, &[]).remove("both").map(|found| found.decided_by);
         assert_eq!(found(condition(&["a = NonZero x"])).as_deref(), Some("node `a` (NonZero)"));
         assert_eq!(found(condition(&["a = Neg x"])), None);
+    }
+
+    /// A loop ends by a counter, whose start or step may come from a message, or by what it computes.
+    #[test]
+    fn a_loop_that_counts_has_lengths_that_values_do_not_decide() {
+        let body = |nodes: &[&str]| {
+            let inputs = [
+                ("i", D::INT64, &[][..]),
+                ("c", D::BOOL, &[]),
+                ("k", D::INT64, &["1"]),
+                ("v", D::FLOAT, &["1", "2", "3"]),
+            ];
+            let outputs = [("c2", D::BOOL, &["1"][..]), ("k2", D::INT64, &["1"]), ("v2", D::FLOAT, &["1", "2", "3"])];
+            model(&inputs, &outputs, &[ints("step", &[1]), floats("limit", &[1], &[9.0])], nodes)
+        };
+        let found = |start: &str, nodes: &[&str]| {
+            let outer = model(&INPUTS, &[("v3", D::FLOAT, &["a", "2", "3"])], &weights(), &[]);
+            let file = looped(outer, &["", "", start, "x"], &["c3", "k3", "v3"], &body(nodes));
+            outputs(file, &[]).remove("v3").map(|found| (found.decided_by, found.is_loop))
+        };
+        let counts = ["k2 = Add k step", "c2 = Less k2 most", "v2 = Neg v"];
+        assert_eq!(found("zero", &counts), None);
+        let by_loop = Some(("node `loop` (Loop)".to_string(), true));
+        assert_eq!(found("n", &counts), by_loop);
+        assert_eq!(found("zero", &["k2 = Add k n", "c2 = Less k2 most", "v2 = Neg v"]), by_loop);
+        assert_eq!(found("zero", &["k2 = Add k step", "m = ReduceMax v", "c2 = Less m limit", "v2 = Neg v"]), by_loop);
+        // The counter varies from the second turn on.
+        let late = ["s = Cast v to==7", "k2 = ReduceMax s", "c2 = Less k most", "v2 = Neg v"];
+        assert_eq!(found("zero", &late), by_loop);
+        let other = ["k2 = Add k step", "c2 = Less k2 most", "a = NonZero v", "b = Cast a to==1", "v2 = Neg b"];
+        assert_eq!(found("zero", &other), Some(("node `a` (NonZero)".into(), false)));
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub(super) struct OutputBounds<'a> {
     pub(super) inputs_vary: bool,
     /// The outputs whose lengths depend on values, by their names in the model.
     pub(super) by_values: HashMap<String, ValueLengths>,
+    /// The outputs of loops of which trial calls gave a row for each item.
+    pub(super) row_per_item: Vec<usize>,
 }
 
 /// Why a model cannot be prepared.
@@ -165,6 +167,7 @@ impl OutputBounds<'_> {
             Some(input) => input.batch_dim,
             // A length that depends on values may be 1 by chance.
             None if by_values.is_some()
+                && !self.row_per_item.contains(&at)
                 && !dim_of(0).is_some_and(|dim| self.is_batch(dim))
                 && !inferred.and_then(<[Extent]>::first).is_some_and(|dim| dim.is_exact()) =>
             {
@@ -178,7 +181,7 @@ impl OutputBounds<'_> {
             )));
         }
         let rank = shape.len() - usize::from(batch_dim.is_some());
-        let mut max = self.max_of(port, rank, state).map_err(NotPrepared::max)?;
+        let mut max = self.max_of(port, rank, batch_dim.is_some(), state).map_err(NotPrepared::max)?;
         let (mut item, mut varies, mut source) = (Vec::new(), Vec::new(), None);
         for (dim, length) in shape.iter().enumerate().filter(|(dim, _)| Some(*dim) != batch_dim) {
             let (length, is_varying) = match dim_of(dim) {
@@ -249,8 +252,22 @@ impl OutputBounds<'_> {
         !self.batches.is_empty() && (*dim == Length::Fixed(1) || self.batches.contains(&dim))
     }
 
-    /// Returns the greatest lengths that the config gives for an output with items of `rank` dims.
-    fn max_of(&self, port: &str, rank: usize, state: Option<&CallInput>) -> Result<MaxLengths<'_>, String> {
+    /// Whether the first dim of an output whose lengths depend on values may be the batch, which trial calls then show.
+    pub(super) fn may_have_rows(&self, one: &OutputShapes) -> bool {
+        let is_loop = |output: &Output| self.by_values.get(&output.name).is_some_and(|lengths| lengths.is_loop);
+        !self.batches.is_empty()
+            && std::iter::zip(self.declared, one)
+                .any(|(output, (_, shape))| is_loop(output) && shape.first() == Some(&1))
+    }
+
+    /// Returns the greatest lengths that the config gives for an output with items of `rank` dims. They may have one for the batch, too.
+    fn max_of(
+        &self,
+        port: &str,
+        rank: usize,
+        has_batch: bool,
+        state: Option<&CallInput>,
+    ) -> Result<MaxLengths<'_>, String> {
         match self.max.get(port).map(Vec::as_slice) {
             Some(_) if state.is_some() => {
                 Err(format!("`{port}` is a state, which has the lengths of its input: leave it out of `max`"))
@@ -258,6 +275,7 @@ impl OutputBounds<'_> {
             None => Ok(MaxLengths::None),
             Some(lengths) if lengths.len() == rank => Ok(MaxLengths::Whole(lengths)),
             Some([length]) => Ok(MaxLengths::First(*length)),
+            Some([_, rest @ ..]) if has_batch && rest.len() == rank => Ok(MaxLengths::Whole(rest)),
             Some(lengths) => {
                 let given = lengths.len();
                 Err(format!("`max` has {given} lengths for output `{port}`, whose items have {rank} dims"))
@@ -310,12 +328,13 @@ impl OutputBounds<'_> {
         if let Some(input) =
             state.filter(|input| input.item.len() + usize::from(batch_dim.is_some()) == declared.shape.len())
         {
-            self.max_of(port, input.item.len(), state)?;
+            self.max_of(port, input.item.len(), batch_dim.is_some(), state)?;
             let mut shape = input.item.clone();
             batch_dim.into_iter().for_each(|dim| shape.insert(dim.min(shape.len()), 1));
             return Ok((declared.elem.dtype(), shape));
         }
-        let mut max = self.max_of(port, declared.shape.len() - usize::from(batch_dim.is_some()), state)?;
+        let rank = declared.shape.len() - usize::from(batch_dim.is_some());
+        let mut max = self.max_of(port, rank, batch_dim.is_some(), state)?;
         let mut shape = Vec::new();
         for (at, dim) in declared.shape.iter().enumerate() {
             let length = match dim {

@@ -227,7 +227,7 @@ impl<R: Runtime> OnnxPrepared<R> {
         let shared = loaded.runtime.share(&call)?;
         let trial = Trial { loaded: &*loaded, shared: &shared, call: &call, model, steps };
         let varying = call.inputs.iter().position(|input| input.varies.contains(&true));
-        let bounds = OutputBounds {
+        let mut bounds = OutputBounds {
             declared: &outline.outputs,
             symbols: &bound.symbols,
             batches: std::iter::zip(&outline.inputs, &batch_dims)
@@ -236,6 +236,7 @@ impl<R: Runtime> OnnxPrepared<R> {
             max: &model.max,
             inputs_vary: varying.is_some(),
             by_values: value_lengths(outline, &bound, &batch_dims, &call, &model.constants),
+            row_per_item: Vec::new(),
         };
         let state_of = |at| input_of(&states, at).map(|input| &call.inputs[input]);
         if let Some((input, _)) = states.iter().find(|(input, _)| call.inputs[*input].varies.contains(&true)) {
@@ -246,6 +247,9 @@ impl<R: Runtime> OnnxPrepared<R> {
             true => (None, bounds.as_declared(state_of)?),
             false => trial.one_item().map(|(values, found)| (Some(values), found))?,
         };
+        if let Some(values) = values.filter(|_| varying.is_none() && bounds.may_have_rows(&one)) {
+            bounds.row_per_item = trial.outputs_with_a_row_per_item(values);
+        }
         let shorter = values.filter(|_| varying.is_some()).and_then(|values| trial.shorter_item(values).ok());
         let (outputs, mut notes) = bounds.outputs(&one, shorter.as_ref(), state_of)?;
         let has_no_batch = |at: usize| match states.iter().any(|(input, _)| *input == at) {
@@ -274,7 +278,7 @@ impl<R: Runtime> OnnxPrepared<R> {
         match values {
             None => notes.push("not tried before its first message: its outputs have their declared shapes".into()),
             Some(TrialValues::Ones) => notes.push("it fails on zeros: tried on ones".into()),
-            Some(TrialValues::Zeros | TrialValues::Recorded) => {}
+            Some(TrialValues::Zeros | TrialValues::Recorded | TrialValues::Noise) => {}
         }
 
         let varying_dims = bound.symbols.iter().filter(|(_, length)| matches!(length, Dim::AtMost(_)));

@@ -161,6 +161,28 @@ pub(crate) fn branches(outer: Vec<u8>, inner: &[u8]) -> Vec<u8> {
     model.write_buf().unwrap()
 }
 
+/// Adds a `Loop` to a model, whose body is the graph of another one; it runs until the body's first output is false.
+#[cfg(feature = "rten")]
+pub(crate) fn looped(outer: Vec<u8>, inputs: &[&str], outputs: &[&str], body: &[u8]) -> Vec<u8> {
+    let parse = |bytes: &[u8]| onnx::ModelProto::parse_buf(bytes).unwrap();
+    let (mut model, body) = (parse(&outer), parse(body).graph);
+    let body = onnx::AttributeProto {
+        name: Some("body".into()),
+        g: body,
+        r#type: Some(onnx::AttributeType::GRAPH),
+        ..Default::default()
+    };
+    model.graph.as_mut().unwrap().node.push(onnx::NodeProto {
+        name: Some("loop".into()),
+        output: outputs.iter().map(|output| output.to_string()).collect(),
+        op_type: Some("Loop".into()),
+        input: inputs.iter().map(|input| input.to_string()).collect(),
+        attribute: vec![body],
+        ..Default::default()
+    });
+    model.write_buf().unwrap()
+}
+
 /// Adds `output = If condition` to a model, with the graphs of two other models as its branches.
 #[cfg(all(feature = "tract", feature = "ort"))]
 pub(crate) fn with_if(outer: &[u8], condition: &str, output: &str, holds: &[u8], fails: &[u8]) -> Vec<u8> {

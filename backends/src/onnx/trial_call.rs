@@ -20,6 +20,8 @@ pub(super) enum TrialValues {
     Recorded,
     Zeros,
     Ones,
+    /// Other numbers for each element, from -1 to 1; zeros and ones if they are whole.
+    Noise,
 }
 
 impl TrialValues {
@@ -28,6 +30,7 @@ impl TrialValues {
             TrialValues::Recorded => "recorded values",
             TrialValues::Zeros => "zeros",
             TrialValues::Ones => "ones",
+            TrialValues::Noise => "noise",
         }
     }
 }
@@ -98,6 +101,17 @@ impl<R: Runtime> Trial<'_, R> {
         self.call_with(values, 2, self.call)
     }
 
+    /// Returns the outputs whose first dim is as long as there are items, in calls with one, two and three items of two kinds.
+    pub(super) fn outputs_with_a_row_per_item(&self, values: TrialValues) -> Vec<usize> {
+        let mut found: Vec<usize> = (0..self.call.outputs.len()).collect();
+        for (values, items) in [values, TrialValues::Noise].into_iter().flat_map(|kind| (1..=3).map(move |n| (kind, n)))
+        {
+            let Ok(shapes) = self.call_with(values, items, self.call) else { return Vec::new() };
+            found.retain(|at| shapes[*at].1.first() == Some(&items));
+        }
+        found
+    }
+
     /// Calls it with one item whose varying lengths are half of the greatest.
     pub(super) fn shorter_item(&self, values: TrialValues) -> Result<OutputShapes, String> {
         let halved = |input: &CallInput| CallInput {
@@ -140,6 +154,16 @@ impl<R: Runtime> Trial<'_, R> {
             match (constants.get(port), values) {
                 (Some(constant), _) => constant.fill(access, to),
                 (None, TrialValues::Ones) if !is_state => access.write(std::iter::repeat(1.0), to),
+                (None, TrialValues::Noise) if !is_state => {
+                    // A linear congruential generator (Numerical Recipes): the same numbers on every machine.
+                    let mut state = 1u32;
+                    let is_whole = access.holds_only_whole();
+                    let numbers = std::iter::repeat_with(|| {
+                        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                        if is_whole { f64::from(state >> 31) } else { f64::from(state >> 8) / f64::from(1 << 23) - 1.0 }
+                    });
+                    access.write(numbers, to);
+                }
                 (None, TrialValues::Recorded) => {
                     let item = input.item.iter().product();
                     if is_state {

@@ -10,20 +10,26 @@ mod model;
 mod nodes;
 mod sample;
 mod side;
+mod states;
+mod ultralytics;
 
 use crate::text::escape::one_line;
+use crate::text::paragraph::{WIDTH, wrapped};
 use clap::ValueEnum;
-use given::{Given, ITEMS, items};
+use given::{Given, ITEMS, OpenLengths, SIZE_OF_METADATA, items};
+use limen::message::PortSpec;
 use limen_backends::{Inspection, RecordRequest};
 use model::Model;
 use nodes::{Known, Nodes};
 use sample::RATE;
 use side::Side;
-use std::collections::BTreeMap;
+use states::States;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use ultralytics::Ultralytics;
 
 /// Heights and widths for images whose size the model leaves open, in the order in which they are tried.
-pub(super) const SIDES: [[usize; 2]; 4] = [[320, 320], [48, 320], [224, 224], [640, 640]];
+const SIDES: [[usize; 2]; 4] = [[320, 320], [48, 320], [224, 224], [640, 640]];
 
 /// Where the messages of a graph come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -68,6 +74,27 @@ pub(super) struct Tried {
     pub(super) sides: [usize; 2],
     /// By the name of the node.
     pub(super) models: BTreeMap<String, TriedModel>,
+    /// The types of the models' outputs by `node/port`, as far as planning has found them; `None` if it was not asked.
+    pub(super) ports: Option<BTreeMap<String, PortSpec>>,
+    /// Why there are no states, though names and shapes show some.
+    pub(super) no_states: Option<String>,
+    /// The outputs, as `node/port`, that need no greatest lengths.
+    pub(super) exact: BTreeSet<String>,
+    /// Whether no output has greatest lengths.
+    pub(super) is_exact: bool,
+}
+
+impl Tried {
+    /// Whether an output needs no greatest lengths.
+    fn is_exact(&self, node: &str, port: &str) -> bool {
+        self.is_exact || self.exact.contains(&format!("{node}/{port}"))
+    }
+}
+
+/// Returns the heights and widths to try for images whose size the models leave open, in their order.
+pub(super) fn sides(models: &[(Inspection, String)]) -> Vec<[usize; 2]> {
+    let trained = models.first().and_then(|(found, _)| Ultralytics::of(found)).and_then(|trained| trained.sides);
+    trained.into_iter().chain(SIDES).collect()
 }
 
 /// What trying a model has shown.
@@ -119,11 +146,27 @@ impl ModelStarter {
         let Nodes { files, records, warnings, .. } = nodes;
         Ok(ModelStarter { graph, files, records, warnings })
     }
+
+    /// Returns the graph with a comment that says why it does not run.
+    pub(super) fn graph_with(&self, reason: &str) -> String {
+        let reason = one_line(&format!("It does not run yet: {reason}"));
+        let (head, rest) = self.graph.split_once("version: 1").unwrap_or(("", &self.graph));
+        let comment: String = wrapped(&reason, WIDTH - 2).lines().map(|line| format!("# {line}\n")).collect();
+        format!("{head}{comment}version: 1{rest}")
+    }
 }
 
 /// Adds the nodes for one model.
 fn single(nodes: &mut Nodes, model: &Model, asked: Option<InputKind>, tried: &Tried) -> Result<(), String> {
-    let states = model.states();
+    let found = States::of(model);
+    let (states, notes) = match &tried.no_states {
+        Some(why) if !found.pairs.is_empty() => {
+            let pairs = found.pairs.iter().map(|(input, output)| format!("`{input}` and `{output}`"));
+            let pairs = pairs.collect::<Vec<_>>().join(", ");
+            (Vec::new(), vec![format!("{pairs} look like a state, but cannot be one here: {}", one_line(why))])
+        }
+        _ => (found.pairs, found.notes),
+    };
     let is_state = |port: &str| states.iter().any(|(input, output)| input == port || output == port);
     let inputs = || model.inputs.iter().filter(|input| !is_state(&input.port));
     // A rate without another input is data.
@@ -137,13 +180,16 @@ fn single(nodes: &mut Nodes, model: &Model, asked: Option<InputKind>, tried: &Tr
 
     let mut inputs = Vec::new();
     let mut request = RecordRequest { items: ITEMS, states: states.clone(), ..RecordRequest::default() };
-    let given: Vec<Given> = std::iter::zip(&ports, sounds)
-        .map(|(side, is_sound)| Given::of(side, tried.sides, is_sound, asked))
+    let mut open = OpenLengths::of(model, tried.sides);
+    let mut given: Vec<Given> = std::iter::zip(&ports, sounds)
+        .map(|(side, is_sound)| Given::of(side, tried.sides, is_sound, asked, &mut open))
         .collect::<Result<_, _>>()?;
-    let layout = match (&given[..], &model.outputs[..]) {
-        ([Given::Image(frame)], [output]) => {
-            output.yolo_form().map(|form| output.yolo_layout(form, *frame, tried.models.get("model")))
-        }
+    if model.trained.as_ref().is_some_and(|trained| trained.sides == Some(tried.sides)) {
+        let frames = given.iter_mut().filter_map(|given| if let Given::Image(frame) = given { Some(frame) } else { None });
+        frames.for_each(|frame| frame.about = frame.about.and(Some(SIZE_OF_METADATA)));
+    }
+    let layout = match &given[..] {
+        [Given::Image(frame)] => model.yolo_layout(*frame, tried.models.get("model")),
         _ => None,
     };
     // Arrays of one length, so that no message is left alone.
@@ -161,16 +207,18 @@ fn single(nodes: &mut Nodes, model: &Model, asked: Option<InputKind>, tried: &Tr
         request.constants.insert(side.port.clone(), f64::from(RATE));
         inputs.push(format!("{}: {{ value: {RATE} }}", side.port));
     }
-    let name = nodes.infer("model", model, &inputs, request, tried);
-    for output in model.outputs.iter().filter(|output| !is_state(&output.port)) {
-        match layout {
-            Some(ref layout) => {
-                let placed = nodes.boxes(layout, None, &format!("{name}/{}", output.port));
-                nodes.objects("boxes", &format!("boxes: {placed}"), "");
-            }
-            None => nodes.sink(&name, output),
+    let name = nodes.infer("model", model, &inputs, request, notes, tried);
+    let mut outputs = model.outputs.iter().filter(|output| !is_state(&output.port));
+    if let Some(layout) = &layout
+        && let Some(output) = outputs.next()
+    {
+        let placed = nodes.boxes(layout, None, &format!("{name}/{}", output.port));
+        nodes.objects("boxes", &format!("boxes: {placed}"), "");
+        if !layout.names.is_empty() {
+            nodes.drawn(&layout.names, "camera/image", &placed);
         }
     }
+    outputs.for_each(|output| nodes.sink(&name, output, tried));
     Ok(())
 }
 

@@ -1,11 +1,15 @@
 //! `limen-run new FOLDER`: writes a starter graph, or one that runs a model.
 
 use super::inspect::reason;
-use super::model_starter::{InputKind, ModelStarter, Record, SIDES, Tried, TriedModel};
+use super::model_starter::{InputKind, ModelStarter, Record, Tried, TriedModel, sides};
+use super::trial_run::{show, try_run};
 use limen::files;
+use limen::message::{Dim, PortSpec};
 use limen::policy::Trials;
-use limen::{Options, Plan, Problems, Registry, Spec};
+use limen::{Options, Plan, Registry, Spec};
 use limen_backends::{BackendOptions, RecordedCase, record_case, trial};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -23,12 +27,13 @@ pub fn begin(folder: &Path) -> io::Result<PathBuf> {
     Ok(folder.join("graph.yaml"))
 }
 
-/// Writes a graph that runs a model, or two in a chain, into a new folder, with copies of the models and something to read. Returns
-/// the path of its file, and what a user has to know of it: what it rounds, and why there is no recorded case of a model, if so.
+/// Writes a graph that runs a model, or two in a chain, into a new folder, with copies of the models and something to read, and runs it
+/// for a few messages. Returns the path of its file, and what a user has to know of it: what it rounds, and why there is no recorded
+/// case of a model, if so.
 ///
 /// # Errors
 /// When a file is not an ONNX model that declares its inputs, two models do not fit each other, or the folder exists already or cannot
-/// be written.
+/// be written. When the graph does not run; it is written all the same, and begins with the reason as a comment.
 pub fn begin_with_models(
     folder: &Path,
     models: &[PathBuf],
@@ -52,8 +57,8 @@ pub fn begin_with_models(
         found.push((inspection, file));
     }
     let starter = |tried: &Tried| ModelStarter::of(&found, &graph_name(folder), input, tried).map_err(invalid);
-    let mut tried = Tried { sides: SIDES[0], ..Tried::default() };
-    let chosen = starter(&tried)?;
+    let sides = sides(&found);
+    starter(&Tried { sides: sides[0], ..Tried::default() })?;
     let copies = std::iter::zip(models, &found).flat_map(|(model, (found, file))| {
         std::iter::once(file).chain(found.files.keys()).map(move |name| (model, name))
     });
@@ -70,45 +75,112 @@ pub fn begin_with_models(
         let bytes = bytes.map_err(|error| invalid(format!("`{name}` cannot be copied: {error}")))?;
         write(folder, name, &bytes)?;
     }
-    // Planning tries the models within limits: on sizes of images, where they are open, until they take one.
     let path = folder.join("graph.yaml");
     let registry = registry.with_extension(options.clone());
     let trying = Options { trials: trials.clone(), ..Options::default() };
-    let plan = |starter: &ModelStarter| -> io::Result<Result<(), String>> {
-        for (name, bytes) in &starter.files {
-            write(folder, name, bytes)?;
-        }
-        write(folder, "graph.yaml", starter.graph.as_bytes())?;
-        let planned = Spec::from_file(&path).and_then(|spec| Plan::with_options(spec, &registry, &trying));
-        let first = |problems: Problems| problems.0.first().map_or(String::new(), |problem| problem.message.clone());
-        Ok(planned.map(drop).map_err(first))
+    let tried_files = RefCell::new(BTreeSet::new());
+    let planned = |tried: &Tried| {
+        let starter = starter(tried)?;
+        tried_files.borrow_mut().extend(starter.files.iter().map(|(name, _)| name.clone()));
+        plan(&starter, &path, &registry, &trying)
     };
-    let mut planned = plan(&chosen)?;
-    for sides in &SIDES[1..] {
-        let other = starter(&Tried { sides: *sides, ..Tried::default() })?;
-        if planned.is_ok() || other.records == chosen.records {
-            break;
-        }
-        if plan(&other)?.is_ok() {
-            (planned, tried.sides) = (Ok(()), *sides);
-        }
-    }
     let mut notes = Vec::new();
-    match planned {
-        Err(why) => notes.push(format!("no case was recorded: {why}")),
-        Ok(()) => {
-            for record in starter(&tried)?.records {
-                record_one(folder, record, options, &mut tried, &mut notes)?;
-            }
+    let (mut tried, mut problem) = choose(&sides, starter, planned)?;
+    if problem.is_none() {
+        for record in starter(&tried)?.records {
+            record_one(folder, record, options, &mut tried, &mut notes)?;
         }
     }
     let chosen = starter(&tried)?;
-    for (name, bytes) in &chosen.files {
-        write(folder, name, bytes)?;
+    write_all(folder, &chosen, &chosen.graph)?;
+    for name in tried_files.into_inner().iter().filter(|name| chosen.files.iter().all(|(other, _)| other != *name)) {
+        std::fs::remove_file(folder.join(name))?;
+        // The folder of the images.
+        Path::new(name).parent().into_iter().for_each(|parent| _ = std::fs::remove_dir(folder.join(parent)));
     }
-    write(folder, "graph.yaml", chosen.graph.as_bytes())?;
+    if problem.is_none() {
+        problem = try_run(&path, &registry, &trying).err();
+    }
+    if let Some(why) = problem {
+        write_all(folder, &chosen, &chosen.graph_with(&why))?;
+        let why = format!("{} does not run: {why}", path.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    }
     notes.extend(chosen.warnings);
     Ok((path, notes))
+}
+
+/// The types of the outputs of a planned graph by `node/port`, or why it cannot be planned.
+type Planned = Result<BTreeMap<String, PortSpec>, String>;
+
+/// Writes a graph, and plans it: planning tries its models within limits.
+fn plan(starter: &ModelStarter, path: &Path, registry: &Registry, options: &Options) -> io::Result<Planned> {
+    write_all(path.parent().unwrap_or(Path::new("")), starter, &starter.graph)?;
+    let planned = Spec::from_file(path).and_then(|spec| Plan::with_options(spec, registry, options));
+    Ok(planned.map_err(|problems| show(&problems)).map(|plan| {
+        let outputs = plan.nodes().iter().flat_map(|node| node.outputs.iter().map(move |output| (node, output)));
+        let known = outputs.filter_map(|(node, output)| Some((node, output, output.spec.clone()?)));
+        known.map(|(node, output, spec)| (format!("{}/{}", node.name, output.name), spec)).collect()
+    }))
+}
+
+/// Tries graphs for models: with sizes of images where those are open, without states, and without greatest lengths. Returns what the
+/// first that can be planned was made from, or else the first with the reason why it cannot.
+fn choose(
+    sides: &[[usize; 2]],
+    starter: impl Fn(&Tried) -> io::Result<ModelStarter>,
+    planned: impl Fn(&Tried) -> io::Result<Planned>,
+) -> io::Result<(Tried, Option<String>)> {
+    let begin = |sides: [usize; 2]| Tried { sides, ports: Some(BTreeMap::new()), ..Tried::default() };
+    let (mut refused, mut first) = (Vec::new(), None);
+    for sides in sides {
+        let mut tried = begin(*sides);
+        loop {
+            let graph = starter(&tried)?.graph;
+            if refused.contains(&graph) {
+                break;
+            }
+            let why = match planned(&tried)? {
+                Ok(ports) => return Ok((without_lengths(Tried { ports: Some(ports), ..tried }, starter, planned)?, None)),
+                Err(why) => why,
+            };
+            refused.push(graph);
+            first.get_or_insert_with(|| (tried.clone(), why.clone()));
+            if tried.no_states.is_some() {
+                break;
+            }
+            tried.no_states = Some(why);
+        }
+    }
+    let (tried, why) = first.unwrap_or_else(|| (begin(sides[0]), "it was not tried".into()));
+    Ok((tried, Some(why)))
+}
+
+/// Leaves the greatest lengths out of those outputs that need none.
+fn without_lengths(
+    mut tried: Tried,
+    starter: impl Fn(&Tried) -> io::Result<ModelStarter>,
+    planned: impl Fn(&Tried) -> io::Result<Planned>,
+) -> io::Result<Tried> {
+    let exact = Tried { is_exact: true, ..tried.clone() };
+    if starter(&exact)?.graph == starter(&tried)?.graph {
+        return Ok(tried);
+    }
+    let is_fixed = |spec: &PortSpec| spec.shape.iter().all(|dim| matches!(dim, Dim::Fixed(_)));
+    if let Ok(ports) = planned(&exact)? {
+        tried.exact = ports.iter().filter(|(_, spec)| is_fixed(spec)).map(|(port, _)| port.clone()).collect();
+        let fixed = ports.into_iter().filter(|(port, _)| tried.exact.contains(port));
+        tried.ports.get_or_insert_default().extend(fixed);
+    }
+    Ok(tried)
+}
+
+/// Writes a graph and the files that it reads.
+fn write_all(folder: &Path, starter: &ModelStarter, graph: &str) -> io::Result<()> {
+    for (name, bytes) in &starter.files {
+        write(folder, name, bytes)?;
+    }
+    write(folder, "graph.yaml", graph.as_bytes())
 }
 
 /// Records a case of a model in a graph's folder.

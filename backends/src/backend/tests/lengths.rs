@@ -324,3 +324,35 @@ fn carry<R: Runtime>(more: &str, figures: Option<[f64; 3]>) {
         assert_eq!(found, expected.map(Some), "{more}");
     }
 }
+
+/// A loop that ends when a number is large enough: calls with one, two and three items show whether its output has a row for each.
+#[cfg(feature = "rten")]
+#[test]
+fn the_output_of_a_loop_is_a_batch_if_trials_show_it() {
+    use crate::backend::RtenRuntime;
+    use crate::onnx::test_models::looped;
+
+    let file = |last: &str| {
+        let inputs = [("i", D::INT64, &[][..]), ("c", D::BOOL, &[]), ("v", D::FLOAT, &["a", "3"])];
+        let outputs = [("c2", D::BOOL, &[][..]), ("v2", D::FLOAT, &["a", "3"])];
+        let weights = [floats("one", &[], &[1.0]), floats("limit", &[], &[9.0])];
+        let nodes = ["v2 = Add v one", "m = ReduceMax v2 keepdims==0", "c2 = Less m limit"];
+        let body = model(&inputs, &outputs, &weights, &nodes);
+        let outer =
+            model(&[("x", D::FLOAT, &["n", "3"])], &[("y", D::FLOAT, &["k", "3"])], &[ints("first", &[0])], &[last]);
+        looped(outer, &["", "", "x"], &["z"], &body)
+    };
+    let prepared = prepare_model::<RtenRuntime>(&file("y = Neg z"), |_| ()).unwrap();
+    assert_eq!((&prepared.signature().outputs[0].shape[..], prepared.single()), (&[Dim::Fixed(3)][..], None));
+    let found = numbers(&mut prepared.session(2).unwrap(), &[3], &[8.0, 1.0, 2.0, 3.0, 4.0, 5.0], 3).unwrap();
+    assert_eq!(found, [-9.0, -2.0, -3.0, -4.0, -5.0, -6.0]);
+    // A greatest length as for an output without a batch.
+    let bounded = |model: &mut OnnxModel| model.max = [("y".to_string(), vec![1, 3])].into();
+    let prepared = prepare_model::<RtenRuntime>(&file("y = Neg z"), bounded).unwrap();
+    assert_eq!(prepared.signature().outputs[0].shape, [Dim::Fixed(3)]);
+    // One row for any number of items.
+    let error = prepare_model::<RtenRuntime>(&file("y = ReduceMax z first"), |_| ()).unwrap_err().to_string();
+    assert!(error.contains("depends on values (dim 0, `k`; node `loop` (Loop))"), "{error}");
+    let prepared = prepare_model::<RtenRuntime>(&file("y = ReduceMax z first"), bounded).unwrap();
+    assert_eq!(prepared.signature().outputs[0].shape, [Dim::AtMost(1), Dim::Fixed(3)]);
+}

@@ -1,8 +1,8 @@
 //! A graph for two models: the first finds parts of an image, the second reads each.
 
 use super::given::Frame;
-use super::model::{Form, Model, Output};
-use super::nodes::Nodes;
+use super::model::{Model, Output, YoloLayout};
+use super::nodes::{Nodes, Range};
 use super::side::Side;
 use super::{InputKind, Tried};
 use limen_backends::RecordRequest;
@@ -19,12 +19,11 @@ const ITEMS: usize = 3;
 const PARTS: usize = 100;
 
 /// How the output of the first model becomes boxes.
-#[derive(Clone, Copy)]
 enum Found {
     /// A map of the probability of text.
     Text,
     /// The boxes of a YOLO model.
-    Boxes(Form),
+    Boxes(YoloLayout),
 }
 
 /// What the second model says of a part.
@@ -57,7 +56,7 @@ impl<'a> ImageModel<'a> {
         let inputs = [format!("{port}: {pixels}")];
         let shape = frame.shape();
         let request = RecordRequest { items: ITEMS, shapes: [(port, shape)].into(), ..RecordRequest::default() };
-        nodes.infer(name, self.model, &inputs, request, tried)
+        nodes.infer(name, self.model, &inputs, request, Vec::new(), tried)
     }
 }
 
@@ -75,7 +74,7 @@ pub(super) fn chain(
     if matches!(asked, Some(InputKind::Wav | InputKind::Npy)) {
         return Err("two models take images: leave `--input` out, or write `images` or `camera`".into());
     }
-    let (detector, output, found) = detector(first)?;
+    let (detector, output, found) = detector(first, tried)?;
     let (reader, read) = reader(second)?;
 
     let sides = if matches!(found, Found::Text) { PAGE } else { tried.sides };
@@ -84,7 +83,7 @@ pub(super) fn chain(
     let Some(part) = Frame::of(reader.input, line) else { return Err(wrong_second(second)) };
 
     let camera = nodes.images(asked, frame.channels, "");
-    let is_text = matches!((found, read), (Found::Text, _) | (_, Read::Text(_)));
+    let is_text = matches!((&found, read), (Found::Text, _) | (_, Read::Text(_)));
     // Models that read text are trained on images as OpenCV reads them.
     let bgr = if is_text && frame.channels == 3 {
         let about = "a guess: most models for text take blue before red";
@@ -92,12 +91,11 @@ pub(super) fn chain(
     } else {
         camera.clone()
     };
-    let placed = match found {
+    let placed = match &found {
         Found::Text => ("quads", find_text(nodes, &detector, frame, output, &bgr, tried)),
-        Found::Boxes(form) => {
-            let layout = &output.yolo_layout(form, frame, tried.models.get("detector"));
+        Found::Boxes(layout) => {
             let scaled = nodes.scaled(frame, true, &camera);
-            let pixels = nodes.pixels("pixels", detector.input, frame, layout.range(), &scaled);
+            let pixels = nodes.pixels("pixels", detector.input, frame, layout.range, &scaled);
             let name = detector.add(nodes, "detector", frame, &pixels, tried);
             ("boxes", nodes.boxes(layout, Some(PARTS), &format!("{name}/{}", output.port)))
         }
@@ -108,13 +106,15 @@ pub(super) fn chain(
 }
 
 /// Returns the first model, its output, and how that becomes boxes.
-fn detector(model: &Model) -> Result<(ImageModel<'_>, &Output, Found), String> {
-    let (Some(image), [output]) = (ImageModel::of(model), &model.outputs[..]) else {
+fn detector<'a>(model: &'a Model, tried: &Tried) -> Result<(ImageModel<'a>, &'a Output, Found), String> {
+    let (Some(image), [output, others @ ..]) = (ImageModel::of(model), &model.outputs[..]) else {
         return Err(wrong_first(model));
     };
-    let found = match output.yolo_form() {
-        Some(form) => Found::Boxes(form),
-        None if output.is_map() => Found::Text,
+    let layout = Frame::of(image.input, tried.sides)
+        .and_then(|frame| model.yolo_layout(frame, tried.models.get("detector")));
+    let found = match layout {
+        Some(layout) => Found::Boxes(layout),
+        None if others.is_empty() && output.is_map() => Found::Text,
         None => return Err(wrong_first(model)),
     };
     Ok((image, output, found))
@@ -169,7 +169,7 @@ fn find_text(
     let config = format!("width: {}, height: {}, at: top_left, fill: 0", frame.width, frame.height);
     let about = "edit the size to that of your images: multiples of 32 in which letters are legible";
     let scaled = nodes.add("scaled", about, "letterbox", &config, &format!("from: {image}"));
-    let pixels = nodes.pixels("pixels", detector.input, frame, "[0, 1]", &format!("{scaled}/image"));
+    let pixels = nodes.pixels("pixels", detector.input, frame, Range::UNIT, &format!("{scaled}/image"));
     let pixels = if detector.input.dtype == "f32" && frame.channels == 3 {
         let about = "a guess: PP-OCR is trained with these of ImageNet; [0.5] and [0.5] give [-1, 1]";
         let config = "mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]";
@@ -216,7 +216,7 @@ fn read_parts(
     let about = if is_text { "a wider line is squeezed to this width" } else { "" };
     let inputs = format!("inputs: {{ image: {image}, {shape}: {placed} }}");
     let parts = nodes.add("parts", about, "crop_boxes", &config, &inputs);
-    let range = if is_text { "[-1, 1]" } else { "[0, 1]" };
+    let range = if is_text { Range::SIGNED } else { Range::UNIT };
     let pixels = nodes.pixels("part_pixels", reader.input, frame, range, &parts);
     let name = match read {
         Read::Text(_) => "reader",

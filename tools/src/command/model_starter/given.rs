@@ -1,7 +1,9 @@
 //! What a graph gives to an input of a model.
 
 use super::InputKind;
+use super::model::Model;
 use super::side::{Length, Side};
+use std::collections::BTreeMap;
 
 /// Lengths for dims, other than those of an image, that the model leaves open.
 const SAMPLES: usize = 512;
@@ -30,8 +32,38 @@ pub(super) struct Frame {
     pub(super) channels: usize,
     /// Whether the channels come first.
     pub(super) is_planar: bool,
-    /// Whether the model leaves the size open.
-    pub(super) is_open: bool,
+    /// Where the size is known from, if the model leaves it open.
+    pub(super) about: Option<&'static str>,
+}
+
+/// A comment on a size that the model's metadata has.
+pub(super) const SIZE_OF_METADATA: &str = "the size is `imgsz` of the model's metadata";
+
+/// The lengths of dims that a model leaves open, by their names: those with one name have one length.
+#[derive(Debug, Default)]
+pub(super) struct OpenLengths(BTreeMap<String, usize>);
+
+impl OpenLengths {
+    /// The batch of each input has one item; images have the height and width of `sides`.
+    pub(super) fn of(model: &Model, [high, wide]: [usize; 2]) -> OpenLengths {
+        let mut lengths = OpenLengths::default();
+        for side in &model.inputs {
+            side.shape.first().into_iter().for_each(|batch| _ = lengths.of_dim(batch, 1));
+        }
+        for ([height, width, _], _) in model.inputs.iter().filter(|side| !side.says_no_image()).filter_map(Side::image_dims) {
+            lengths.of_dim(height, high);
+            lengths.of_dim(width, wide);
+        }
+        lengths
+    }
+
+    /// Returns the length of a dim, which is `open` if it is the first of its name.
+    fn of_dim(&mut self, dim: &Length, open: usize) -> usize {
+        match dim {
+            Length::Fixed(length) => *length,
+            Length::Open(name) => *self.0.entry(name.clone()).or_insert(open),
+        }
+    }
 }
 
 impl Frame {
@@ -39,7 +71,8 @@ impl Frame {
     pub(super) fn of(side: &Side, [high, wide]: [usize; 2]) -> Option<Frame> {
         let ([height, width, channels], is_planar) = side.image_dims()?;
         let is_open = [height, width].iter().any(|length| matches!(length, Length::Open(_)));
-        Some(Frame { height: height.or(high), width: width.or(wide), channels: channels.or(3), is_planar, is_open })
+        let about = is_open.then_some("the size is a guess: the model takes others");
+        Some(Frame { height: height.or(high), width: width.or(wide), channels: channels.or(3), is_planar, about })
     }
 
     pub(super) fn shape(&self) -> Vec<usize> {
@@ -67,8 +100,9 @@ impl Given {
         sides: [usize; 2],
         is_sound: bool,
         asked: Option<InputKind>,
+        open: &mut OpenLengths,
     ) -> Result<Given, String> {
-        let lengths = |open: usize| side.item().iter().map(|length| length.or(open)).collect();
+        let mut lengths = |length: usize| side.item().iter().map(|dim| open.of_dim(dim, length)).collect();
         let frame = Frame::of(side, sides).filter(|_| asked.is_some() || !side.says_no_image());
         let given = match (frame, asked) {
             _ if is_sound => Given::Sound(lengths(SAMPLES)),

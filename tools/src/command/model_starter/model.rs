@@ -2,7 +2,9 @@
 
 use super::TriedModel;
 use super::given::Frame;
+use super::nodes::Range;
 use super::side::{Length, Side};
+use super::ultralytics::{Task, Ultralytics};
 use limen_backends::{Binding, Inspection};
 use limen_nodes::transform::decode_yolo;
 
@@ -14,6 +16,8 @@ pub(super) struct Model {
     pub(super) outputs: Vec<Output>,
     /// The symbols that it reads, one per line, if its file has them.
     pub(super) alphabet: Option<String>,
+    /// What Ultralytics wrote into its file.
+    pub(super) trained: Option<Ultralytics>,
 }
 
 /// An output of a model.
@@ -42,16 +46,14 @@ pub(super) struct YoloLayout {
     pub(super) config: String,
     /// Where the layout is known from.
     pub(super) about: String,
-}
-
-/// The values of black and white with which YOLOX is trained.
-pub(super) const YOLOX_RANGE: &str = "[0, 255]";
-
-impl YoloLayout {
-    /// Returns the values of black and white that such a model probably takes.
-    pub(super) fn range(&self) -> &'static str {
-        if self.config.starts_with("yolox") { YOLOX_RANGE } else { "[0, 1]" }
-    }
+    /// The values of black and white that such a model takes.
+    pub(super) range: Range,
+    /// The dim of the numbers of a box, and how many of them `decode_yolo` reads, if there are more.
+    pub(super) kept: Option<(usize, usize)>,
+    /// Whether boxes may overlap.
+    pub(super) overlaps: bool,
+    /// The names of the classes, if they are known.
+    pub(super) names: Vec<String>,
 }
 
 impl Model {
@@ -79,24 +81,20 @@ impl Model {
             inputs,
             outputs: found.outputs.iter().map(output).collect(),
             alphabet: found.metadata("character").map(str::to_string),
+            trained: Ultralytics::of(found),
         })
     }
 
-    /// The pairs of inputs and outputs that are a state: of like shape, with at least two dims, and names with the same stem.
-    pub(super) fn states(&self) -> Vec<(String, String)> {
-        let mut pairs = Vec::new();
-        // An image that becomes an image is no state.
-        for input in self.inputs.iter().filter(|input| input.shape.len() > 1 && input.image_dims().is_none()) {
-            let is_free = |output: &&Side| pairs.iter().all(|(_, taken)| *taken != output.port);
-            let sides = self.outputs.iter().filter_map(|output| output.side.as_ref());
-            let mut like = sides.filter(|output| input.is_like(output)).filter(is_free);
-            if let Some(output) = like.find(|output| input.stem() == output.stem()) {
-                pairs.push((input.port.clone(), output.port.clone()));
-            }
+    /// Returns how to read the first output of a YOLO model as boxes, if it has their shape.
+    pub(super) fn yolo_layout(&self, frame: Frame, tried: Option<&TriedModel>) -> Option<YoloLayout> {
+        let output = self.outputs.first()?;
+        let known = self.trained.as_ref().map(|trained| (trained.task, output.trained_layout(trained)));
+        match known {
+            Some((_, Some(layout))) => Some(layout),
+            Some((Task::Parts | Task::Other, None)) => None,
+            _ if self.outputs.len() > 1 => None,
+            _ => Some(output.guessed_layout(output.yolo_form()?, frame, tried)),
         }
-        // A model has at least one input that is no state.
-        let inputs = self.inputs.iter().filter(|input| !input.is_sample_rate()).count();
-        if pairs.len() == inputs { Vec::new() } else { pairs }
     }
 
     /// Returns the names and types of some of its sides, for a message.
@@ -117,7 +115,7 @@ impl Output {
 
     /// Returns how to read the boxes of a YOLO model in this form. `tried` tells YOLOX, which gives no pixels, from others with a box for
     /// each cell.
-    pub(super) fn yolo_layout(&self, form: Form, frame: Frame, tried: Option<&TriedModel>) -> YoloLayout {
+    fn guessed_layout(&self, form: Form, frame: Frame, tried: Option<&TriedModel>) -> YoloLayout {
         let Frame { width, height, .. } = frame;
         let cells = decode_yolo::cells(width, height).map(Length::Fixed);
         let may_be_yolox = form == Form::Rows && cells.is_some_and(|cells| self.item().first() == Some(&cells));
@@ -152,7 +150,40 @@ impl Output {
             ),
             None => (other.into(), "the layout is a guess from the shape".into()),
         };
-        YoloLayout { config, about }
+        let range = if config.starts_with("yolox") { Range::YOLOX } else { Range::UNIT };
+        YoloLayout { config, about, range, kept: None, overlaps: true, names: Vec::new() }
+    }
+
+    /// Returns the layout of a model that Ultralytics exported: `f32[n,6]` from one that chooses boxes, `f32[4+classes,n]` and, of
+    /// YOLOv5, `f32[n,5+classes]` from others; masks and poses add numbers. `None` for other shapes.
+    fn trained_layout(&self, trained: &Ultralytics) -> Option<YoloLayout> {
+        let Ultralytics { names, is_end_to_end, task, .. } = trained;
+        let is_many = |length: &Length| matches!(length, Length::Open(_) | Length::Fixed(1000..));
+        let classes = names.len();
+        let (layout, dim, needed, found) = match self.item() {
+            [_, Length::Fixed(found)] if *is_end_to_end => ("v10", 1, 6, *found),
+            [Length::Fixed(found), many] if is_many(many) => ("v8", 0, 4 + classes, *found),
+            [many, Length::Fixed(found)] if is_many(many) => ("v5", 1, 5 + classes, *found),
+            _ => return None,
+        };
+        // Without the number of classes it is not known which numbers are scores.
+        let is_known = classes > 0 || layout == "v10";
+        let fits = match task {
+            Task::Detect => found == needed,
+            Task::Parts => found > needed,
+            Task::Other => false,
+        };
+        if !is_known || !fits {
+            return None;
+        }
+        Some(YoloLayout {
+            config: layout.into(),
+            about: "the layout and the classes of the model's metadata".into(),
+            range: Range::ULTRALYTICS,
+            kept: (found > needed).then_some((dim, needed)),
+            overlaps: layout != "v10",
+            names: names.clone(),
+        })
     }
 
     /// Returns the form of the boxes of a YOLO model, if it has their shape.
@@ -195,34 +226,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_has_a_like_name_and_shape() {
-        for (inputs, outputs, expected) in [
-            (
-                &[("x", "f32[n]"), ("h", "f32[2,n,64]"), ("c", "f32[2,n,64]")][..],
-                &[("cn", "f32[2,n,64]"), ("hn", "f32[2,n,64]")][..],
-                &["h hn", "c cn"][..],
-            ),
-            (&[("x", "f32[n]"), ("state", "f32[2,n,64]")], &[("next_state", "f32[2,n,64]")], &["state next_state"]),
-            (
-                &[("x", "f32[n]"), ("past_key", "f32[1,n,8]")],
-                &[("present_key", "f32[1,n,8]")],
-                &["past_key present_key"],
-            ),
-            // As many layers as an image has colours.
-            (&[("x", "f32[n,t]"), ("h0", "f32[3,n,64]")], &[("hn", "f32[3,n,64]")], &["h0 hn"]),
-            // All inputs cannot be states.
-            (&[("state", "f32[2,n,64]")], &[("next_state", "f32[2,n,64]")], &[]),
-            // Another shape, or nothing in common but the shape.
-            (&[("state", "f32[2,n,64]")], &[("staten", "f32[2,n,32]")], &[]),
-            (&[("x", "f32[n,4]")], &[("y", "f32[n,4]")], &[]),
-        ] {
-            let model = Model::of(&inspection(inputs, outputs), "m.onnx").unwrap();
-            let pairs: Vec<String> = model.states().into_iter().map(|(a, b)| format!("{a} {b}")).collect();
-            assert_eq!(pairs, expected, "{inputs:?}");
-        }
-    }
-
-    #[test]
     fn boxes_that_are_no_pixels_are_those_of_yolox() {
         let guess = "the layout is a guess from the shape";
         for (spec, [width, height], greatest, expected, about) in [
@@ -238,11 +241,11 @@ mod tests {
             ("f32[1,8400,85]", [650, 650], Some(4.0), "v5", guess),
         ] {
             let model = Model::of(&inspection(&[("x", "f32[n,4]")], &[("y", spec)]), "m.onnx").unwrap();
-            let frame = Frame { width, height, channels: 3, is_planar: true, is_open: false };
+            let frame = Frame { width, height, channels: 3, is_planar: true, about: None };
             let greatest = greatest.map(|greatest| ("y".to_string(), greatest)).into_iter().collect();
             let tried = TriedModel { greatest, ..TriedModel::default() };
             let y = &model.outputs[0];
-            let layout = y.yolo_layout(y.yolo_form().unwrap(), frame, Some(&tried));
+            let layout = y.guessed_layout(y.yolo_form().unwrap(), frame, Some(&tried));
             assert_eq!(layout.config, expected, "{spec}");
             assert!(layout.about.contains(about), "{spec}: {}", layout.about);
         }

@@ -2,15 +2,36 @@
 
 use super::bound::Bound;
 use super::given::{Frame, Given};
-use super::model::{Model, Output, YOLOX_RANGE, YoloLayout};
+use super::model::{Model, Output, YoloLayout};
 use super::side::{Length, Side};
 use super::{InputKind, Record, Tried, sample};
 use crate::text::paragraph::{WIDTH, width, wrapped};
+use limen::message::{Dim, PortSpec};
 use limen_backends::RecordRequest;
 use std::fmt::Write;
 
 /// The largest output that is written as a row of a table.
 const MAX_COLUMNS: usize = 32;
+
+/// The values of black and white that a model takes, and where they are known from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Range {
+    values: &'static str,
+    about: &'static str,
+}
+
+impl Range {
+    const GUESS: &'static str =
+        "a guess: edit the values of black and white to those of the model's training, often [-1, 1]";
+    pub(super) const UNIT: Range = Range { values: "[0, 1]", about: Range::GUESS };
+    pub(super) const SIGNED: Range = Range { values: "[-1, 1]", about: Range::GUESS };
+    pub(super) const YOLOX: Range = Range {
+        values: "[0, 255]",
+        about: "a guess: YOLOX is trained on levels from 0 to 255, often with blue before red (`colour`)",
+    };
+    pub(super) const ULTRALYTICS: Range =
+        Range { values: "[0, 1]", about: "models of Ultralytics are trained on levels divided by 255" };
+}
 
 /// Writes the nodes of a graph.
 #[derive(Debug, Default)]
@@ -56,7 +77,7 @@ impl Nodes {
                     if is_guess { "; a guess from the shape, which features may have too (`--input npy`)" } else { "" };
                 let image = self.images(asked, frame.channels, about);
                 let scaled = self.scaled(*frame, layout.is_some(), &image);
-                self.pixels("pixels", side, *frame, layout.map_or("[0, 1]", YoloLayout::range), &scaled)
+                self.pixels("pixels", side, *frame, layout.map_or(Range::UNIT, |layout| layout.range), &scaled)
             }
             Given::Sound(shape) => {
                 self.files.push(("sound.wav".into(), sample::tone()));
@@ -100,32 +121,27 @@ impl Nodes {
 
     /// Adds what scales images, into a frame or without keeping their aspect ratio, and returns its output.
     pub(super) fn scaled(&mut self, frame: Frame, is_framed: bool, image: &str) -> String {
-        let Frame { width, height, is_open, .. } = frame;
+        let Frame { width, height, about: size, .. } = frame;
         let (kind, output, filter) = if is_framed {
             ("letterbox", "/image", None)
         } else {
             ("resize", "", Some("scales as Pillow does; `filter: linear` as OpenCV does"))
         };
-        let size = is_open.then_some("the size is a guess: the model takes others");
         let about: Vec<&str> = filter.into_iter().chain(size).collect();
         let config = format!("width: {width}, height: {height}");
         self.add("scaled", &about.join("; "), kind, &config, &format!("from: {image}")) + output
     }
 
     /// Adds what makes an image of the right size the input of a model, and returns the output to connect.
-    pub(super) fn pixels(&mut self, name: &str, side: &Side, frame: Frame, range: &str, from: &str) -> String {
+    pub(super) fn pixels(&mut self, name: &str, side: &Side, frame: Frame, range: Range, from: &str) -> String {
         let layout = match (&*side.dtype, frame.is_planar) {
             ("u8", false) => return from.into(),
             ("u8", true) => return self.add("planes", "", "transpose", "order: [2, 0, 1]", &format!("from: {from}")),
             (_, true) => "chw",
             (_, false) => "hwc",
         };
-        let config = format!("dtype: {}, layout: {layout}, range: {range}", side.dtype);
-        let about = if range == YOLOX_RANGE {
-            "a guess: YOLOX is trained on levels from 0 to 255, often with blue before red (`colour`)"
-        } else {
-            "a guess: edit the values of black and white to those of the model's training, often [-1, 1]"
-        };
+        let Range { values, about } = range;
+        let config = format!("dtype: {}, layout: {layout}, range: {values}", side.dtype);
         self.add(name, about, "to_tensor", &config, &format!("from: {from}"))
     }
 
@@ -136,6 +152,7 @@ impl Nodes {
         model: &Model,
         inputs: &[String],
         mut request: RecordRequest,
+        mut notes: Vec<String>,
         tried: &Tried,
     ) -> String {
         let trial = tried.models.get(name).cloned().unwrap_or_default();
@@ -151,8 +168,8 @@ impl Nodes {
             let pairs = request.states.iter().map(|(input, output)| format!("{{ input: {input}, output: {output} }}"));
             let _ = write!(config, ", state: [{}]", pairs.collect::<Vec<_>>().join(", "));
         }
-        let mut notes = Vec::new();
-        let bounds = Bound::all(model);
+        let mut bounds = Bound::all(model);
+        bounds.retain(|bound| !tried.is_exact(name, &bound.port));
         if !bounds.is_empty() {
             let mut shown = Vec::new();
             for bound in &bounds {
@@ -191,11 +208,29 @@ impl Nodes {
 
     /// Adds the nodes that take the output of a YOLO model for boxes in pixels of the image, and returns the last.
     pub(super) fn boxes(&mut self, layout: &YoloLayout, most: Option<usize>, from: &str) -> String {
-        let config = format!("layout: {}, threshold: 0.25", layout.config);
-        let decoded = self.add("decoded", &layout.about, "decode_yolo", &config, &format!("from: {from}"));
+        let mut from = from.to_string();
+        if let Some((dim, numbers)) = layout.kept {
+            let about = "without the coefficients of masks or the points of poses";
+            from = self.add("kept", about, "slice", &format!("dim: {dim}, to: {numbers}"), &format!("from: {from}"));
+        }
         let most = most.map_or(String::new(), |most| format!(", max_boxes: {most}"));
-        let boxes = self.add("boxes", "", "nms", &format!("iou: 0.45{most}"), &format!("from: {decoded}"));
+        let of_decoder = if layout.overlaps { "" } else { &*most };
+        let config = format!("layout: {}, threshold: 0.25{of_decoder}", layout.config);
+        let mut boxes = self.add("decoded", &layout.about, "decode_yolo", &config, &format!("from: {from}"));
+        if layout.overlaps {
+            boxes = self.add("boxes", "", "nms", &format!("iou: 0.45{most}"), &format!("from: {boxes}"));
+        }
         self.unletterbox("boxes", &boxes)
+    }
+
+    /// Adds a recording of the images with their boxes, by the names of the classes.
+    pub(super) fn drawn(&mut self, names: &[String], image: &str, boxes: &str) {
+        let names: Vec<String> = names.iter().map(|name| quoted(name)).collect();
+        let inputs = format!("inputs: {{ image: {image}, boxes: {boxes} }}");
+        let drawn = self.add("drawn", "", "draw", &format!("labels: [{}]", names.join(", ")), &inputs);
+        let picture = self.add("picture", "", "encode_image", "", &format!("from: {drawn}"));
+        let config = "path: out/drawn.mcap, topics: { image: { as: compressed_image } }";
+        self.add("recording", "Foxglove shows it", "record", config, &format!("inputs: {{ image: {picture} }}"));
     }
 
     /// Adds what converts `boxes`, or `quads`, in the frame of `scaled`, and returns its name.
@@ -211,20 +246,35 @@ impl Nodes {
         self.add("list", "", "jsonl", &format!("path: out/{path}.jsonl"), &inputs);
     }
 
-    /// Adds the file of an output.
-    pub(super) fn sink(&mut self, node: &str, output: &Output) {
+    /// Adds the file of an output: what suits its type as planning found it, or else as the model declares it.
+    pub(super) fn sink(&mut self, node: &str, output: &Output, tried: &Tried) {
         let port = &output.port;
-        if output.depends_on_values {
+        let declared = || output.side.as_ref().and_then(Side::elements);
+        let elements = match &tried.ports {
+            Some(ports) => ports.get(&format!("{node}/{port}")).map(elements_of),
+            None if output.depends_on_values => Some(None),
+            None => Some(declared()).filter(Option::is_some),
+        };
+        let kind = match elements {
             // Neither a table nor an array has rows of several lengths.
-            let inputs = format!("inputs: {{ {port}: {node}/{port} }}");
-            self.add(&node_name(port, "file"), "", "jsonl", &format!("path: out/{port}.jsonl"), &inputs);
-            return;
-        }
-        let columns = output.side.as_ref().and_then(Side::elements);
-        let kind = if columns.is_some_and(|columns| columns <= MAX_COLUMNS) { "csv" } else { "npy" };
+            Some(None) => "jsonl",
+            Some(Some(..=MAX_COLUMNS)) => "csv",
+            // It is written before planning has found the type; it takes any.
+            None if tried.ports.is_some() => "jsonl",
+            _ => "npy",
+        };
+        let name = node_name(port, "file");
         let config = format!("path: out/{port}.{kind}");
-        self.add(&node_name(port, "file"), "", kind, &config, &format!("from: {node}/{port}"));
+        let from = format!("{node}/{port}");
+        let inputs = if kind == "jsonl" { format!("inputs: {{ {port}: {from} }}") } else { format!("from: {from}") };
+        self.add(&name, "", kind, &config, &inputs);
     }
+}
+
+/// Returns the number of elements of a port's messages, if it is the same in each.
+fn elements_of(spec: &PortSpec) -> Option<usize> {
+    let length = |dim: &Dim| if let Dim::Fixed(length) = dim { Some(*length) } else { None };
+    spec.shape.iter().map(length).product()
 }
 
 /// What is known of all inputs of a model.
@@ -285,7 +335,12 @@ fn scalar(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     let is_word =
         text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.chars().all(is_plain) && text.contains('.');
-    if is_word { text.into() } else { serde_json::Value::from(text).to_string() }
+    if is_word { text.into() } else { quoted(text) }
+}
+
+/// Returns a text in quotes, as YAML and the variables of a graph read it.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text.replace("${", "$${")).to_string()
 }
 
 /// Returns the name of a node beside a port.
@@ -303,5 +358,6 @@ mod tests {
         assert_eq!(scalar("m-1.onnx"), "m-1.onnx");
         assert_eq!(scalar("320n.onnx"), r#""320n.onnx""#);
         assert_eq!(scalar("a, b: {c}\nd.onnx"), r#""a, b: {c}\nd.onnx""#);
+        assert_eq!(scalar("${HOME}.onnx"), r#""$${HOME}.onnx""#);
     }
 }

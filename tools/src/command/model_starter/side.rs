@@ -7,6 +7,15 @@ const IMAGE_WORDS: [&str; 5] = ["image", "img", "pixel", "picture", "photo"];
 const SOUND_WORDS: [&str; 6] = ["audio", "sound", "wav", "speech", "voice", "pcm"];
 const FEATURE_WORDS: [&str; 7] = ["spec", "mel", "mfcc", "embed", "feat", "fbank", "stft"];
 const SEQUENCE_WORDS: [&str; 6] = ["frame", "time", "seq", "step", "sample", "token"];
+const STATE_WORDS: [&str; 8] = ["cache", "state", "hidden", "memory", "past", "present", "lstm", "gru"];
+
+/// What tells an input from an output.
+const SIDE_WORDS: [&str; 16] = [
+    "next", "new", "prev", "previous", "past", "present", "in", "out", "input", "output", "n", "r", "init", "initial", "final",
+    "updated",
+];
+/// What else differs in the names of an input and an output.
+const STEP_WORDS: [&str; 3] = ["0", "1", "t"];
 
 fn has_word(name: &str, words: &[&str]) -> bool {
     let name = name.to_ascii_lowercase();
@@ -140,10 +149,24 @@ impl Side {
             && std::iter::zip(&self.shape, &other.shape).all(same)
     }
 
+    /// Whether its name says that it is a state.
+    pub(super) fn says_state(&self) -> bool {
+        has_word(&self.port, &STATE_WORDS)
+    }
+
     /// The name without what tells an input from an output: `state` for `state_in`, `stateN` and `next_state`.
     pub(super) fn stem(&self) -> String {
-        let words = ["next", "new", "prev", "past", "present", "in", "out", "input", "output", "n", "0", "1", "t"];
-        let mut stem = self.port.clone();
+        self.stem_without(&[&SIDE_WORDS[..], &STEP_WORDS].concat(), &["n", "0", "out", "in"])
+    }
+
+    /// Like [`stem`](Side::stem), with the numbers of a name: `cache1` for `in_cache1`.
+    pub(super) fn numbered_stem(&self) -> String {
+        self.stem_without(&SIDE_WORDS, &["n", "out", "in"])
+    }
+
+    fn stem_without(&self, words: &[&str], endings: &[&str]) -> String {
+        // `present.0.key` is what `past_key_values.0.key` becomes.
+        let mut stem = self.port.replace("past_key_values_", "past_");
         loop {
             let before = stem.clone();
             for word in words {
@@ -152,7 +175,7 @@ impl Side {
                     stem = rest.filter(|rest| !rest.is_empty()).map_or(stem.clone(), str::to_string);
                 }
             }
-            for ending in ["n", "0", "out", "in"] {
+            for ending in endings {
                 let rest = stem.strip_suffix(ending).filter(|rest| !rest.is_empty() && self.shape.len() > 1);
                 stem = rest.map_or(stem.clone(), |rest| rest.trim_end_matches('_').to_string());
             }

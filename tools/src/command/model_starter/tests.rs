@@ -161,7 +161,8 @@ fn what_is_rounded_or_bounded_is_said() {
 fn a_trial_that_shows_yolox_decides_layout_and_range() {
     let found = inspection(&[("images", "f32[1,3,416,416]")], &[("y", "f32[1,3549,6]")]);
     let trial = TriedModel { greatest: [("y".to_string(), 2.4)].into(), ..TriedModel::default() };
-    let tried = Tried { sides: SIDES[0], models: [("model".to_string(), trial)].into() };
+    let models = [("model".to_string(), trial)].into();
+    let tried = Tried { sides: SIDES[0], models, ..Tried::default() };
     let starter = ModelStarter::of(&[(found, "m.onnx".into())], "robot", None, &tried).unwrap();
     expect(
         &starter.graph,
