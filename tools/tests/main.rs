@@ -16,6 +16,7 @@ mod json_keys;
 mod memory;
 mod metrics;
 mod monitor;
+mod new_model;
 mod pictures;
 mod program;
 mod recordings;

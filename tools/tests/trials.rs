@@ -48,12 +48,12 @@ pub(crate) fn node(op: &str, inputs: &[&str], outputs: &[&str], attribute: &[u8]
     text(1, [inputs, names, text(3, outputs[0]), text(4, op), attribute.to_vec()].concat())
 }
 
-fn integer(name: &str, n: u64) -> Vec<u8> {
+pub(crate) fn integer(name: &str, n: u64) -> Vec<u8> {
     text(5, [text(1, name), number(3, n), number(20, 2)].concat())
 }
 
 pub(crate) const FLOAT: u64 = 1;
-const I64: u64 = 7;
+pub(crate) const I64: u64 = 7;
 const BOOL: u64 = 9;
 
 /// The file of a model with the input `x` and the output `y` of these shapes.

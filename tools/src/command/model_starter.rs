@@ -185,7 +185,8 @@ fn single(nodes: &mut Nodes, model: &Model, asked: Option<InputKind>, tried: &Tr
         .map(|(side, is_sound)| Given::of(side, tried.sides, is_sound, asked, &mut open))
         .collect::<Result<_, _>>()?;
     if model.trained.as_ref().is_some_and(|trained| trained.sides == Some(tried.sides)) {
-        let frames = given.iter_mut().filter_map(|given| if let Given::Image(frame) = given { Some(frame) } else { None });
+        let frames =
+            given.iter_mut().filter_map(|given| if let Given::Image(frame) = given { Some(frame) } else { None });
         frames.for_each(|frame| frame.about = frame.about.and(Some(SIZE_OF_METADATA)));
     }
     let layout = match &given[..] {

@@ -141,7 +141,9 @@ fn choose(
                 break;
             }
             let why = match planned(&tried)? {
-                Ok(ports) => return Ok((without_lengths(Tried { ports: Some(ports), ..tried }, starter, planned)?, None)),
+                Ok(ports) => {
+                    return Ok((without_lengths(Tried { ports: Some(ports), ..tried }, starter, planned)?, None));
+                }
                 Err(why) => why,
             };
             refused.push(graph);

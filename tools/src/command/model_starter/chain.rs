@@ -110,8 +110,8 @@ fn detector<'a>(model: &'a Model, tried: &Tried) -> Result<(ImageModel<'a>, &'a 
     let (Some(image), [output, others @ ..]) = (ImageModel::of(model), &model.outputs[..]) else {
         return Err(wrong_first(model));
     };
-    let layout = Frame::of(image.input, tried.sides)
-        .and_then(|frame| model.yolo_layout(frame, tried.models.get("detector")));
+    let layout =
+        Frame::of(image.input, tried.sides).and_then(|frame| model.yolo_layout(frame, tried.models.get("detector")));
     let found = match layout {
         Some(layout) => Found::Boxes(layout),
         None if others.is_empty() && output.is_map() => Found::Text,

@@ -50,7 +50,9 @@ impl OpenLengths {
         for side in &model.inputs {
             side.shape.first().into_iter().for_each(|batch| _ = lengths.of_dim(batch, 1));
         }
-        for ([height, width, _], _) in model.inputs.iter().filter(|side| !side.says_no_image()).filter_map(Side::image_dims) {
+        for ([height, width, _], _) in
+            model.inputs.iter().filter(|side| !side.says_no_image()).filter_map(Side::image_dims)
+        {
             lengths.of_dim(height, high);
             lengths.of_dim(width, wide);
         }

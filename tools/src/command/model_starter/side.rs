@@ -11,8 +11,8 @@ const STATE_WORDS: [&str; 8] = ["cache", "state", "hidden", "memory", "past", "p
 
 /// What tells an input from an output.
 const SIDE_WORDS: [&str; 16] = [
-    "next", "new", "prev", "previous", "past", "present", "in", "out", "input", "output", "n", "r", "init", "initial", "final",
-    "updated",
+    "next", "new", "prev", "previous", "past", "present", "in", "out", "input", "output", "n", "r", "init", "initial",
+    "final", "updated",
 ];
 /// What else differs in the names of an input and an output.
 const STEP_WORDS: [&str; 3] = ["0", "1", "t"];

@@ -143,7 +143,11 @@ mod tests {
                 &[y, ("cache_last_channel_next", "f32[n,17,70,512]"), ("cache_last_channel_len_next", "i32[n]")],
                 &["cache_last_channel cache_last_channel_next", "cache_last_channel_len cache_last_channel_len_next"],
             ),
-            (&[x, ("att_cache", "f32[12,4,8,128]")], &[y, ("r_att_cache", "f32[12,4,8,128]")], &["att_cache r_att_cache"]),
+            (
+                &[x, ("att_cache", "f32[12,4,8,128]")],
+                &[y, ("r_att_cache", "f32[12,4,8,128]")],
+                &["att_cache r_att_cache"],
+            ),
             // All inputs cannot be states.
             (&[("state", "f32[2,n,64]")], &[("next_state", "f32[2,n,64]")], &[]),
             // Another shape, or nothing in common but the shape of the data.
@@ -151,7 +155,10 @@ mod tests {
             (&[("x", "f32[n,4]")], &[("y", "f32[n,4]")], &[]),
             (&[x, ("img_in", "f32[n,3,h,w]")], &[y, ("img_out", "f32[n,3,h,w]")], &[]),
         ] {
-            assert_eq!(states(inputs, outputs), (expected.iter().map(|pair| pair.to_string()).collect(), String::new()));
+            assert_eq!(
+                states(inputs, outputs),
+                (expected.iter().map(|pair| pair.to_string()).collect(), String::new())
+            );
         }
     }
 
@@ -163,8 +170,18 @@ mod tests {
         for (inputs, outputs, expected, note) in [
             (&[x, a][..], &[y, b][..], &["input_3 stack_2"][..], "a guess: `input_3` and `stack_2` are a state"),
             (&[x, a, c], &[y, b, d], &["input_3 stack_2", "input_4 stack_5"], "are as many in one order"),
-            (&[x, a, c], &[y, b], &[], "`input_3`, `input_4` and `stack_2` have one type, f32[1,2,128,2], and their numbers"),
-            (&[x, ("input_4", "f32[1,1,257]")], &[y, ("z", "f32[1,1,257]")], &[], "and so has the first input or output"),
+            (
+                &[x, a, c],
+                &[y, b],
+                &[],
+                "`input_3`, `input_4` and `stack_2` have one type, f32[1,2,128,2], and their numbers",
+            ),
+            (
+                &[x, ("input_4", "f32[1,1,257]")],
+                &[y, ("z", "f32[1,1,257]")],
+                &[],
+                "and so has the first input or output",
+            ),
             // A row of numbers may be anything.
             (&[x, ("style", "f32[n,256]")], &[y, ("z", "f32[n,256]")], &[], ""),
         ] {

@@ -48,7 +48,8 @@ impl Ultralytics {
             task,
             sides: found.metadata("imgsz").and_then(sides),
             names: names(names_text).unwrap_or_default(),
-            is_end_to_end: is_true("end2end") || found.metadata("args").is_some_and(|args| args.contains("'nms': True")),
+            is_end_to_end: is_true("end2end")
+                || found.metadata("args").is_some_and(|args| args.contains("'nms': True")),
         })
     }
 }
