@@ -29,6 +29,8 @@ mod dropout;
 #[cfg(any(feature = "rten", feature = "tract"))]
 mod edit;
 mod elem;
+#[cfg(feature = "rten")]
+mod external;
 mod fallback;
 mod input;
 mod lane;
@@ -87,6 +89,8 @@ pub(crate) use deviation::with_narrowed_constants;
 #[cfg(feature = "rten")]
 pub(crate) use dropout::without_dropout;
 pub use elem::Elem;
+#[cfg(feature = "rten")]
+pub(crate) use external::with_external_places;
 pub use input::{Input, LeadingDim, Length};
 pub use lane::OnnxLane;
 pub(crate) use loaded::Loaded;

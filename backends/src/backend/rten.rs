@@ -21,8 +21,8 @@ use crate::base::{BackendOptions, elements};
 use crate::onnx::{
     Artifact, BOOL_CAST_LONGER, CORRECTED_LONGER, Call, Deviation, Elem, LRN_LONGER, Onnx, Op, Runner, Runtime,
     SAME_LOWER_LONGER, Take, aligns_fractional_corners, covers_several_dims, has_same_padding, separate_weights,
-    with_corrections, with_narrowed_constants, with_window_attributes, without_bool_casts, without_dropout,
-    without_lrn, without_same_lower,
+    with_corrections, with_external_places, with_narrowed_constants, with_window_attributes, without_bool_casts,
+    without_dropout, without_lrn, without_same_lower,
 };
 use ::rten::{
     LoadError, LoadErrorKind, Model, ModelOptions, NodeId, RunOptions, ShapeInferenceMode, ThreadPool, Value,
@@ -228,6 +228,8 @@ impl Runtime for RtenRuntime {
             options.shape_inference(ShapeInferenceMode::Off);
         }
         let mut bytes = artifact.bytes;
+        let rewritten = with_external_places(&bytes, &artifact.outline);
+        bytes = rewritten.map_or(bytes, Arc::new);
         let rewritten = (dropouts > 0).then(|| without_dropout(&bytes)).flatten();
         bytes = rewritten.map_or(bytes, Arc::new);
         let rewritten = (lrns > 0).then(|| without_lrn(&bytes)).flatten();
