@@ -179,6 +179,9 @@ impl Side {
                 let rest = stem.strip_suffix(ending).filter(|rest| !rest.is_empty() && self.shape.len() > 1);
                 stem = rest.map_or(stem.clone(), |rest| rest.trim_end_matches('_').to_string());
             }
+            // `r1o` for `r1i`.
+            let is_numbered = |rest: &&str| rest.ends_with(|c: char| c.is_ascii_digit());
+            stem = stem.strip_suffix(['i', 'o']).filter(is_numbered).map_or(stem.clone(), str::to_string);
             if stem == before || stem.is_empty() {
                 return before;
             }

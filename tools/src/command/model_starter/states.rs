@@ -148,6 +148,7 @@ mod tests {
                 &[y, ("r_att_cache", "f32[12,4,8,128]")],
                 &["att_cache r_att_cache"],
             ),
+            (&[x, ("r1i", "f32[n,16,h,w]")], &[y, ("r1o", "f32[n,16,h,w]")], &["r1i r1o"]),
             // All inputs cannot be states.
             (&[("state", "f32[2,n,64]")], &[("next_state", "f32[2,n,64]")], &[]),
             // Another shape, or nothing in common but the shape of the data.
