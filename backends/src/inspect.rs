@@ -6,6 +6,7 @@ use crate::onnx::{Elem, Input, Op, Outline};
 use crate::weights::{Encoding, FileTensor, read, tensors, whole};
 use limen::backend::BackendError;
 use limen::files::InputFile;
+use limen::policy::Trials;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -96,9 +97,14 @@ impl Stored {
 /// println!("{} inputs, {} parameters", found.inputs.len(), found.parameters());
 /// ```
 pub fn inspect(path: &Path) -> Result<Inspection, BackendError> {
+    inspect_within(path, Trials::MAX_SIZE)
+}
+
+/// Like [`inspect`], of a model with at most so many bytes.
+pub(crate) fn inspect_within(path: &Path, max_size: u64) -> Result<Inspection, BackendError> {
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     if !matches!(ending, "safetensors" | "npy" | "npz") {
-        return Outline::open(path).map(|outline| Inspection::of(&outline));
+        return Outline::open_within(path, max_size).map(|outline| Inspection::of(&outline));
     }
     let unreadable = |why: String| BackendError::Model(format!("it {why}"));
     let bytes = read(path).map_err(unreadable)?;

@@ -183,7 +183,8 @@ mod tests {
     #[test]
     fn a_file_that_changed_since_its_trial_is_named() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/digits/");
-        let artifact = Artifact::open(format!("{folder}digits.onnx").as_ref()).unwrap();
+        let artifact =
+            Artifact::open(format!("{folder}digits.onnx").as_ref(), limen::policy::Trials::MAX_SIZE).unwrap();
         let case = Case::read(format!("{folder}verify.npz").as_ref()).unwrap();
         let other = case.clone().perturbed("logits");
         let sums = |case: Option<&Case>, trial: Option<&Case>| -> BTreeMap<String, String> {

@@ -354,3 +354,28 @@ fn a_backend_that_crashes_on_a_model_is_skipped() {
         _ => _ = ran.expect(0, "m: backend ", "").expect(0, "`rten` cannot run it", ""),
     }
 }
+
+/// The file of a model, and the file of its weights beside it.
+#[test]
+fn a_model_above_the_limit_of_its_size_is_refused_with_the_one_that_it_needs() {
+    let beside = |key: &str, value: &str| text(13, [text(1, key), text(2, value)].concat());
+    let place = [beside("location", "w.data"), beside("length", "8"), number(14, 1)].concat();
+    let outside = text(5, [number(1, 2), number(2, FLOAT), text(8, "w"), place].concat());
+    let adds = || node("Add", &["x", "w"], &["y"], &[]);
+    let inside = model(&[adds(), weight("w", FLOAT, &[2], &[0; 8]), weight("unused", FLOAT, &[1024], &[0; 4096])]);
+    for (name, model, data, why) in [
+        ("inside", inside, vec![], "the file has 4."),
+        ("outside", model(&[adds(), outside]), vec![0; 4096], "weights in another file, `w.data`, with which it has"),
+    ] {
+        let folder = with(name, &model);
+        fs::write(folder.0.join("w.data"), data).unwrap();
+        let help =
+            "more than the 1.00 KiB of a model: `--model-limits size=1GiB` (in a program, `Trials::size`) allows it";
+        for verb in ["check graph.yaml", "inspect model.onnx", "new robot --model model.onnx"] {
+            folder.run(&format!("{verb} --model-limits size=1KiB")).expect(2, "", why).expect(2, "", help);
+            assert!(!folder.0.join("robot").exists());
+            folder.run(&format!("{verb} --model-limits size=1GiB")).expect(0, "", "");
+            let _ = fs::remove_dir_all(folder.0.join("robot"));
+        }
+    }
+}

@@ -9,6 +9,7 @@ use crate::onnx::{
 use crate::verify::Tolerance;
 use limen::backend::{Backend, BackendError, BatchMut, BatchRef, Prepared, Session, TensorSpec};
 use limen::message::{DType, Dim};
+use limen::policy::Trials;
 use rten_onnx::onnx;
 use rten_onnx::onnx::DataType as D;
 use std::collections::BTreeMap;

@@ -32,7 +32,10 @@ pub(crate) fn check_sum(found: &str, expected: &str) -> Result<(), String> {
 /// The system's error; [`ErrorKind::FileTooLarge`] if there are more bytes.
 pub(crate) fn read_and_sum(file: &mut InputFile, most: u64) -> io::Result<(Vec<u8>, String)> {
     let size = usize::try_from(file.size()).unwrap_or(usize::MAX);
-    if size <= PIECE || size as u64 > most {
+    if size as u64 > most {
+        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("has more than {}", show_bytes(most))));
+    }
+    if size <= PIECE {
         let bytes = file.read_whole(most)?;
         let sum = sha256(&bytes);
         return Ok((bytes, sum));

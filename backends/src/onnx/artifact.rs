@@ -1,12 +1,13 @@
 //! A model's file and the files of its weights, read and checked before any runtime sees them.
 
-use super::data_file::{DataFile, MAX_MODEL_BYTES, data_files};
+use super::data_file::{DataFile, data_files, too_large};
 use super::lengths::ValueShaped;
 use super::outline::Outline;
 use super::sizes;
 use crate::base::{read_and_sum, sha256};
 use limen::backend::BackendError;
 use limen::files::{InputFile, MemoryFiles};
+use limen::policy::Trials;
 use limen::unit::show_bytes;
 use prost::bytes::Bytes;
 use std::io::ErrorKind;
@@ -38,17 +39,19 @@ pub(crate) struct UncheckedModel {
     bytes: Vec<u8>,
     /// The SHA-256 of its content.
     sum: String,
+    /// The most bytes of all its files.
+    max_size: u64,
 }
 
 impl UncheckedModel {
-    /// Reads an open file.
-    pub(crate) fn read(mut file: InputFile) -> Result<Self, BackendError> {
-        if file.size() > MAX_MODEL_BYTES {
-            let (size, most) = (show_bytes(file.size()), show_bytes(MAX_MODEL_BYTES));
-            return Err(BackendError::Model(format!("the file has {size}; at most {most} are possible")));
+    /// Reads an open file of a model whose files have at most so many bytes.
+    pub(crate) fn read(mut file: InputFile, max_size: u64) -> Result<Self, BackendError> {
+        if file.size() > max_size {
+            let (size, why) = (show_bytes(file.size()), too_large(file.size(), max_size));
+            return Err(BackendError::Model(format!("the file has {size}, {why}")));
         }
-        let (bytes, sum) = read_and_sum(&mut file, MAX_MODEL_BYTES).map_err(unreadable)?;
-        Ok(UncheckedModel { path: file.path().to_path_buf(), memory: file.memory().cloned(), bytes, sum })
+        let (bytes, sum) = read_and_sum(&mut file, max_size).map_err(unreadable)?;
+        Ok(UncheckedModel { path: file.path().to_path_buf(), memory: file.memory().cloned(), bytes, sum, max_size })
     }
 
     /// Returns the SHA-256 of its content in hexadecimal digits.
@@ -58,7 +61,7 @@ impl UncheckedModel {
 
     /// Checks its content, and reads the files of its weights.
     pub(crate) fn artifact(self) -> Result<Artifact, BackendError> {
-        Artifact::parse_among(&self.path, self.memory.as_ref(), self.bytes, self.sum)
+        Artifact::parse_among(&self.path, self.memory.as_ref(), self.bytes, self.sum, self.max_size)
     }
 }
 
@@ -85,7 +88,7 @@ impl Artifact {
     /// When the model is malformed, contradictory or too large; names the tensor or file.
     pub fn parse(path: &Path, bytes: Vec<u8>) -> Result<Artifact, BackendError> {
         let sum = sha256(&bytes);
-        Artifact::parse_among(path, None, bytes, sum)
+        Artifact::parse_among(path, None, bytes, sum, Trials::MAX_SIZE)
     }
 
     /// Like [`parse`](Artifact::parse); the files of the weights of a model in memory are in memory too.
@@ -94,15 +97,15 @@ impl Artifact {
         memory: Option<&MemoryFiles>,
         bytes: Vec<u8>,
         sum: String,
+        max_size: u64,
     ) -> Result<Artifact, BackendError> {
         if let Some(other) = recognise(&bytes) {
             return Err(BackendError::Model(format!("this is {other}, not an ONNX model")));
         }
         let bytes = Arc::new(bytes);
         let (mut outline, graph) = Outline::read(&Bytes::from_owner(SharedBytes(bytes.clone())), sum)?;
-        let most = MAX_MODEL_BYTES.saturating_sub(bytes.len() as u64);
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let (data, sums) = data_files(path, folder, memory, &outline, most)?;
+        let (data, sums) = data_files(path, folder, memory, &outline, bytes.len() as u64, max_size)?;
         outline.files = sums;
         sizes::check(&graph, &data)?;
         if outline.outputs.iter().any(|output| output.depends_on_values) {
@@ -113,8 +116,8 @@ impl Artifact {
     }
 
     /// Reads a model's file and the files of its weights.
-    pub(crate) fn open(path: &Path) -> Result<Artifact, BackendError> {
-        UncheckedModel::read(InputFile::open(path).map_err(unreadable)?)?.artifact()
+    pub(crate) fn open(path: &Path, max_size: u64) -> Result<Artifact, BackendError> {
+        UncheckedModel::read(InputFile::open(path).map_err(unreadable)?, max_size)?.artifact()
     }
 
     /// Returns the size of all its files in bytes.
@@ -129,7 +132,12 @@ impl Outline {
     /// # Errors
     /// When the model is malformed, contradictory or too large; names the tensor or file.
     pub fn open(path: &Path) -> Result<Outline, BackendError> {
-        Ok(Arc::unwrap_or_clone(Artifact::open(path)?.outline))
+        Outline::open_within(path, Trials::MAX_SIZE)
+    }
+
+    /// Like [`open`](Outline::open), of a model whose files have at most `max_size` bytes.
+    pub(crate) fn open_within(path: &Path, max_size: u64) -> Result<Outline, BackendError> {
+        Ok(Arc::unwrap_or_clone(Artifact::open(path, max_size)?.outline))
     }
 }
 

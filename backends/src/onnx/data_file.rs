@@ -11,9 +11,6 @@ use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-/// Larger models are refused before they are read: a path may name a disk image.
-pub(super) const MAX_MODEL_BYTES: u64 = 1 << 30;
-
 /// A file of weights beside a model.
 #[derive(Clone, Debug)]
 pub struct DataFile {
@@ -25,20 +22,29 @@ pub struct DataFile {
     pub bytes: Arc<Vec<u8>>,
 }
 
-/// Reads the files that hold a model's weights, `most` bytes in all, and returns also the SHA-256 of each. Runtimes do not read them, because they would trust the paths,
+/// Returns what is said of a model with at least so many bytes, of which `most` are allowed.
+pub(super) fn too_large(bytes: u64, most: u64) -> String {
+    let gib = bytes.div_ceil(1 << 30);
+    let most = show_bytes(most);
+    format!("more than the {most} of a model: `--model-limits size={gib}GiB` (in a program, `Trials::size`) allows it")
+}
+
+/// Reads the files that hold a model's weights, with which the model has at most `max_size` bytes, of which its own file has `own`, and returns also the SHA-256 of each. Runtimes do not read them, because they would trust the paths,
 /// offsets and lengths in the model. The files of a model in memory are in `memory` too.
 pub(super) fn data_files(
     model: &Path,
     folder: &Path,
     memory: Option<&MemoryFiles>,
     outline: &Outline,
-    mut most: u64,
+    own: u64,
+    max_size: u64,
 ) -> Result<(Vec<DataFile>, BTreeMap<String, String>), BackendError> {
     let mut named: BTreeMap<&String, Vec<(&Weight, &External)>> = BTreeMap::new();
     for weight in &outline.weights {
         weight.external.iter().for_each(|part| named.entry(&part.file).or_default().push((weight, part)));
     }
     let (mut found, mut sums, mut read) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
+    let mut all = own;
     for (name, parts) in named {
         let wrong = |why: String| BackendError::Model(format!("it has weights in another file, `{name}`, {why}"));
         let is_plain =
@@ -63,14 +69,14 @@ pub(super) fn data_files(
         if !read.insert(path.clone()) {
             return Err(wrong("which it also refers to by another name".into()));
         }
-        let (bytes, sum) = read_and_sum(&mut file, most).map_err(|error| match error.kind() {
-            ErrorKind::FileTooLarge => {
-                wrong(format!("which makes the model larger than {}", show_bytes(MAX_MODEL_BYTES)))
-            }
-            _ => unreadable(error),
-        })?;
+        let least = all.saturating_add(file.size()).max(max_size.saturating_add(1));
+        let (bytes, sum) =
+            read_and_sum(&mut file, max_size.saturating_sub(all)).map_err(|error| match error.kind() {
+                ErrorKind::FileTooLarge => wrong(format!("with which it has {}", too_large(least, max_size))),
+                _ => unreadable(error),
+            })?;
         let size = bytes.len() as u64;
-        most -= size;
+        all += size;
         for (weight, part) in parts {
             if part.offset.checked_add(part.length).is_none_or(|end| end > size) {
                 let (External { offset, length, .. }, weight) = (part, &weight.name);

@@ -20,6 +20,7 @@ use crate::steps::Steps;
 use crate::verify::Case;
 use limen::backend::{Backend, BackendError, Capabilities, Prepared, Signature, TensorSpec, WorkerHost};
 use limen::message::{DType, Dim};
+use limen::policy::Trials;
 use limen::text::nearest;
 use std::collections::{BTreeMap, HashMap};
 use std::marker::PhantomData;
@@ -101,7 +102,7 @@ impl<R: Runtime> Backend for Onnx<R> {
     fn prepare(mut model: OnnxModel) -> Result<OnnxPrepared<R>, BackendError> {
         let loaded = match model.bytes.take() {
             Some(bytes) => Arc::new(Loaded::of(Artifact::parse(&model.path, bytes)?, &model.options)?),
-            None => Loaded::share(Artifact::open(&model.path)?, &model.options)?,
+            None => Loaded::share(Artifact::open(&model.path, Trials::MAX_SIZE)?, &model.options)?,
         };
         let batch_dims = batch_dims(&loaded.outline, &model.states)?;
         for (port, constant) in &model.constants {

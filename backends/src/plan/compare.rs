@@ -155,7 +155,7 @@ mod tests {
         let case = Some((Case::read(&path.with_file_name("verify.npz")).unwrap(), tolerance));
         let recorded = Recorded { case, trial: None };
         let required = limen::backend::Requirements::default();
-        let (artifact, model) = (Artifact::open(&path).unwrap(), "digits.onnx");
+        let (artifact, model) = (Artifact::open(&path, limen::policy::Trials::MAX_SIZE).unwrap(), "digits.onnx");
         let given = Connected::of([("image".to_string(), None)]);
         let inputs = &ModelInputs::of(&config, &artifact.outline, &given, &recorded).unwrap();
         let steps = &Steps::default();

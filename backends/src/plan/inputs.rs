@@ -196,7 +196,7 @@ fn is_next(input: &Input, output: &Output) -> bool {
 /// Returns connections to all inputs of a model of which nothing else is known.
 #[cfg(test)]
 pub(crate) fn all_connected(config: &Config, file: &std::path::Path) -> Connected {
-    let outline = crate::onnx::Artifact::open(file).map(|artifact| artifact.outline);
+    let outline = crate::onnx::Artifact::open(file, limen::policy::Trials::MAX_SIZE).map(|artifact| artifact.outline);
     let inputs = outline.map(|outline| outline.inputs.clone()).unwrap_or_default();
     let is_port = |input: &Input| {
         !config.constants.contains_key(&input.port)

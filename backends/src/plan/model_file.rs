@@ -55,7 +55,7 @@ pub(crate) fn read_model(model: &str, cx: &Planning<'_>) -> Result<UncheckedMode
             }
         }
     });
-    UncheckedModel::read(opened?).map_err(|error| unreadable(model, &error))
+    UncheckedModel::read(opened?, cx.trials.max_size()).map_err(|error| unreadable(model, &error))
 }
 
 /// The most entries of a folder that are searched for a model.

@@ -3,7 +3,7 @@
 use super::limits::{Calls, RequestedLimits};
 use super::request::{AnyPath, GREETING, GivenSpec, OUT_OF_MEMORY, ReadError, Reply, Request, RequestedNode, Task};
 use crate::base::{BackendOptions, caught};
-use crate::inspect::{Details, Inspection, inspect};
+use crate::inspect::{Details, Inspection, inspect_within};
 use crate::plan::{Choice, Config, OrtDevice, choose};
 use crate::steps::{Record, Steps, TrialProgress};
 use limen::Folders;
@@ -98,7 +98,7 @@ fn serve_request() -> std::io::Result<()> {
     let calls = request.calls();
     prepare(&request.limits, calls, in_use)?;
     // The size of the weights in other files is known only after the model's own file is read.
-    let allowed = InUse { bytes: in_use.bytes + weights_allowance(&request.limits), ..in_use };
+    let allowed = InUse { bytes: in_use.bytes.saturating_add(weights_allowance(&request.limits)), ..in_use };
     limit(&request.limits, calls, allowed, request.size);
     let _ = LIMITED.set((request.limits.clone(), calls, in_use));
     send(&Reply::Hello(GREETING.into()));
@@ -161,8 +161,6 @@ fn is_out_of_memory(why: &str) -> bool {
 
 /// The longest request. A graph file has at most 4 MiB.
 const MAX_REQUEST: u64 = 64 << 20;
-/// The largest size of a model's files.
-const MAX_BESIDE: u64 = 1 << 30;
 /// The default stack size of a thread.
 const STACK: usize = 2 << 20;
 
@@ -170,11 +168,13 @@ const STACK: usize = 2 << 20;
 fn perform(request: &Request, memory: MemoryFiles) -> Value {
     let answer = match &request.task {
         Task::Plan(node) => {
-            let found = caught(|| planned(node, request.options(), memory)).unwrap_or_else(|panic| {
-                let mut errors = PlanErrors::default();
-                errors.at("model", format!("cannot be tried: {panic}"));
-                Err(errors)
-            });
+            let found = caught(|| planned(node, request.options(), request.limits.max_size(), memory)).unwrap_or_else(
+                |panic| {
+                    let mut errors = PlanErrors::default();
+                    errors.at("model", format!("cannot be tried: {panic}"));
+                    Err(errors)
+                },
+            );
             let failed = match &found {
                 Ok(record) => record.failures().any(|why| is_out_of_memory(&why.to_string())),
                 Err(errors) => errors.messages().any(is_out_of_memory),
@@ -186,14 +186,15 @@ fn perform(request: &Request, memory: MemoryFiles) -> Value {
         }
         Task::Inspect(path) => {
             send(&Reply::Doing { runtime: None, what: "was read".into() });
-            let found: Result<(Inspection, Details), ReadError> = match caught(|| inspect(&path.path())) {
-                Ok(Ok(found)) => {
-                    let details = Details { ops: found.deviating(&request.options()), ..found.details.clone() };
-                    Ok((found, details))
-                }
-                Ok(Err(error)) => Err(ReadError::from(error)),
-                Err(panic) => Err(ReadError::Model(panic)),
-            };
+            let found: Result<(Inspection, Details), ReadError> =
+                match caught(|| inspect_within(&path.path(), request.limits.max_size())) {
+                    Ok(Ok(found)) => {
+                        let details = Details { ops: found.deviating(&request.options()), ..found.details.clone() };
+                        Ok((found, details))
+                    }
+                    Ok(Err(error)) => Err(ReadError::from(error)),
+                    Err(panic) => Err(ReadError::Model(panic)),
+                };
             serde_json::to_value(found)
         }
     };
@@ -201,7 +202,12 @@ fn perform(request: &Request, memory: MemoryFiles) -> Value {
 }
 
 /// Plans a node as the parent will, and records the results of the steps that run the model.
-fn planned(node: &RequestedNode, options: BackendOptions, memory: MemoryFiles) -> Result<Record, PlanErrors> {
+fn planned(
+    node: &RequestedNode,
+    options: BackendOptions,
+    max_size: u64,
+    memory: MemoryFiles,
+) -> Result<Record, PlanErrors> {
     let wrong = |why: String| {
         let mut errors = PlanErrors::default();
         errors.node(format!("the request of the trial cannot be read: {why}"));
@@ -214,7 +220,7 @@ fn planned(node: &RequestedNode, options: BackendOptions, memory: MemoryFiles) -
     let graph = node.graph.path();
     let allowed = node.allowed.iter().map(AnyPath::path).collect();
     let folders = Folders { graph, allowed, memory, ..Folders::default() };
-    let trials = Trials { here: true, ..Trials::default() };
+    let trials = Trials { here: true, size: Some(max_size), ..Trials::default() };
     let extensions = Extensions::default().with(options);
     let cx = Planning {
         node: "",
@@ -242,7 +248,7 @@ fn prepare(asked: &RequestedLimits, calls: Calls, in_use: InUse) -> std::io::Res
     #[expect(clippy::disallowed_methods, reason = "a file of the kernel, which no graph can name")]
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     lower(Resource::RLIMIT_CORE, 0)?;
-    lower(in_use.counted, most.memory.saturating_add(in_use.bytes + weights_allowance(asked)))?;
+    lower(in_use.counted, most.memory.saturating_add(in_use.bytes.saturating_add(weights_allowance(asked))))?;
     lower(Resource::RLIMIT_CPU, seconds(most.cpu) + 1)?;
     nix::sys::prctl::set_dumpable(false)?;
     Ok(())
@@ -250,7 +256,7 @@ fn prepare(asked: &RequestedLimits, calls: Calls, in_use: InUse) -> std::io::Res
 
 /// Returns the allowance for files of weights until their size is known; 0 if a memory limit was requested.
 fn weights_allowance(asked: &RequestedLimits) -> u64 {
-    if asked.is_memory_asked() { 0 } else { MAX_BESIDE }
+    if asked.is_memory_asked() { 0 } else { asked.max_size() }
 }
 
 /// Sets the soft limits that follow from a model's size, on top of what is in use.

@@ -526,6 +526,8 @@ pub struct Trials {
     pub program: Option<PathBuf>,
     /// Whether models are tried in this process. A model that crashes then crashes this process.
     pub here: bool,
+    /// The most bytes of a model's file and the files of its weights; 1 GiB by default, and no limit with `here`.
+    pub size: Option<u64>,
     /// Memory limit of a trial, in bytes, beyond what the program itself uses. The default follows from the model's size, as for the
     /// other two limits.
     pub memory: Option<u64>,
@@ -533,4 +535,15 @@ pub struct Trials {
     pub cpu: Option<Duration>,
     /// Limit of wall-clock time of a trial.
     pub wall: Option<Duration>,
+}
+
+impl Trials {
+    /// Returns the most bytes of a model's files: larger ones are refused before they are read, because a path may name a disk image.
+    pub fn max_size(&self) -> u64 {
+        let default = if self.here { u64::MAX } else { Self::MAX_SIZE };
+        self.size.unwrap_or(default)
+    }
+
+    /// The most bytes of a model's files, unless more are allowed.
+    pub const MAX_SIZE: u64 = 1 << 30;
 }

@@ -119,7 +119,7 @@ pub enum Verb {
         /// Path of ONNX Runtime's library; default: LIMEN_ONNXRUNTIME, then ORT_DYLIB_PATH, then the system's search path
         #[arg(long, env = "LIMEN_ONNXRUNTIME", value_name = "FILE", hide_env = true)]
         onnxruntime: Option<PathBuf>,
-        /// Limits for reading it: memory=4GiB,cpu=30s,wall=1m, or some of them; none: read in this process, without limits
+        /// Limits for reading it: size=2GiB,memory=4GiB,cpu=30s,wall=1m, or some of them; none: read in this process, without limits
         #[arg(long, env = "LIMEN_MODEL_LIMITS", value_name = "LIMITS", hide_env = true)]
         model_limits: Option<ModelLimits>,
     },
@@ -171,6 +171,10 @@ pub enum Verb {
         /// the system's search path
         #[arg(long, value_name = "FILE", env = "LIMEN_ONNXRUNTIME", hide_env = true)]
         onnxruntime: Option<PathBuf>,
+        /// Limits of a model and its trial: size=2GiB,memory=4GiB,cpu=30s,wall=1m, or some of them; none: try models in this process,
+        /// without limits
+        #[arg(long, env = "LIMEN_MODEL_LIMITS", value_name = "LIMITS", hide_env = true)]
+        model_limits: Option<ModelLimits>,
     },
     /// Check this host's settings for low latency, and print how to fix them
     Doctor {
@@ -316,7 +320,8 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Execution")]
     pub cache: Option<PathBuf>,
 
-    /// Limits of a model trial: memory=4GiB,cpu=30s,wall=1m, or some of them; none: try models in this process, without limits
+    /// Limits of a model and its trial: size=2GiB,memory=4GiB,cpu=30s,wall=1m, or some of them; none: try models in this process, without
+    /// limits
     #[arg(long, env = "LIMEN_MODEL_LIMITS", value_name = "LIMITS")]
     #[arg(hide_env = true, help_heading = "Execution")]
     pub model_limits: Option<ModelLimits>,
@@ -610,7 +615,7 @@ mod tests {
             ("g.yaml --model-limits memory", "is not a size"),
             ("g.yaml --model-limits cpu=3", "`3` is not a time with its unit"),
             ("g.yaml --model-limits wall=0s", "0s is too short"),
-            ("g.yaml --model-limits disk=3GiB", "`disk` is not a limit: write `memory=4GiB,cpu=30s,wall=1m`"),
+            ("g.yaml --model-limits disk=3GiB", "`disk` is not a limit: write `size=2GiB,memory=4GiB,cpu=30s,wall=1m`"),
             ("g.yaml --metrics robot.local:9464", "`robot.local:9464` is not an address: write a port"),
             ("g.yaml --check --plan", "cannot be used with"),
             ("g.yaml -q -v", "cannot be used with"),
@@ -637,7 +642,7 @@ mod tests {
 
     #[test]
     fn options_reach_the_plan() {
-        let words = "run g --cores 3,0-1 --frames 7 --warmup 20ms --telemetry full --strict --out o --model-limits memory=3GiB,cpu=9s \
+        let words = "run g --cores 3,0-1 --frames 7 --warmup 20ms --telemetry full --strict --out o --model-limits size=2GiB,memory=3GiB,cpu=9s \
                      --allow-path a --allow-path b --fail-on lost>0 --fail-on left>0";
         let run = run(words);
         let options = run.options();
@@ -647,7 +652,12 @@ mod tests {
         assert_eq!(options.telemetry, Some(Telemetry::Full));
         assert_eq!(
             options.trials,
-            Trials { memory: Some(3 << 30), cpu: Some(Duration::from_secs(9)), ..Trials::default() }
+            Trials {
+                size: Some(2 << 30),
+                memory: Some(3 << 30),
+                cpu: Some(Duration::from_secs(9)),
+                ..Trials::default()
+            }
         );
         assert!("none".parse::<ModelLimits>().unwrap().0.here);
         assert_eq!(run.fail_on.len(), 2);

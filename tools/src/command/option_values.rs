@@ -29,8 +29,8 @@ impl FromStr for Shadow {
     }
 }
 
-/// The value of `--model-limits`, which bounds the process of a model trial: `memory=4GiB,cpu=30s,wall=1m` or some of these (the others
-/// follow from the model's size); or `none`, which tries models in this process, without limits.
+/// The value of `--model-limits`, which bounds a model and the process of its trial: `size=2GiB,memory=4GiB,cpu=30s,wall=1m` or some of
+/// these (those of the process follow from the model's size); or `none`, which tries models in this process, without limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelLimits(pub Trials);
 
@@ -47,12 +47,13 @@ impl FromStr for ModelLimits {
                 Err(error) => Err(error),
             };
             match name.trim() {
+                "size" => trials.size = Some(value.trim().parse::<Bytes>()?.0),
                 "memory" => trials.memory = Some(value.trim().parse::<Bytes>()?.0),
                 "cpu" => trials.cpu = time()?,
                 "wall" => trials.wall = time()?,
                 other => {
                     return Err(format!(
-                        "`{other}` is not a limit: write `memory=4GiB,cpu=30s,wall=1m`, some of them, or `none`"
+                        "`{other}` is not a limit: write `size=2GiB,memory=4GiB,cpu=30s,wall=1m`, some of them, or `none`"
                     ));
                 }
             }

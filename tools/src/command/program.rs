@@ -102,8 +102,9 @@ pub fn main(registry: Registry) -> ExitCode {
         },
         Some(Verb::Hist { verb }) => hist(verb),
         Some(Verb::Schema) => Stdout::default().print(&format!("{:#}\n", schema(&registry)), 0),
-        Some(Verb::New { folder, model, input, onnxruntime }) => {
-            match begin_graph(folder, model, *input, onnxruntime.clone(), registry) {
+        Some(Verb::New { folder, model, input, onnxruntime, model_limits }) => {
+            let trials = model_limits.clone().unwrap_or_default().0;
+            match begin_graph(folder, model, *input, onnxruntime.clone(), &trials, registry) {
                 Ok(text) => Stdout::default().print(&text, 0),
                 Err(error) => {
                     print_error(&format!("limen-run: {}: {error}", one_line(&folder.to_string_lossy())));
@@ -151,13 +152,14 @@ fn begin_graph(
     models: &[PathBuf],
     input: Option<InputKind>,
     onnxruntime: Option<PathBuf>,
+    trials: &Trials,
     registry: Registry,
 ) -> std::io::Result<String> {
     let (path, notes) = if models.is_empty() {
         (begin(folder)?, Vec::new())
     } else {
         let options = with_library(&registry, onnxruntime);
-        begin_with_models(folder, models, input, registry, &Trials::default(), &options)?
+        begin_with_models(folder, models, input, registry, trials, &options)?
     };
     let path = path.display().to_string();
     let mut text = format!("{}\n\n", one_line(&path));

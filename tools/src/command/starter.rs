@@ -71,7 +71,7 @@ pub fn begin_with_models(
     }
     create(folder)?;
     for (model, name) in copies {
-        let bytes = files::read(model.with_file_name(name), MAX_FILE);
+        let bytes = files::read(model.with_file_name(name), trials.max_size());
         let bytes = bytes.map_err(|error| invalid(format!("`{name}` cannot be copied: {error}")))?;
         write(folder, name, &bytes)?;
     }
@@ -206,9 +206,6 @@ fn record_one(
     }
     Ok(())
 }
-
-/// The largest file of a model.
-const MAX_FILE: u64 = 2 << 30;
 
 /// Writes a file below a folder.
 fn write(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {

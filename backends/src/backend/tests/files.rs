@@ -9,7 +9,8 @@ on_every_runtime! {
 }
 
 fn open<R: Runtime>(path: &Path) -> Result<Arc<Loaded<R>>, String> {
-    let loaded = Artifact::open(path).and_then(|artifact| Loaded::share(artifact, &BackendOptions::default()));
+    let loaded =
+        Artifact::open(path, Trials::MAX_SIZE).and_then(|artifact| Loaded::share(artifact, &BackendOptions::default()));
     loaded.map_err(|error| error.to_string())
 }
 
@@ -47,12 +48,12 @@ fn nodes_with_the_same_file_share_its_weights<R: Runtime>() {
     let one = open::<R>(&path).unwrap();
     assert!(Arc::ptr_eq(&one, &open(&folder.path().join("./m.onnx")).unwrap()));
     let kept = BackendOptions { cache: Some(folder.path().into()), ..BackendOptions::default() };
-    let kept = Loaded::<R>::share(Artifact::open(&path).unwrap(), &kept).unwrap();
+    let kept = Loaded::<R>::share(Artifact::open(&path, Trials::MAX_SIZE).unwrap(), &kept).unwrap();
     assert!(!Arc::ptr_eq(&one, &kept), "another graph keeps what is compiled elsewhere");
     std::fs::write(&path, relu("other")).unwrap();
     assert_eq!(open::<R>(&path).unwrap().outline.outputs[0].name, "other");
     // The bytes that were read are the bytes that run, even if the file changes.
-    let read = Artifact::open(&path).unwrap();
+    let read = Artifact::open(&path, Trials::MAX_SIZE).unwrap();
     std::fs::write(&path, relu("newer")).unwrap();
     assert_eq!(Loaded::<R>::share(read, &BackendOptions::default()).unwrap().outline.outputs[0].name, "other");
 }
