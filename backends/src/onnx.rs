@@ -33,6 +33,8 @@ mod elem;
 mod external;
 mod fallback;
 mod input;
+#[cfg(feature = "rten")]
+mod known_dims;
 mod lane;
 mod lengths;
 mod loaded;
@@ -41,6 +43,8 @@ mod lrn;
 mod measure;
 mod node;
 mod node_shapes;
+#[cfg(feature = "rten")]
+mod optional;
 mod outline;
 mod outputs;
 mod prepared;
@@ -97,6 +101,8 @@ pub(crate) use loaded::Loaded;
 #[cfg(feature = "rten")]
 pub(crate) use lrn::{LONGER as LRN_LONGER, without_lrn};
 pub(crate) use measure::measure;
+#[cfg(feature = "rten")]
+pub(crate) use optional::{OPTIONAL, with_optional_parts, with_plain_nodes};
 pub(crate) use outline::BoundShapes;
 pub use outline::{Outline, Output};
 pub(crate) use outputs::NotPrepared;

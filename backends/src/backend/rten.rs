@@ -19,10 +19,10 @@
 
 use crate::base::{BackendOptions, elements};
 use crate::onnx::{
-    Artifact, BOOL_CAST_LONGER, CORRECTED_LONGER, Call, Deviation, Elem, LRN_LONGER, Onnx, Op, Runner, Runtime,
-    SAME_LOWER_LONGER, Take, aligns_fractional_corners, covers_several_dims, has_same_padding, separate_weights,
-    with_corrections, with_external_places, with_narrowed_constants, with_window_attributes, without_bool_casts,
-    without_dropout, without_lrn, without_same_lower,
+    Artifact, BOOL_CAST_LONGER, CORRECTED_LONGER, Call, Deviation, Elem, LRN_LONGER, OPTIONAL, Onnx, Op, Runner,
+    Runtime, SAME_LOWER_LONGER, Take, aligns_fractional_corners, covers_several_dims, has_same_padding,
+    separate_weights, with_corrections, with_external_places, with_narrowed_constants, with_optional_parts,
+    with_plain_nodes, with_window_attributes, without_bool_casts, without_dropout, without_lrn, without_same_lower,
 };
 use ::rten::{
     LoadError, LoadErrorKind, Model, ModelOptions, NodeId, RunOptions, ShapeInferenceMode, ThreadPool, Value,
@@ -210,6 +210,7 @@ impl Runtime for RtenRuntime {
         let casts = count(|op| op.id == "Cast" && op.int("to") == Some(BOOL) || op.id == "CastLike");
         let lower = count(|op| op.word("auto_pad") == Some("SAME_LOWER"));
         let corrected = count(|op| CORRECTED.contains(&&*op.id));
+        let optional = count(|op| OPTIONAL.contains(&&*op.id));
         let longer =
             [(lrns, LRN_LONGER), (casts, BOOL_CAST_LONGER), (corrected, CORRECTED_LONGER), (lower, SAME_LOWER_LONGER)];
         let depth = longer.iter().fold(artifact.outline.depth, |depth, (nodes, longer)| depth + nodes * longer);
@@ -229,6 +230,9 @@ impl Runtime for RtenRuntime {
         }
         let mut bytes = artifact.bytes;
         let rewritten = with_external_places(&bytes, &artifact.outline);
+        bytes = rewritten.map_or(bytes, Arc::new);
+        bytes = with_plain_nodes(&bytes).map_or(bytes, Arc::new);
+        let rewritten = (optional > 0).then(|| with_optional_parts(&bytes)).flatten();
         bytes = rewritten.map_or(bytes, Arc::new);
         let rewritten = (dropouts > 0).then(|| without_dropout(&bytes)).flatten();
         bytes = rewritten.map_or(bytes, Arc::new);

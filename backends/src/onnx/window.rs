@@ -1,6 +1,7 @@
 //! The attributes of convolutions and pools that ONNX infers, written out, for runtimes that expect them.
 
 use super::edit::{ints, replace_nodes};
+use super::known_dims::KnownDims;
 use super::wire;
 use prost::Message;
 
@@ -8,9 +9,10 @@ use prost::Message;
 const MAX_DIMS: usize = 8;
 
 /// Returns the file of a model in which each node with one of these operators has its `strides`, and its `dilations` and `pads` where ONNX
-/// has them; `None` if none lacks any. The window of a convolution is that of its weights, if these are in the graph.
+/// has them; `None` if none lacks any. The window of a convolution is that of its weights, as far as the file says their dims.
 pub(crate) fn with_window_attributes(file: &[u8], ops: &[&str]) -> Option<Vec<u8>> {
     let graph = wire::Model::decode(file).ok()?.graph?;
+    let dims = KnownDims::of(&graph);
     replace_nodes(file, &graph, |node| {
         if !matches!(&*node.domain, "" | "ai.onnx") || !ops.contains(&&*node.op) {
             return None;
@@ -19,9 +21,10 @@ pub(crate) fn with_window_attributes(file: &[u8], ops: &[&str]) -> Option<Vec<u8
             |name: &str| node.attributes.iter().any(|a| a.name == name && (!a.ints.is_empty() || !a.text.is_empty()));
         let given = |name: &str| node.attributes.iter().find(|a| a.name == name).map(|a| &*a.ints);
         let is_pool = node.op.ends_with("Pool");
-        let weights = || graph.initializers.iter().find(|tensor| Some(&tensor.name) == node.inputs.get(1));
+        let weights = || Some(dims.get(node.inputs.get(1)?)?.get(2..)?.to_vec());
         let window = given("kernel_shape").filter(|dims| !dims.is_empty());
-        let window = window.or_else(|| if is_pool { None } else { weights()?.dims.get(2..) })?;
+        let window: Option<Vec<Option<i64>>> = window.map(|window| window.iter().copied().map(Some).collect());
+        let window = window.or_else(|| if is_pool { None } else { weights() })?;
         let rank = Some(window.len()).filter(|rank| (1..=MAX_DIMS).contains(rank))?;
         let mut added = Vec::new();
         let mut add = |name: &str, numbers: &[i64]| {
@@ -29,7 +32,9 @@ pub(crate) fn with_window_attributes(file: &[u8], ops: &[&str]) -> Option<Vec<u8
                 added.push(ints(name, numbers));
             }
         };
-        add("kernel_shape", window);
+        if let Some(window) = window.into_iter().collect::<Option<Vec<i64>>>() {
+            add("kernel_shape", &window);
+        }
         add("strides", &vec![1; rank]);
         // Average pools have them since operator set 19.
         if node.op != "AveragePool" {
@@ -66,11 +71,12 @@ mod tests {
             ("y = Conv x w auto_pad=:SAME_UPPER", Some("auto_pad [] kernel_shape [2] strides [1] dilations [1]")),
             ("y = Conv x w kernel_shape=2 strides=1 dilations=1 pads=1,1", None),
             ("y = Conv x other", None),
+            ("y = Conv x v", Some("strides [1] dilations [1] pads [0, 0]")),
             ("y = MaxPool x kernel_shape=3", Some("kernel_shape [3] strides [1] dilations [1] pads [0, 0]")),
             ("y = AveragePool x kernel_shape=3", Some("kernel_shape [3] strides [1] pads [0, 0]")),
             ("y = Relu x", None),
         ] {
-            let file = model(&[x], &[y], std::slice::from_ref(&weights), &[node]);
+            let file = model(&[x, ("v", D::FLOAT, &["1", "1", "k"])], &[y], std::slice::from_ref(&weights), &[node]);
             let edited = with_window_attributes(&file, &["Conv", "MaxPool", "AveragePool"]);
             let found = edited.map(|file| {
                 let node = &wire::Model::decode(&*file).unwrap().graph.unwrap().nodes[0];
