@@ -2,7 +2,7 @@
 //! manifest, which a node's model has to match.
 
 use crate::base::sha256;
-use crate::onnx::{Elem, Input, Op, Outline};
+use crate::onnx::{Elem, Input, Op, Outline, computes_doubles};
 use crate::weights::{Encoding, FileTensor, read, tensors, whole};
 use limen::backend::BackendError;
 use limen::files::InputFile;
@@ -49,7 +49,7 @@ pub(crate) struct Details {
     pub(crate) metadata: BTreeMap<String, String>,
     /// The ports of outputs whose lengths depend on values.
     pub(crate) value_shaped: BTreeSet<String>,
-    /// The ports of inputs that are f64 in the model.
+    /// The ports of inputs and outputs that are f64 in the model.
     pub(crate) narrowed: BTreeSet<String>,
 }
 
@@ -150,7 +150,9 @@ impl Inspection {
             shape: weight.dims.clone(),
             file: weight.external.as_ref().map(|external| external.file.clone()),
         });
-        let narrowed = outline.inputs.iter().filter(|input| input.elem == Elem::F64);
+        let inputs_narrowed = outline.inputs.iter().filter(|input| input.elem == Elem::F64).map(|input| &input.port);
+        let outputs_narrowed = outline.outputs.iter().filter(|output| output.elem == Some(Elem::F64));
+        let narrowed = inputs_narrowed.chain(outputs_narrowed.map(|output| &output.port));
         let value_shaped = outline.outputs.iter().filter(|output| output.depends_on_values);
         Inspection {
             format: "onnx".into(),
@@ -165,7 +167,7 @@ impl Inspection {
                 ops: outline.ops.clone(),
                 metadata: outline.metadata.clone(),
                 value_shaped: value_shaped.map(|output| output.port.clone()).collect(),
-                narrowed: narrowed.map(|input| input.port.clone()).collect(),
+                narrowed: narrowed.cloned().collect(),
             },
         }
     }
@@ -180,9 +182,14 @@ impl Inspection {
         self.details.value_shaped.contains(port)
     }
 
-    /// Whether an input of a model has elements of type f64, which messages carry as f32.
+    /// Whether an input or an output of a model has elements of type f64, which messages carry as f32.
     pub fn narrows(&self, port: &str) -> bool {
         self.details.narrowed.contains(port)
+    }
+
+    /// Whether a model computes with elements of type f64 between its inputs and outputs, which some backends do in f32.
+    pub fn computes_f64(&self) -> bool {
+        self.details.ops.iter().any(computes_doubles)
     }
 
     /// Returns the total number of elements in all tensors.

@@ -29,10 +29,13 @@ mod dropout;
 #[cfg(any(feature = "rten", feature = "tract"))]
 mod edit;
 mod elem;
+mod elems;
 #[cfg(feature = "rten")]
 mod external;
 mod fallback;
 mod input;
+#[cfg(feature = "rten")]
+mod int_cast;
 #[cfg(feature = "rten")]
 mod known_dims;
 mod lane;
@@ -63,6 +66,7 @@ mod sizes;
 pub(crate) mod test_models;
 mod trial_call;
 mod warm_up;
+mod wide;
 #[cfg(feature = "rten")]
 mod window;
 mod wire;
@@ -82,20 +86,26 @@ pub(crate) use corrected::LONGER as CORRECTED_LONGER;
 pub(crate) use corrected::with_corrections;
 pub use data_file::DataFile;
 pub use deviation::Deviation;
+#[cfg(any(feature = "rten", feature = "wgpu", feature = "cuda"))]
+pub(crate) use deviation::NARROWS_CONSTANTS;
+pub(crate) use deviation::NARROWS_FLOATS;
 #[cfg(any(feature = "ort", feature = "rten"))]
 pub(crate) use deviation::aligns_fractional_corners;
+pub(crate) use deviation::computes_doubles;
+#[cfg(feature = "rten")]
+pub(crate) use deviation::computes_halves;
 #[cfg(feature = "rten")]
 pub(crate) use deviation::covers_several_dims;
 #[cfg(any(feature = "ort", feature = "rten", feature = "tract"))]
 pub(crate) use deviation::has_same_padding;
-#[cfg(any(feature = "rten", feature = "tract"))]
-pub(crate) use deviation::with_narrowed_constants;
 #[cfg(feature = "rten")]
 pub(crate) use dropout::without_dropout;
 pub use elem::Elem;
 #[cfg(feature = "rten")]
 pub(crate) use external::with_external_places;
 pub use input::{Input, LeadingDim, Length};
+#[cfg(feature = "rten")]
+pub(crate) use int_cast::{LONGER as INT_CAST_LONGER, with_checked_casts};
 pub use lane::OnnxLane;
 pub(crate) use loaded::Loaded;
 #[cfg(feature = "rten")]

@@ -2,8 +2,8 @@
 //!
 //! # Element types
 //! rten has `f32`, `i32`, `i8` and `u8`. It computes a model's `i64` and `bool` as `i32`, and `f64` as `f32`. It reads a wider constant as
-//! the nearest `i32`, so such a model needs a case. It is compiled with overflow checks in every profile (`Cargo.toml`), so a result of
-//! an element-wise operator that does not fit fails its call.
+//! the nearest `i32`, so such a model needs a case. It is compiled with overflow checks in every profile (`Cargo.toml`), so a result
+//! that does not fit fails its call, and so does a float that becomes an `i64` ([`with_checked_casts`]).
 //!
 //! # Threads
 //! rten runs every call in a thread pool, even a pool of one thread: a call from another thread is handed over, and the caller
@@ -17,11 +17,12 @@
 //! rten also starts a pool for the whole process, with a thread per core, when it first loads or runs a model. Its threads
 //! sleep; `RTEN_NUM_THREADS=1` makes it small.
 
-use crate::base::{BackendOptions, elements};
+use crate::base::{BackendOptions, caught, elements};
 use crate::onnx::{
-    Artifact, BOOL_CAST_LONGER, CORRECTED_LONGER, Call, Deviation, Elem, LRN_LONGER, OPTIONAL, Onnx, Op, Runner,
-    Runtime, SAME_LOWER_LONGER, Take, aligns_fractional_corners, covers_several_dims, has_same_padding,
-    separate_weights, with_corrections, with_external_places, with_narrowed_constants, with_optional_parts,
+    Artifact, BOOL_CAST_LONGER, CORRECTED_LONGER, Call, Deviation, Elem, INT_CAST_LONGER, LRN_LONGER,
+    NARROWS_CONSTANTS, NARROWS_FLOATS, OPTIONAL, Onnx, Op, Runner, Runtime, SAME_LOWER_LONGER, Take,
+    aligns_fractional_corners, computes_doubles, computes_halves, covers_several_dims, has_same_padding,
+    separate_weights, with_checked_casts, with_corrections, with_external_places, with_optional_parts,
     with_plain_nodes, with_window_attributes, without_bool_casts, without_dropout, without_lrn, without_same_lower,
 };
 use ::rten::{
@@ -63,7 +64,8 @@ const OPS: &str = "\
     com.microsoft.MatMulNBits com.microsoft.MultiHeadAttention com.microsoft.QuickGelu \
     com.microsoft.SkipLayerNormalization";
 
-/// The `data_type` of bools.
+/// The `data_type` of `int64` and of bools.
+const INT64: i64 = 7;
 const BOOL: i64 = 9;
 const DYNAMIC_LSTM: &str = "com.microsoft.DynamicQuantizeLSTM";
 
@@ -79,7 +81,14 @@ const CORRECTED: [&str; 2] = ["Softplus", "ReduceL2"];
 const WINDOWS: [&str; 5] = ["Conv", "ConvInteger", "ConvTranspose", "MaxPool", "AveragePool"];
 
 /// What rten 0.27 computes otherwise than ONNX.
-const DEVIATIONS: &[Deviation] = with_narrowed_constants![
+const DEVIATIONS: &[Deviation] = &[
+    NARROWS_CONSTANTS,
+    Deviation { op: Deviation::ANY, concerns: computes_doubles, what: NARROWS_FLOATS },
+    Deviation {
+        op: Deviation::ANY,
+        concerns: computes_halves,
+        what: "keeps `float16` in 32 bits, where nothing overflows at 65504",
+    },
     Deviation { op: "Acosh", concerns: |_| true, what: "gives infinity beyond 1.8e19" },
     Deviation {
         op: "ArgMax",
@@ -123,6 +132,15 @@ const DEVIATIONS: &[Deviation] = with_narrowed_constants![
         what: "lets a box suppress those of other classes and images",
     },
     Deviation {
+        op: "Pow",
+        concerns: |op| match op.elems() {
+            [Some(Elem::I64), ..] => true,
+            [Some(Elem::I32), exponent, _] => !matches!(exponent, Some(Elem::I32 | Elem::I64)),
+            _ => false,
+        },
+        what: "computes powers of integers in 32 bits, which wrap, and those by floats with 7 digits",
+    },
+    Deviation {
         op: "Resize",
         concerns: |op: &Op| op.word("mode") == Some("cubic"),
         what: "interpolates linearly where `mode` is `cubic`",
@@ -162,6 +180,8 @@ const IN_PLACE: [i32; 4] = [1, 2, 3, 6];
 /// A model that rten has read.
 pub struct RtenRuntime {
     model: Arc<Model>,
+    /// The nodes that compute integers.
+    whole: Arc<str>,
 }
 
 impl std::fmt::Debug for RtenRuntime {
@@ -208,11 +228,17 @@ impl Runtime for RtenRuntime {
         let (lrns, dropouts, dynamic) = (has(LRN), has(DROPOUT), has(DYNAMIC_LSTM));
         let count = |is: fn(&Op) -> bool| artifact.outline.ops.iter().filter(|op| is(op)).count();
         let casts = count(|op| op.id == "Cast" && op.int("to") == Some(BOOL) || op.id == "CastLike");
+        let int_casts = count(|op| op.id == "Cast" && op.int("to") == Some(INT64) || op.id == "CastLike");
         let lower = count(|op| op.word("auto_pad") == Some("SAME_LOWER"));
         let corrected = count(|op| CORRECTED.contains(&&*op.id));
         let optional = count(|op| OPTIONAL.contains(&&*op.id));
-        let longer =
-            [(lrns, LRN_LONGER), (casts, BOOL_CAST_LONGER), (corrected, CORRECTED_LONGER), (lower, SAME_LOWER_LONGER)];
+        let longer = [
+            (lrns, LRN_LONGER),
+            (casts, BOOL_CAST_LONGER),
+            (int_casts, INT_CAST_LONGER),
+            (corrected, CORRECTED_LONGER),
+            (lower, SAME_LOWER_LONGER),
+        ];
         let depth = longer.iter().fold(artifact.outline.depth, |depth, (nodes, longer)| depth + nodes * longer);
         if depth > MAX_DEPTH {
             return Err(BackendError::Unsupported(format!(
@@ -240,6 +266,8 @@ impl Runtime for RtenRuntime {
         bytes = rewritten.map_or(bytes, Arc::new);
         let rewritten = (casts > 0).then(|| without_bool_casts(&bytes)).flatten();
         bytes = rewritten.map_or(bytes, Arc::new);
+        let rewritten = (int_casts > 0).then(|| with_checked_casts(&bytes)).flatten();
+        bytes = rewritten.map_or(bytes, Arc::new);
         let rewritten = (corrected > 0).then(|| with_corrections(&bytes, &CORRECTED)).flatten();
         bytes = rewritten.map_or(bytes, Arc::new);
         let windows = count(|op| WINDOWS.contains(&&*op.id));
@@ -253,8 +281,10 @@ impl Runtime for RtenRuntime {
         {
             options.external_data(SEPARATED, std::mem::replace(&mut bytes, model));
         }
-        let model = options.load(bytes).map_err(|error| load_error(&error))?;
-        Ok(RtenRuntime { model: Arc::new(model) })
+        let whole: Arc<str> = whole_numbers(&artifact.outline.ops).into();
+        let model = caught(|| options.load(bytes));
+        let model = model.map_err(|panic| BackendError::Unsupported(panicked(&whole, &panic)))?;
+        Ok(RtenRuntime { model: Arc::new(model.map_err(|error| load_error(&error))?), whole })
     }
 
     fn share(&self, call: &Call) -> Result<Self::Shared, BackendError> {
@@ -265,6 +295,7 @@ impl Runtime for RtenRuntime {
         let id = |name: &String| self.model.node_id(name).map_err(|e| BackendError::Model(e.to_string()));
         Ok(RtenRunner {
             model: self.model.clone(),
+            whole: self.whole.clone(),
             pool: shared.clone().unwrap_or_else(own_pool),
             inputs: call.inputs.iter().map(|input| id(&input.name)).collect::<Result<_, _>>()?,
             outputs: call.outputs.iter().map(id).collect::<Result<_, _>>()?,
@@ -279,6 +310,46 @@ fn load_error(error: &LoadError) -> BackendError {
         LoadErrorKind::OperatorInvalid => BackendError::Unsupported(error.to_string()),
         _ => BackendError::Model(error.to_string()),
     }
+}
+
+/// The most nodes that a message names.
+const MAX_NAMED: usize = 3;
+
+/// Returns the nodes of a model that compute integers of 32 bits or more.
+fn whole_numbers(ops: &[Op]) -> String {
+    let is_whole = |op: &&Op| matches!(op.elems()[2], Some(Elem::I32 | Elem::I64)) && OVERFLOWING.contains(&&*op.id);
+    let nodes: Vec<String> = ops.iter().filter(is_whole).map(|op| format!("{} (node `{}`)", op.id, op.node)).collect();
+    match nodes.len().checked_sub(MAX_NAMED) {
+        Some(more @ 1..) => format!("{} or {more} more", nodes[..MAX_NAMED].join(", ")),
+        _ => nodes.join(" or "),
+    }
+}
+
+/// Operators whose result may need more bits than their inputs.
+const OVERFLOWING: [&str; 13] = [
+    "Abs",
+    "Add",
+    "Cast",
+    "CastLike",
+    "CumSum",
+    "Mul",
+    "Neg",
+    "ReduceL1",
+    "ReduceProd",
+    "ReduceSum",
+    "ReduceSumSquare",
+    "Sub",
+    "Sum",
+];
+
+/// Returns what a panic of rten means.
+fn panicked(whole: &str, panic: &str) -> String {
+    if !panic.ends_with("with overflow") || whole.is_empty() {
+        return format!("rten cannot run it, {panic}");
+    }
+    format!(
+        "a result of {whole} does not fit 32 bits, in which `rten` computes `int64` (`backend: tract` and `ort` have 64 bits)"
+    )
 }
 
 thread_local! {
@@ -316,6 +387,8 @@ pub fn on_rten_thread<R: Send>(body: impl FnOnce() -> R + Send) -> R {
 /// A model on one thread, through rten.
 pub struct RtenRunner {
     model: Arc<Model>,
+    /// The nodes that compute integers.
+    whole: Arc<str>,
     pool: Arc<ThreadPool>,
     inputs: Vec<NodeId>,
     outputs: Vec<NodeId>,
@@ -349,7 +422,9 @@ impl Runner for RtenRunner {
             values.push((*id, value));
         }
         let options = RunOptions::default().with_thread_pool(Some(self.pool.clone()));
-        let results = self.model.run(values, &self.outputs, Some(options)).map_err(BackendError::call)?;
+        let results = caught(|| self.model.run(values, &self.outputs, Some(options)));
+        let results = results.map_err(|panic| BackendError::Call(panicked(&self.whole, &panic)))?;
+        let results = results.map_err(BackendError::call)?;
         for (at, result) in results.iter().enumerate() {
             match result.as_view() {
                 ValueView::FloatTensor(tensor) => give(at, DType::F32, &tensor, take),

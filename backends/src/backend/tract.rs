@@ -8,7 +8,7 @@ use crate::base::{BackendOptions, caught, elements, narrow};
 use crate::cache::Compiled;
 use crate::onnx::{
     Artifact, Call, CallInput, Constant, DataFile, Deviation, Elem, Input, Length, Onnx, Op, Runner, Runtime, Take,
-    has_same_padding, with_corrections, with_narrowed_constants,
+    has_same_padding, with_corrections,
 };
 use limen::backend::{BackendError, BatchRef, Capabilities, Ops, SessionMetadata};
 use limen::files::memory_name;
@@ -22,6 +22,7 @@ use tract_onnx::dim_expr::parse_onnx_dim;
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::internal::bail;
 
+mod integers;
 mod operators;
 
 /// The backend `tract`.
@@ -131,7 +132,7 @@ const AS_THEY_ARE: &str = "\
 const CORRECTED: [&str; 2] = ["Softplus", "LogSoftmax"];
 
 /// What tract 0.23 computes otherwise than ONNX.
-const DEVIATIONS: &[Deviation] = with_narrowed_constants![
+const DEVIATIONS: &[Deviation] = &[
     Deviation { op: "Acosh", concerns: |_| true, what: "gives infinity beyond 1.8e19" },
     Deviation { op: "Asinh", concerns: |_| true, what: "gives infinity beyond 1.8e19" },
     Deviation {
@@ -150,6 +151,11 @@ const DEVIATIONS: &[Deviation] = with_narrowed_constants![
         concerns: |op| has_same_padding(op) && op.ints("output_padding").iter().any(|padding| *padding != 0),
         what: "leaves out `output_padding` where `auto_pad` is `SAME_UPPER` or `SAME_LOWER`",
     },
+    Deviation {
+        op: "ConvTranspose",
+        concerns: |op| !op.ints("output_shape").is_empty(),
+        what: "shifts its result where `output_shape` is given, or fails",
+    },
     Deviation { op: "GlobalLpPool", concerns: |_| true, what: "computes another norm" },
     Deviation { op: "GRU", concerns: is_reverse, what: RUNS_FORWARD },
     Deviation { op: "GRU", concerns: is_clipped, what: DOES_NOT_CLIP },
@@ -162,6 +168,9 @@ const DEVIATIONS: &[Deviation] = with_narrowed_constants![
         concerns: |op| op.int("input_forget").is_some_and(|coupled| coupled != 0),
         what: "does not couple its gates where `input_forget` is 1",
     },
+    Deviation { op: "Einsum", concerns: is_wide, what: SUMS_IN_32_BITS },
+    Deviation { op: "Gemm", concerns: is_wide, what: SUMS_IN_32_BITS },
+    Deviation { op: "MatMul", concerns: is_wide, what: SUMS_IN_32_BITS },
     Deviation {
         op: "Mod",
         // A second operand without dims is never larger than the first.
@@ -191,6 +200,13 @@ const DEVIATIONS: &[Deviation] = with_narrowed_constants![
 const RUNS_FORWARD: &str = "runs forward where `direction` is `reverse`";
 const DOES_NOT_CLIP: &str = "does not apply `clip`";
 const HAS_ITS_OWN: &str = "takes ONNX's default `activations`, whatever they are";
+
+const SUMS_IN_32_BITS: &str = "sums `int64`, `uint32` and `uint64` in 32 bits, or fails";
+
+/// Whether an operator computes with integers that need more than 32 bits with a sign.
+fn is_wide(op: &Op) -> bool {
+    matches!(op.elems()[0], Some(Elem::I64 | Elem::U32 | Elem::U64))
+}
 
 fn is_reverse(op: &Op) -> bool {
     op.word("direction") == Some("reverse")

@@ -3,7 +3,7 @@
 use super::data_file::{DataFile, data_files, too_large};
 use super::lengths::ValueShaped;
 use super::outline::Outline;
-use super::sizes;
+use super::{sizes, wide};
 use crate::base::{read_and_sum, sha256};
 use limen::backend::BackendError;
 use limen::files::{InputFile, MemoryFiles};
@@ -108,6 +108,9 @@ impl Artifact {
         let (data, sums) = data_files(path, folder, memory, &outline, bytes.len() as u64, max_size)?;
         outline.files = sums;
         sizes::check(&graph, &data)?;
+        for (op, is_user) in std::iter::zip(&mut outline.ops, wide::users(&graph, &data)) {
+            op.has_wide_constant = is_user;
+        }
         if outline.outputs.iter().any(|output| output.depends_on_values) {
             outline.value_shaped = Some(Arc::new(ValueShaped::new(&graph, &data)));
         }

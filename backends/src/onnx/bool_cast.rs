@@ -1,30 +1,21 @@
 //! A cast to `bool`, for runtimes that keep bools as integers and cut off fractions: `Not(Equal(x, 0))`.
 
 use super::edit::{constant, int, made, number, replace_nodes};
-use super::node::graphs_of;
+use super::elems::{BOOL, FLOAT, elems_everywhere};
 use super::wire;
 use prost::Message;
-use std::collections::HashSet;
 
 /// How many operators longer each node makes the longest chain.
 pub(crate) const LONGER: usize = 2;
-
-/// The types `float` and `bool` in ONNX.
-const FLOAT: i64 = 1;
-const BOOL: i64 = 9;
-
-/// Operators whose output is a bool.
-const LOGICAL: &str = "And Equal Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual Not Or Xor";
 
 /// Returns the file of a model with a comparison for each `Cast` to `bool`, and for each `CastLike` a tensor that is known to be `bool`;
 /// `None` if there is none.
 pub(crate) fn without_bool_casts(file: &[u8]) -> Option<Vec<u8>> {
     let graph = wire::Model::decode(file).ok()?.graph?;
-    let mut bools = HashSet::new();
-    collect(&graph, &mut bools);
+    let elems = elems_everywhere(&graph);
     let is_bool = |node: &wire::Node| match node.op.as_str() {
-        "Cast" => node.attributes.iter().any(|a| a.name == "to" && a.int == Some(BOOL)),
-        "CastLike" => node.inputs.get(1).is_some_and(|like| bools.contains(like.as_str())),
+        "Cast" => node.attributes.iter().any(|a| a.name == "to" && a.int == Some(i64::from(BOOL))),
+        "CastLike" => node.inputs.get(1).is_some_and(|like| elems.get(like) == Some(&BOOL)),
         _ => false,
     };
     replace_nodes(file, &graph, |node| {
@@ -34,27 +25,12 @@ pub(crate) fn without_bool_casts(file: &[u8]) -> Option<Vec<u8>> {
             // As floats all types compare with one zero. None becomes 0 but a 0, and a NaN differs from it.
             vec![
                 constant(&named("zero"), number(0.0)),
-                made("Cast", &[x], &named("float"), vec![int("to", FLOAT)]),
+                made("Cast", &[x], &named("float"), vec![int("to", i64::from(FLOAT))]),
                 made("Equal", &[&named("float"), &named("zero")], &named("is_zero"), Vec::new()),
                 made("Not", &[&named("is_zero")], y, Vec::new()),
             ]
         })
     })
-}
-
-/// Collects the tensors of a graph and its subgraphs that are known to be bools.
-fn collect<'a>(graph: &'a wire::Graph, bools: &mut HashSet<&'a str>) {
-    let elem = |value: &wire::Value| value.kind.as_ref()?.tensor.as_ref().map(|tensor| i64::from(tensor.elem));
-    let declared = graph.inputs.iter().chain(&graph.outputs).chain(&graph.value_info);
-    bools.extend(declared.filter(|value| elem(value) == Some(BOOL)).map(|value| value.name.as_str()));
-    let weights = graph.initializers.iter().filter(|weight| i64::from(weight.elem) == BOOL);
-    bools.extend(weights.map(|weight| weight.name.as_str()));
-    for node in &graph.nodes {
-        if LOGICAL.split_whitespace().any(|op| op == node.op) {
-            bools.extend(node.outputs.first().map(String::as_str));
-        }
-        graphs_of(node).for_each(|inner| collect(inner, bools));
-    }
 }
 
 #[cfg(test)]

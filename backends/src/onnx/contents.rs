@@ -1,6 +1,7 @@
 //! The operators and weights of a model, checked for consistency.
 
-use super::elem::elem_of;
+use super::elem::{Elem, elem_of};
+use super::elems::Elems;
 use super::node::{brief, graphs_of, label, name_of, order};
 use super::ranks::ranks;
 use super::wire;
@@ -28,14 +29,16 @@ pub struct Op {
     inputs: u32,
     /// The numbers by which a `Resize` multiplies lengths, where they are constant.
     pub scales: Option<Vec<f32>>,
-    /// Whether it computes with a constant of `i64` that does not fit 32 bits.
+    /// Whether its result depends on a constant of `int64` that does not fit 32 bits.
     pub has_wide_constant: bool,
+    /// The element types of its first and second input and of its first output, as ONNX numbers them; 0 where they are not known.
+    elems: [i32; 3],
     /// Those of its [`ATTRIBUTES`] that it has.
     attributes: HashMap<String, AttributeValue>,
 }
 
 /// The attributes that are kept: the others decide nothing before the model is loaded.
-const ATTRIBUTES: [&str; 14] = [
+const ATTRIBUTES: [&str; 15] = [
     "activations",
     "alpha",
     "auto_pad",
@@ -47,6 +50,7 @@ const ATTRIBUTES: [&str; 14] = [
     "input_forget",
     "mode",
     "output_padding",
+    "output_shape",
     "pads",
     "select_last_index",
     "to",
@@ -75,6 +79,11 @@ impl Op {
         self.inputs.checked_shr(at).is_some_and(|inputs| inputs & 1 == 1)
     }
 
+    /// Returns the element types of its first and second input and of its first output, where they are known.
+    pub fn elems(&self) -> [Option<Elem>; 3] {
+        self.elems.map(Elem::of)
+    }
+
     /// Returns the attribute `axis`, `input_forget`, `select_last_index` or `to`.
     pub fn int(&self, name: &str) -> Option<i64> {
         self.attributes.get(name).and_then(|value| if let AttributeValue::Int(int) = value { Some(*int) } else { None })
@@ -87,7 +96,7 @@ impl Op {
             .and_then(|value| if let AttributeValue::Float(float) = value { Some(*float) } else { None })
     }
 
-    /// Returns the attribute `dilations`, `output_padding` or `pads`; empty if it has none.
+    /// Returns the attribute `dilations`, `output_padding`, `output_shape` or `pads`; empty if it has none.
     pub fn ints(&self, name: &str) -> &[i64] {
         match self.attributes.get(name) {
             Some(AttributeValue::Ints(ints)) => ints,
@@ -146,19 +155,6 @@ fn scales<'a>(node: &wire::Node, constant: impl Fn(&str) -> Option<&'a wire::Ten
     Some(scales).filter(|scales| !scales.is_empty())
 }
 
-/// Operators whose results depend on each number of their constants: elsewhere the greatest `i64` means an end, for example.
-const ARITHMETIC: &str = "Add Sub Mul Div Mod Max Min Sum Mean Pow Equal Greater GreaterOrEqual Less LessOrEqual Where";
-
-fn has_wide_constant<'a>(node: &wire::Node, constant: impl Fn(&str) -> Option<&'a wire::Tensor>) -> bool {
-    let is_wide = |number: i64| i32::try_from(number).is_err();
-    let is_arithmetic = ARITHMETIC.split_whitespace().any(|op| op == node.op);
-    let tensors = node.inputs.iter().filter(|_| is_arithmetic).filter_map(|name| constant(name));
-    tensors.filter(|tensor| tensor.elem == 7).any(|tensor| match &tensor.raw {
-        Some(raw) => raw.as_chunks().0.iter().any(|bytes| is_wide(i64::from_le_bytes(*bytes))),
-        None => tensor.longs.iter().any(|number| is_wide(*number)),
-    })
-}
-
 /// A weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Weight {
@@ -204,7 +200,7 @@ impl Contents {
         }
         let mut reader =
             ContentsReader { opsets, file_bytes, found: Contents::default(), wrong: ModelProblems::default() };
-        reader.graph(graph, "", None);
+        reader.graph(graph, "", None, None);
         reader.wrong.into_result()?;
         Ok(reader.found)
     }
@@ -232,7 +228,7 @@ impl Names<'_> {
 
 impl ContentsReader<'_> {
     /// Reads a graph inside the node `within`, with the tensors of the graphs around it.
-    fn graph(&mut self, graph: &wire::Graph, within: &str, outer: Option<&Names<'_>>) {
+    fn graph(&mut self, graph: &wire::Graph, within: &str, outer: Option<&Names<'_>>, outer_elems: Option<&Elems<'_>>) {
         let mut seen = Names { names: HashSet::new(), outer };
         for tensor in &graph.initializers {
             self.tensor(tensor, &tensor.name);
@@ -277,6 +273,7 @@ impl ContentsReader<'_> {
         }
         seen.names.extend(made.keys().copied());
         let ranks = ranks(graph, &order);
+        let elems = Elems::of(graph, &order, outer_elems);
         let weights: HashMap<&str, &wire::Tensor> =
             graph.initializers.iter().map(|weight| (weight.name.as_str(), weight)).collect();
         let constant = |name: &str| {
@@ -285,6 +282,7 @@ impl ContentsReader<'_> {
             weights.get(name).copied().or_else(value)
         };
         let rank_of = |tensor: Option<&String>| tensor.and_then(|tensor| ranks.get(tensor.as_str()).copied());
+        let type_of = |tensor: Option<&String>| tensor.and_then(|tensor| elems.get(tensor)).unwrap_or(0);
         for node in &graph.nodes {
             let name = brief(label(node));
             let path =
@@ -304,7 +302,9 @@ impl ContentsReader<'_> {
                 inputs: given(node),
                 ranks: [node.inputs.first(), node.inputs.get(1), node.outputs.first()].map(rank_of),
                 scales: scales(node, constant),
-                has_wide_constant: has_wide_constant(node, constant),
+                // The constants may be in other files, which are read later.
+                has_wide_constant: false,
+                elems: [node.inputs.first(), node.inputs.get(1), node.outputs.first()].map(type_of),
                 attributes: attributes(node),
             });
             for attribute in &node.attributes {
@@ -315,7 +315,7 @@ impl ContentsReader<'_> {
                     self.tensor(tensor, &name);
                 }
             }
-            graphs_of(node).for_each(|inner| self.graph(inner, &path, Some(&seen)));
+            graphs_of(node).for_each(|inner| self.graph(inner, &path, Some(&seen), Some(&elems)));
         }
     }
 

@@ -1,6 +1,7 @@
 //! Operators that a runtime computes otherwise than ONNX defines them.
 
 use super::contents::Op;
+use super::elem::Elem;
 
 /// An operator that a runtime is known to compute otherwise than ONNX defines it, without an error. Known from the test cases of
 /// the ONNX project (`benches/backends/conformance-*.txt`, which say `deviation`), from `benches/backends/operators.py` and from the tests
@@ -15,26 +16,52 @@ pub struct Deviation {
     pub what: &'static str,
 }
 
-/// The rows of a table of deviations, and those of a runtime that computes with 32 bits of an `i64` constant. Such constants matter to
-/// the operators of `ARITHMETIC` in `contents`: elsewhere the greatest `i64` means an end, for example.
-#[cfg(any(feature = "rten", feature = "tract"))]
-macro_rules! with_narrowed_constants {
-    ($($row:expr),* $(,)?) => {
-        $crate::onnx::with_narrowed_constants!(
-            [$($row),*] "Add" "Sub" "Mul" "Div" "Mod" "Max" "Min" "Sum" "Mean" "Pow" "Equal" "Greater" "GreaterOrEqual" "Less"
-            "LessOrEqual" "Where"
-        )
-    };
-    ([$($row:expr),*] $($op:literal)*) => {
-        &[$($row,)* $($crate::onnx::Deviation {
-            op: $op,
-            concerns: |op| op.has_wide_constant,
-            what: "may compute with 32 bits of an `i64` constant that has more",
-        }),*]
-    };
+impl Deviation {
+    /// The operator of a deviation that concerns all of them.
+    pub const ANY: &str = "any";
+
+    /// Whether it concerns a node.
+    pub fn is_of(&self, op: &Op) -> bool {
+        (self.op == Deviation::ANY || self.op == op.id) && (self.concerns)(op)
+    }
 }
-#[cfg(any(feature = "rten", feature = "tract"))]
-pub(crate) use with_narrowed_constants;
+
+/// What a runtime does that computes `float64` as `float32`. A node with `allow_narrowing` accepts it.
+pub(crate) const NARROWS_FLOATS: &str = "computes `float64` with 7 digits instead of 15";
+
+/// The deviation of a runtime that computes `int64` as `int32`.
+#[cfg(any(feature = "rten", feature = "wgpu", feature = "cuda"))]
+pub(crate) const NARROWS_CONSTANTS: Deviation = Deviation {
+    op: Deviation::ANY,
+    concerns: |op| op.has_wide_constant,
+    what: "reads 32 bits of an `int64` constant that has more",
+};
+
+/// Operators that do not compute with the numbers of their inputs.
+const MOVING: &str = "\
+    Cast CastLike Compress Concat Constant ConstantOfShape Dropout EyeLike Expand Flatten Gather GatherElements GatherND Identity If \
+    IsInf IsNaN Loop Not Pad Reshape ReverseSequence ScatterElements ScatterND Shape Size Slice Split Squeeze Tile Transpose \
+    Trilu Unsqueeze Where";
+
+fn is_moving(op: &Op) -> bool {
+    MOVING.split_whitespace().any(|moving| moving == op.id)
+}
+
+/// Whether an operator may give a `float16` that overflows.
+#[cfg(feature = "rten")]
+pub(crate) fn computes_halves(op: &Op) -> bool {
+    let is_cast = matches!(&*op.id, "Cast" | "CastLike") && op.elems()[0] != Some(Elem::F16);
+    op.elems()[2] == Some(Elem::F16) && (is_cast || !is_moving(op))
+}
+
+/// Whether an operator computes with numbers of `float64`, or makes integers of them.
+pub(crate) fn computes_doubles(op: &Op) -> bool {
+    let elems = op.elems();
+    let is_cut = elems[0] == Some(Elem::F64)
+        && matches!(&*op.id, "Cast" | "CastLike")
+        && !matches!(elems[2], Some(Elem::F16 | Elem::F32 | Elem::F64 | Elem::Bool));
+    elems.contains(&Some(Elem::F64)) && (!is_moving(op) || is_cut)
+}
 
 /// Whether a softmax covers several dims: before operator set 13 it covers all dims from `axis` on, since then only `axis`.
 #[cfg(feature = "rten")]

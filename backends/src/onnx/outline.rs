@@ -4,8 +4,11 @@
 //! be caught as a panic can. So the structure of the file is checked here, before a runtime reads it.
 
 use super::contents::{Contents, Op, Weight};
+use super::elem::Elem;
+use super::elems::Elems;
 use super::input::{Input, Length, Unbound};
 use super::lengths::{ValueShaped, decided_by_values};
+use super::node::order;
 use super::wire;
 use crate::base::{check_sum, port_name};
 use limen::backend::BackendError;
@@ -51,6 +54,8 @@ pub struct Output {
     pub port: String,
     /// Its declaration, if it has one; only a call shows the actual shape.
     pub declared: Option<Input>,
+    /// Its element type, if it is declared or follows from its operators, and a port can carry it.
+    pub elem: Option<Elem>,
     /// Whether operators whose output shape depends on values come before it.
     pub depends_on_values: bool,
 }
@@ -94,6 +99,7 @@ impl Outline {
         let Contents { ops, depth, weights: constants } = Contents::read(&graph, &opsets, file.len() as u64)?;
         let opset = |o: &&wire::OpSet| o.domain.is_empty() || o.domain == "ai.onnx";
         let weights: HashSet<&str> = graph.initializers.iter().map(|w| w.name.as_str()).collect();
+        let elems = Elems::of(&graph, &order(&graph).unwrap_or_default(), None);
         let dependent = decided_by_values(&graph, &HashSet::new());
         let inputs = graph.inputs.iter().filter(|input| !weights.contains(input.name.as_str()));
         let outline = Outline {
@@ -106,6 +112,7 @@ impl Outline {
                     name: output.name.clone(),
                     port: port_name(&output.name),
                     declared: Input::read(output).ok(),
+                    elem: elems.get(&output.name).and_then(Elem::of),
                     depends_on_values: dependent.contains_key(output.name.as_str()),
                 })
                 .collect(),

@@ -129,7 +129,7 @@ impl Candidate<'_> {
     pub(crate) fn deviations<'a>(&self, ops: &'a [Op]) -> Vec<(&'a Op, &'static str)> {
         let known = self.built.map(|built| (built.deviations)()).unwrap_or_default();
         let found = known.iter().filter_map(|deviation| {
-            let op = ops.iter().find(|op| op.id == deviation.op && (deviation.concerns)(op))?;
+            let op = ops.iter().find(|op| deviation.is_of(op))?;
             Some((op, deviation.what))
         });
         found.collect()

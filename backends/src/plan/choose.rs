@@ -12,7 +12,7 @@ use super::verdict::RuntimeVerdict;
 use crate::base::{BackendOptions, refuse_remote};
 use crate::cache::{Calibration, Measured};
 use crate::inspect::{Inspection, read_manifest};
-use crate::onnx::{Elem, Outline, UncheckedModel};
+use crate::onnx::{Elem, NARROWS_FLOATS, Outline, UncheckedModel};
 use crate::steps::Steps;
 use limen::backend::Requirements;
 use limen::files::memory_name;
@@ -90,7 +90,9 @@ pub(crate) fn choose(
                 verify.case.is_some() || verify.against.is_some_and(|against| against != candidate.choice)
             });
             let deviations = if is_verified { Vec::new() } else { candidate.deviations(&outline.ops) };
-            let deviations = deviations.into_iter().map(|(op, what)| format!("{} {what} (node `{}`)", op.id, op.node));
+            let is_narrowing = |what: &str| what == NARROWS_FLOATS && config.allow_narrowing;
+            let deviations = deviations.into_iter().filter(|(_, what)| !is_narrowing(what));
+            let deviations = deviations.map(|(op, what)| format!("{} {what} (node `{}`)", op.id, op.node));
             match deviations.collect::<Vec<_>>() {
                 none if none.is_empty() => (candidate, verdict),
                 some => (candidate, RuntimeVerdict::Deviates(some)),
@@ -176,12 +178,20 @@ fn check_identity(config: &Config, model: &str, outline: &Outline, cx: &Planning
     errors.into_result(())
 }
 
-/// Checks that no input loses digits on its way into the model.
+/// Checks that no input loses digits on its way into the model, and no output on its way out.
 fn check_narrowing(config: &Config, model: &str, outline: &Outline, errors: &mut PlanErrors) {
-    for input in outline.inputs.iter().filter(|input| input.elem == Elem::F64 && !config.allow_narrowing) {
+    if config.allow_narrowing {
+        return;
+    }
+    for input in outline.inputs.iter().filter(|input| input.elem == Elem::F64) {
         errors
             .at("model", format!("`{model}` takes `f64` at `{}`, which would get `f32`", input.port))
             .help("export the model with `f32` inputs, or write `allow_narrowing: true` if seven digits are enough");
+    }
+    for output in outline.outputs.iter().filter(|output| output.elem == Some(Elem::F64)) {
+        errors
+            .at("model", format!("`{model}` produces `f64` at `{}`, which would leave as `f32`", output.port))
+            .help("export the model with `f32` outputs, or write `allow_narrowing: true` if seven digits are enough");
     }
 }
 
@@ -352,7 +362,11 @@ fn none_fits(verdicts: &[(Candidate<'_>, RuntimeVerdict)], config: &Config, mode
             };
             let instead = match (fitting.is_empty(), is_asked) {
                 _ if matches!(verdict, RuntimeVerdict::Deviates(_)) => {
-                    let record = "if the model's numbers are right all the same, show it with a recorded case: `verify: { case: FILE.npz }`";
+                    let mut record = "if the model's numbers are right all the same, show it with a recorded case: `verify: { case: FILE.npz }`".to_string();
+                    if matches!(verdict, RuntimeVerdict::Deviates(what) if what.iter().all(|what| what.contains(NARROWS_FLOATS)))
+                    {
+                        record = "write `allow_narrowing: true` if seven digits are enough".into();
+                    }
                     let or =
                         if fitting.is_empty() { String::new() } else { format!(", or write {}", fitting.join(" or ")) };
                     format!("{record}{or}")

@@ -113,8 +113,9 @@ pub struct Config {
     /// Makes a call on zeros after so long without one: `50ms`. A device that saves power meanwhile, or caches that others fill, would make
     /// the next call slower. The metric `warm_calls` counts them; a message that arrives during one waits for its end.
     pub keep_warm: Option<Span>,
-    /// Takes an `f64` input of the model as `f32`, which has 7 decimal digits instead of 15: a tree, for example, may take the other
-    /// branch at a number close to a threshold. Without it such a model is refused.
+    /// Accepts `f32` for `f64` inputs and outputs of the model, and for the `f64` that `rten`, `wgpu` and `cuda` compute in between: 7
+    /// decimal digits instead of 15. A tree, for example, may take the other branch at a number close to a threshold. Without this key
+    /// such a model is refused.
     #[serde(default)]
     pub allow_narrowing: bool,
     /// `finite` fails a call whose inputs or outputs hold an infinity or NaN.

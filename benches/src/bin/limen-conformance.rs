@@ -82,7 +82,7 @@ fn artifact(folder: &Path) -> Result<Artifact, String> {
 /// What the runtime says of the first operator of a case that it computes otherwise than ONNX; empty if it says nothing.
 fn listed<R: Runtime>(folder: &Path) -> String {
     let Ok(artifact) = artifact(folder) else { return String::new() };
-    let concerns = |known: &&Deviation| artifact.outline.ops.iter().any(|op| op.id == known.op && (known.concerns)(op));
+    let concerns = |known: &&Deviation| artifact.outline.ops.iter().any(|op| known.is_of(op));
     R::deviations().iter().find(concerns).map(said).unwrap_or_default()
 }
 

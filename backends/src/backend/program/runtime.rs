@@ -6,12 +6,12 @@ use crate::backend::tract::TractRuntime;
 use crate::base::BackendOptions;
 use crate::cache::Compiled;
 use crate::device::SharedDevice;
-use crate::onnx::{Artifact, Call, Deviation, Runner, Runtime};
+use crate::onnx::{Artifact, Call, Deviation, NARROWS_CONSTANTS, NARROWS_FLOATS, Runner, Runtime, computes_doubles};
 use limen::backend::{BackendError, Capabilities};
 use limen::message::DType;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// A model that tract has read, and the device that runs it.
 pub(crate) struct ProgramRuntime<A: ProgramDevice>(Arc<Model<A>>);
@@ -67,6 +67,12 @@ impl<A: ProgramDevice> ProgramRuntime<A> {
     }
 }
 
+/// Those of tract, which reads the model, and of kernels, which have 32 bits.
+static DEVIATIONS: LazyLock<Vec<Deviation>> = LazyLock::new(|| {
+    let doubles = Deviation { op: Deviation::ANY, concerns: computes_doubles, what: NARROWS_FLOATS };
+    TractRuntime::deviations().iter().copied().chain([NARROWS_CONSTANTS, doubles]).collect()
+});
+
 /// Makes a backend's runtime of one for an API: how it is found is its own.
 macro_rules! program_runtime {
     ($(#[$about:meta])* $name:ident, $api:ty, $label:literal, $probe:path, $about_device:path) => {
@@ -98,7 +104,7 @@ macro_rules! program_runtime {
             }
 
             fn deviations() -> &'static [Deviation] {
-                TractRuntime::deviations()
+                &DEVIATIONS
             }
 
             fn load(artifact: Artifact, options: &BackendOptions) -> Result<Self, BackendError> {

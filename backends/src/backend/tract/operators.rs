@@ -1,4 +1,4 @@
-//! Operators that tract reads otherwise here: `If`, and `Squeeze` without axes.
+//! Operators that tract reads otherwise here: `If`, `Squeeze` without axes, and those of `integers`.
 //!
 //! tract's own `If` analyses both branches and wants their outputs to be alike, also where the condition is known. Exporters write
 //! branches of which only one fits the shapes: `if x.shape[1] == 1: x = x.squeeze(1)`. And its `Squeeze` takes no lengths that are
@@ -7,6 +7,7 @@
 //! To tract a symbolic length is different from every number, also from those that it may get later. So a model that compares lengths
 //! is analysed only once they are known ([`compares_lengths`]).
 
+use super::integers;
 use crate::onnx::Op;
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -23,10 +24,10 @@ use tract_onnx::tract_hir::ops::array::Squeeze;
 use tract_onnx::tract_hir::ops::expandable::{Expansion, expand};
 
 /// What tract makes of a node: its operator, and the tensors around the node that its subgraphs take.
-type Read = TractResult<(Box<dyn InferenceOp>, Vec<String>)>;
+pub(super) type Read = TractResult<(Box<dyn InferenceOp>, Vec<String>)>;
 
 /// The operators of tract.
-static TRACT: LazyLock<OnnxOpRegister> = LazyLock::new(|| tract_onnx::onnx().op_register);
+pub(super) static TRACT: LazyLock<OnnxOpRegister> = LazyLock::new(|| tract_onnx::onnx().op_register);
 
 /// Whether a model may compare lengths with numbers.
 pub(super) fn compares_lengths(ops: &[Op]) -> bool {
@@ -39,6 +40,8 @@ pub(super) fn reader() -> tract_onnx::Onnx {
     let mut onnx = tract_onnx::Onnx { op_register: TRACT.clone(), ..tract_onnx::Onnx::default() };
     onnx.op_register.insert("If", branches);
     onnx.op_register.insert("Squeeze", squeeze);
+    onnx.op_register.insert("Cast", integers::cast);
+    integers::SUMMING.iter().for_each(|op| onnx.op_register.insert(op, integers::summing));
     onnx
 }
 

@@ -418,21 +418,27 @@ fn the_plan_says_why_other_backends_cannot_run_the_model() {
 
 #[cfg(feature = "rten")]
 #[test]
-fn an_input_that_would_lose_digits_needs_permission() {
+fn what_would_lose_digits_needs_permission() {
     use crate::onnx::test_models::model;
-    use rten_onnx::onnx::DataType;
-    let folder = tempfile::tempdir().unwrap();
-    let file = model(
-        &[("x", DataType::DOUBLE, &["n", "2"])],
-        &[("y", DataType::FLOAT, &["n", "2"])],
-        &[],
-        &["y = Cast x to==1"],
-    );
-    std::fs::write(folder.path().join("m.onnx"), file).unwrap();
-    let plan = |config| plan(&folder.path().to_string_lossy(), config);
-    let why = plan(json!({ "model": "m.onnx" })).unwrap_err();
-    assert!(why.contains("`m.onnx` takes `f64` at `x`") && why.contains("allow_narrowing: true"), "{why}");
-    plan(json!({ "model": "m.onnx", "allow_narrowing": true })).unwrap();
+    use rten_onnx::onnx::DataType as D;
+    for (takes, gives, nodes, expected) in [
+        (D::DOUBLE, D::FLOAT, &["y = Cast x to==1"][..], "`m.onnx` takes `f64` at `x`"),
+        (D::FLOAT, D::DOUBLE, &["y = Cast x to==11"], "`m.onnx` produces `f64` at `y`"),
+        (
+            D::FLOAT,
+            D::FLOAT,
+            &["a = Cast x to==11", "b = Mul a a", "y = Cast b to==1"],
+            "Mul computes `float64` with 7 digits instead of 15 (node `b`)",
+        ),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = model(&[("x", takes, &["n", "2"])], &[("y", gives, &["n", "2"])], &[], nodes);
+        std::fs::write(folder.path().join("m.onnx"), file).unwrap();
+        let plan = |config| plan(&folder.path().to_string_lossy(), config);
+        let why = plan(json!({ "model": "m.onnx" })).unwrap_err();
+        assert!(why.contains(expected) && why.contains("allow_narrowing: true"), "{why}");
+        plan(json!({ "model": "m.onnx", "allow_narrowing": true })).unwrap();
+    }
 }
 
 #[cfg(feature = "rten")]

@@ -113,9 +113,8 @@ fn reading_goes_on_in_short_steps() {
     zeros.resize(SIZE, 0);
     let mut encoder = lz4_flex::frame::FrameEncoder::new(Vec::new());
     encoder.write_all(&zeros).unwrap();
-    let plain = |opcode: u8, body: &[u8]| {
-        [mcap::MAGIC, &[opcode], &(body.len() as u64).to_le_bytes()[..], body].concat()
-    };
+    let plain =
+        |opcode: u8, body: &[u8]| [mcap::MAGIC, &[opcode], &(body.len() as u64).to_le_bytes()[..], body].concat();
     let empty = [6, 0, 0, 0, 0, 0, 0, 0, 0].repeat(SIZE / 64);
     let cut = plain(op::CHUNK, &[&[0; 40][..], &zeros].concat());
     for (what, file) in [
