@@ -106,9 +106,16 @@ mod tests {
             (Some(vec![open("n"), fixed(8)]), None, ""),
         ] {
             let declared = shape.map(|shape| side("y", &shape));
-            let output = Output { port: "y".into(), side: declared, depends_on_values: true };
+            let output = Output { port: "y".into(), side: declared, is_narrowed: false, depends_on_values: true };
             let inputs = vec![side("x", &[open("n"), fixed(4)])];
-            let model = Model { file: "m.onnx".into(), inputs, outputs: vec![output], alphabet: None, trained: None };
+            let model = Model {
+                file: "m.onnx".into(),
+                inputs,
+                outputs: vec![output],
+                computes_f64: false,
+                alphabet: None,
+                trained: None,
+            };
             let bounds = Bound::all(&model);
             let shown: Vec<String> = bounds.iter().map(|bound| bound.show(bound.length(seen))).collect();
             assert_eq!(shown.join(" "), expected);

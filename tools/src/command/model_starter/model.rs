@@ -14,6 +14,8 @@ pub(super) struct Model {
     pub(super) file: String,
     pub(super) inputs: Vec<Side>,
     pub(super) outputs: Vec<Output>,
+    /// Whether it computes with f64 in between, which some backends do in f32.
+    pub(super) computes_f64: bool,
     /// The symbols that it reads, one per line, if its file has them.
     pub(super) alphabet: Option<String>,
     /// What Ultralytics wrote into its file.
@@ -26,6 +28,8 @@ pub(super) struct Output {
     pub(super) port: String,
     /// Its type and dims, if the file declares them.
     pub(super) side: Option<Side>,
+    /// Whether its elements are f64 in the model.
+    pub(super) is_narrowed: bool,
     /// Whether its lengths depend on values, as behind `NonZero`.
     pub(super) depends_on_values: bool,
 }
@@ -74,12 +78,14 @@ impl Model {
         let output = |output: &Binding| Output {
             port: output.port.clone(),
             side: Side::of(output),
+            is_narrowed: found.narrows(&output.port),
             depends_on_values: found.depends_on_values(&output.port),
         };
         Ok(Model {
             file: file.to_string(),
             inputs,
             outputs: found.outputs.iter().map(output).collect(),
+            computes_f64: found.computes_f64(),
             alphabet: found.metadata("character").map(str::to_string),
             trained: Ultralytics::of(found),
         })

@@ -185,13 +185,12 @@ impl Nodes {
             }
             let _ = write!(config, ", max: {{ {} }}", shown.join(", "));
         }
-        let wide = model.inputs.iter().filter(|input| input.is_narrowed);
-        let wide: Vec<String> = wide.map(|input| format!("`{}`", input.port)).collect();
-        if !wide.is_empty() {
+        let narrowed = narrowed(model);
+        if !narrowed.is_empty() {
             config.push_str(", allow_narrowing: true");
             let note = format!(
-                "the model takes f64 at {}; `allow_narrowing` rounds it to f32, 7 digits: a tree may take another leaf",
-                wide.join(", ")
+                "the model {}; `allow_narrowing` accepts f32 instead, 7 digits: a tree may take another leaf",
+                narrowed.join(", ")
             );
             self.warnings.push(format!("`{name}`: {note}"));
             notes.push(note);
@@ -328,6 +327,20 @@ fn comment(text: &str) -> String {
     });
     let lines = wrapped(&joined.collect::<String>(), WIDTH - 6).replace('\u{a0}', " ");
     lines.lines().map(|line| format!("    # {line}\n")).collect()
+}
+
+/// Returns what a model does with f64, which its node has in f32.
+fn narrowed(model: &Model) -> Vec<String> {
+    let named = |ports: Vec<String>| if ports.is_empty() { None } else { Some(ports.join(", ")) };
+    let inputs = model.inputs.iter().filter(|input| input.is_narrowed).map(|input| format!("`{}`", input.port));
+    let outputs = model.outputs.iter().filter(|output| output.is_narrowed).map(|output| format!("`{}`", output.port));
+    let sides = [("takes f64 at", named(inputs.collect())), ("produces f64 at", named(outputs.collect()))];
+    let mut narrowed: Vec<String> =
+        sides.into_iter().filter_map(|(what, at)| Some(format!("{what} {}", at?))).collect();
+    if narrowed.is_empty() && model.computes_f64 {
+        narrowed.push("computes with f64, which `rten` does in f32".into());
+    }
+    narrowed
 }
 
 /// Returns a text as YAML reads it: quoted unless it is plain.

@@ -145,6 +145,15 @@ fn what_is_rounded_or_bounded_is_said() {
     let starter = |tried: &Tried| ModelStarter::for_models(&[model.clone()], "robot", None, tried).unwrap();
     let first = starter(&Tried::default());
     assert!(first.warnings[0].contains("takes f64 at `x`"), "{:?}", first.warnings);
+    let mut plain = Model::of(&found, "m.onnx").unwrap();
+    let said = |model: &Model| {
+        ModelStarter::for_models(std::slice::from_ref(model), "robot", None, &Tried::default()).unwrap()
+    };
+    assert!(!said(&plain).graph.contains("allow_narrowing"));
+    plain.computes_f64 = true;
+    expect(&said(&plain).graph, &["allow_narrowing: true", "computes with f64"]);
+    plain.outputs[0].is_narrowed = true;
+    expect(&said(&plain).graph, &["allow_narrowing: true", "produces f64 at `y`"]);
     assert!(first.records[0].request.max["y"][0] > 1000, "a trial shows how many there are");
     expect(
         &first.graph,
