@@ -6,14 +6,15 @@
     python operators.py PROGRAM --runtimes rten --every 3 a part of the cases
     python operators.py PROGRAM --only 'Conv-f32'         the cases with names that match, with the reason of each difference
 
-PROGRAM is `limen-conformance`. `operator_cases.py` makes the cases, the same each time. Expected is what ONNX's reference
+PROGRAM is `limen-conformance`. `cases` makes the cases, the same each time. Expected is what ONNX's reference
 implementation and ONNX Runtime agree on; where they do not, `DECISIONS` says which is right, with a reason.
 
 Integers, bools and the places of NaN and infinity are exact. A float may be off by 1e-5 of its size, and by 1e-6 of the largest term of the
 output: a sum of terms that cancel has an error of the terms' size. An f16 has 11 significant bits, an error of 2e-3 in a few operators.
 
-A difference is allowed where the runtime lists it as a deviation (such a model is refused), and where `EXCEPTIONS` gives a reason. A pair of an
-operator and an element type that a runtime claims and no case covers is an error unless `UNTESTED` gives a reason.
+A difference is allowed where the runtime lists it as a deviation (such a model is refused), and where `EXCEPTIONS` gives a reason; a panic only
+where `FAILS` does. Refusals, before or in a call, are counted apart, with their reasons. A pair of an operator and an element type that a runtime
+claims and no case has is an error unless `UNTESTED` gives a reason; a pair of which every case is refused is printed.
 """
 import argparse, collections, os, re, subprocess, sys, tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -25,13 +26,12 @@ import onnxruntime
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from operator_cases import BUILDERS, FLOATS, ONNX, TYPES, WIDE, C
-from optional_cases import LABEL, NONE, UNSUPPORTED, optional_cases
+from cases import BUILDERS, FLOATS, ONNX, TYPES, C, chains
+from cases.optional import LABEL, NONE, UNSUPPORTED, optional_cases
 
 OPSET = 21
 PORT = {"f64": "f32", "i64": "i32", "bool": "i32"}
 NAME = {np.dtype(v): k for k, v in TYPES.items()}
-NARROWED = "narrowed integers"
 
 # Where ONNX Runtime and the reference implementation differ: cases, which of them is right, and why. `common`: only the elements on which
 # they agree count; `numbers`: of these only those that are no NaN; `explicit`: ONNX Runtime, with the pads that the text gives for `auto_pad`.
@@ -54,6 +54,7 @@ DECISIONS = [
     (r"MaxPool-.*-infinite", "reference", "the greatest of minus infinities is minus infinity"),
     (r"PRelu-.*-table", "ort", "0 is not less than 0, so the slope does not apply"),
     (r"Pow-.*-by0.5", "common", "the root of -inf is open"),
+    (r"Chain-f32-half_product", "reference", "ONNX Runtime computes it in 32 bits"),
     (r"QLinear(Conv|MatMul)-.*", "ort", "a zero point is added after rounding to even"),
     (r"QuantizeLinear-(f32-infinite|f16-.*)", "ort", "what does not fit saturates"),
     (r"(RNN|GRU|LSTM)-.*_(lengths|clip|relu)", "ort", "the reference implementation ignores these inputs and attributes"),
@@ -73,7 +74,6 @@ DECISIONS = [
 EXCEPTIONS = [
     ("rten|tract|wgpu|cuda", r"(Celu|Clip|HardSigmoid|HardSwish|Max|Min|PRelu|Relu|Sigmoid|Swish|Tanh|LeakyRelu|Elu|Selu|ThresholdedRelu)-.*",
      "not NaN", "a NaN is lost: listing it would refuse most models, and `guard: finite` finds a NaN in the inputs"),
-    ("rten", r"Cast-.*-to_f16", "not -?inf", "it keeps 16-bit floats in 32 bits, which hold more"),
     ("rten|tract|wgpu|cuda", r"QuantizeLinear-f32-infinite", "", "a number of more than 2³¹ scales wraps"),
     ("tract|wgpu|cuda", r"(Mul|Div)-.*", "", "a product with the constant 0 is 0, and a quotient by a denormal one by 0"),
     ("tract|wgpu|cuda", r"HardSwish-.*", "inf at", "its square overflows beyond 1e19"),
@@ -93,10 +93,33 @@ EXCEPTIONS = [
     ("wgpu", r"Log-.*", "at [56], not -92", "WGSL allows that denormal numbers are 0"),
 ]
 
+# Cases that a runtime may answer with a panic, which fails the call: runtime, cases, and why.
+FAILS = [
+    ("tract", r"(Abs|Add|Mod|Neg|Sub|Scatter\w+)-[iu]\d+-.*", "a debug build checks for overflow"),
+    ("tract", r"Einsum-[iu]16-e[014567]", "there is no kernel for this type"),
+    ("tract|wgpu|cuda", r"GatherND-.*-(batch|negative)", "it takes no negative indices"),
+    ("tract|wgpu|cuda", r"OneHot-.*", "a negative index is out of range"),
+    ("tract|wgpu|cuda", r"Reduce\w+-f\d+-empty", "it sums no rows without elements"),
+    ("tract", r"Range-f(32|64)-fraction", "its length is cut to a whole number"),
+    ("tract|wgpu|cuda", r"Squeeze-.*-axes2_0", "it expects the axes in order"),
+    ("tract|wgpu|cuda", r"Pad-.*-(mixed|negative)", "it cuts off nothing"),
+]
+
+# What a refusal says, and its reason in a few words.
+REASONS = [
+    (r"elements of type|unsupported data type|unsupported input type|expected tensor with type|not a number|does not support [BFIU]", "type"),
+    (r"not supported or not enabled|Unimplemented", "operator"),
+    (r"^not (supported|a readable model)", "attributes"),
+    (r"", "call"),
+]
+
+# The reason that holds only where a case of the ONNX project for the operator passes on the runtime.
+CONFORMANCE = "conformance.py runs the cases of the ONNX project"
+
 # Claimed and covered elsewhere: runtime, operators (and types), and why.
 UNTESTED = [
-    ("rten|tract|wgpu|cuda", r"(Attention|BitCast|If|Loop|Scan|Sequence\w+|ConcatFromSequence|SplitToSequence|RotaryEmbedding)-.*",
-     "conformance.py runs the cases of the ONNX project"),
+    ("rten|tract|wgpu|cuda", r"(Attention|BitCast|If|Loop|Scan|RotaryEmbedding)-.*", CONFORMANCE),
+    ("rten", r"(Sequence\w+|ConcatFromSequence|SplitToSequence)-.*", "the chains of `cases/chains.py`"),
     (".*", r"Constant-.*", "the parameters of every other case are constants"),
     (".*", r"com.microsoft.(DynamicQuantizeLSTM|GroupQueryAttention|MatMulNBits|MultiHeadAttention)-.*",
      "not defined by ONNX; the public models of benches/models use them"),
@@ -105,7 +128,7 @@ UNTESTED = [
     ("tract|wgpu|cuda", r"(\w*Gelu|MatMulNBits|Skip\w+|GatherBlockQuantized|Rsqrt|ConstantLike|ParametricSoftplus|ScaledTanh)-",
      "of another domain than ONNX's, or removed from it; tract does not tell domains apart"),
     ("tract|wgpu|cuda", r"(ArrayFeatureExtractor|CategoryMapper|Linear\w+|Normalizer|TreeEnsemble\w+)-", "ONNX-ML"),
-    (".*", r"(\w+Window|DFT|STFT|MelWeightMatrix)-", "conformance.py runs the cases of the ONNX project"),
+    (".*", r"(DFT|STFT)-", CONFORMANCE),
     (".*", r"(Random\w+|Multinomial)-", "random"),
     (".*", r"(ReduceLogSum|ReduceLogSumExp)-u(32|64)|(GlobalLpPool|MeanVarianceNormalization)-f64",
      "neither ONNX Runtime nor the reference implementation runs it"),
@@ -115,7 +138,6 @@ UNTESTED = [
     ("ort", r"MaxUnpool .*", "conformance.py"),
     ("ort", r"LpPool pads .*", "as `MaxPool`; the reference implementation has no dilations here"),
     ("tract|wgpu|cuda", r"(BitShift|LSTM does not couple|SpaceToDepth) .*", "conformance.py and recurrent.py"),
-    ("rten|tract|wgpu|cuda", r".* may compute with 32 bits of an `i64` constant that has more", "integers that need more than 32 bits"),
 ]
 
 
@@ -152,18 +174,6 @@ def model_of(op, inputs, attributes, outputs, opset, results=None):
     graph = helper.make_graph([node], "g", ports, declared, weights)
     opsets = [helper.make_opsetid("", opset)] + ([helper.make_opsetid(domain, 1)] if domain else [])
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
-
-
-def wide_cases():
-    """Chains of operators whose numbers need 64 bits in between."""
-    for label, (text, big) in WIDE.items():
-        nodes = [helper.make_node(op, args.split(), [out], name=out) for out, op, args in
-                 (re.match(r"(\w+) = (\w+) (.*)", step.strip()).groups() for step in text.split(";"))]
-        weights = [onnx.numpy_helper.from_array(np.array([n], np.int64), name) for name, n in big.items()]
-        x = np.array([1, 2, 3, 100, 500], np.int64)
-        output = onnx.ValueInfoProto(name="y")
-        graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", 7, [5])], [output], weights)
-        yield f"{nodes[0].op_type}-i64-wide_{label}", helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10), {"x": x}
 
 
 def on_ort(model, feeds):
@@ -275,7 +285,9 @@ def cases(only, types):
                 options = options[0] if options else {}
                 name = f"{op}-{t}-{label}"
                 yield name, op, inputs, attributes, options
-    yield from ((name, None, model, feeds, {}) for name, model, feeds in [*wide_cases(), *optional_cases()])
+    for label, model, x in chains():
+        yield f"Chain-{NAME[x.dtype]}-{label}", None, model, {"x": x}, {}
+    yield from ((name, None, model, feeds, {}) for name, model, feeds in optional_cases())
 
 
 def write(folder, only, types, every):
@@ -350,21 +362,32 @@ def run(program, folder, runtime):
 
 
 def verdict(runtime, name, listed, text, is_claimed):
-    """How a runtime did on a case: right, refused, fails (a panic, which the session catches), listed, excepted, narrowed or WRONG."""
+    """How a runtime did on a case: right, refused (before or in the call), listed, excepted, fails (a panic, in `FAILS`) or WRONG."""
     if text.startswith("pass"):
         return "right"
-    if not text.startswith(("DIFFERS", "PANIC", "ENDS")):
-        # A runtime that claims an operator has to run it with what ONNX lets a model leave out.
-        return "WRONG" if is_claimed and not listed and f"-{LABEL}_" in name and not UNSUPPORTED.get(runtime, NONE).search(name) else "refused"
     if listed:
         return "listed"
-    if "-wide_" in name:
-        return "narrowed"
-    if text == "PANIC":
+    if text == "PANIC" and any(re.fullmatch(r, runtime) and re.fullmatch(c, name) for r, c, _ in FAILS):
         return "fails"
+    if not text.startswith(("DIFFERS", "PANIC", "ENDS")):
+        # A runtime that claims an operator has to run it with what ONNX lets a model leave out.
+        is_optional = is_claimed and f"-{LABEL}_" in name and not UNSUPPORTED.get(runtime, NONE).search(name)
+        return "WRONG" if is_optional else "refused"
     if any(re.fullmatch(r, runtime) and re.fullmatch(c, name) and re.search(t, text) for r, c, t, _ in EXCEPTIONS):
         return "excepted"
     return "WRONG"
+
+
+def reason(text):
+    """Why a runtime refused a case, in a few words."""
+    return next(why for pattern, why in REASONS if re.search(pattern, text))
+
+
+def shown_by_conformance(runtime, op):
+    """Whether a case of the ONNX project for an operator passes on a runtime."""
+    results = Path(__file__).with_name(f"conformance-{runtime}.txt")
+    passed = (line.split()[0] for line in results.read_text().splitlines() if " pass" in line)
+    return any(name.replace("_", "").startswith(f"test{op.lower()}") for name in passed)
 
 
 def main():
@@ -394,27 +417,24 @@ def main():
             print(f"neither runs {name}: {why[:300]}")
     partial = given.only or given.every > 1
     for runtime, (dtypes, ops) in sorted(claimed.items()):
-        table, used = collections.defaultdict(collections.Counter), collections.Counter()
+        table, used, reasons = collections.defaultdict(collections.Counter), collections.Counter(), collections.defaultdict(collections.Counter)
         for name, (listed, text) in sorted(results[runtime].items()):
             op, t = name.split("-")[:2]
             what = verdict(runtime, name, listed, text, op in ops)
             table[op, t][what] += 1
-            used[listed] += what == "listed"
+            used[listed] += what == "listed" and text.startswith(("DIFFERS", "PANIC", "ENDS"))
+            if what == "refused":
+                reasons[op, t][reason(text)] += 1
             if what == "WRONG" or given.only:
                 print(f"{runtime} {name} {what}: {text}{' [' + listed + ']' if listed else ''}")
-        totals = sum(table.values(), collections.Counter())
+        totals, refused = sum(table.values(), collections.Counter()), sum(reasons.values(), collections.Counter())
         failed |= totals["WRONG"] > 0
-        print(f"{runtime}: {count} cases, " + ", ".join(f"{n} {what}" for what, n in sorted(totals.items())))
+        print(f"{runtime}: {count} cases, " + ", ".join(f"{n} {what}" for what, n in sorted(totals.items())) + "; refused for its "
+              + ", ".join(f"{why}: {n}" for why, n in refused.most_common()))
         if partial:
             continue
-        print_coverage(runtime, table)
-        for op in ops:
-            for t in schema_types(op) if op in BUILDERS else [""]:
-                port = PORT.get(t, t)
-                reason = next((why for r, pairs, why in UNTESTED if re.fullmatch(r, runtime) and re.fullmatch(pairs, f"{op}-{t}")), None)
-                if (port in dtypes or not t) and not table[op, t] and not reason:
-                    failed = True
-                    print(f"UNTESTED {runtime} {op}-{t}: it claims the operator, and no case has this type")
+        print_coverage(runtime, table, reasons)
+        failed |= print_untested(runtime, dtypes, ops, table)
         # A deviation that no case shows may be outdated.
         for listed in subprocess.run([given.program, "--deviations", runtime], stdout=subprocess.PIPE, text=True).stdout.splitlines():
             if not used[listed] and not any(re.fullmatch(r, runtime) and re.fullmatch(o, listed) for r, o, _ in UNTESTED):
@@ -424,14 +444,35 @@ def main():
         sys.exit("an operator differs from what ONNX defines: let the loader rewrite it, or list it as a deviation")
 
 
-def print_coverage(runtime, table):
+def print_untested(runtime, dtypes, ops, table):
+    """Prints the claimed pairs of an operator and a type without a case that was run, and whether one of them has no reason."""
+    failed, only_refused = False, []
+    for op in ops:
+        for t in schema_types(op) if op in BUILDERS else [""]:
+            if t and PORT.get(t, t) not in dtypes:
+                continue
+            if table[op, t]:
+                if set(table[op, t]) == {"refused"}:
+                    only_refused.append(f"{op}-{t}")
+                continue
+            why = next((why for r, pairs, why in UNTESTED if re.fullmatch(r, runtime) and re.fullmatch(pairs, f"{op}-{t}")), None)
+            if not why or why == CONFORMANCE and not shown_by_conformance(runtime, op):
+                failed = True
+                print(f"UNTESTED {runtime} {op}-{t}: it claims the operator, and no case has this type" + (f"; not true: {why}" if why else ""))
+    if only_refused:
+        print(f"{runtime} refuses each case of {len(only_refused)} pairs: {' '.join(only_refused)}")
+    return failed
+
+
+def print_coverage(runtime, table, reasons):
     """A line for each operator: its types, with what became of their cases."""
-    marks = {"right": "", "fails": "f", "listed": "d", "refused": "-", "excepted": "e", "narrowed": "n", "WRONG": "!"}
+    marks = {"right": "", "fails": "f", "listed": "d", "refused": "-", "excepted": "e", "WRONG": "!"}
     for op in sorted({op for op, _ in table}):
         cells = []
         for t in TYPES:
             if counts := table.get((op, t)):
-                cells.append(t + ":" + " ".join(f"{n}{marks[what]}" for what, n in sorted(counts.items()) if n))
+                why = f" ({', '.join(sorted(reasons[op, t]))})" if reasons[op, t] else ""
+                cells.append(t + ":" + " ".join(f"{n}{marks[what]}" for what, n in sorted(counts.items()) if n) + why)
         print(f"  {runtime} {op}  {'  '.join(cells)}")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from operator_cases import C, ONNX, TYPES, some
+from .values import C, ONNX, TYPES, some
 
 NAMES = {np.dtype(v): k for k, v in TYPES.items()}
 # A runtime that claims the operator has to run the cases with this label, unless UNSUPPORTED says why not.
