@@ -73,8 +73,8 @@ pub use kind::{
 };
 pub use onnx::OnnxModel;
 pub use plan::{
-    Choice, Config, ConstantConfig, Dispatch, Guard, Load, MaxConfig, OrtDevice, Require, RequireMemory, ShadowConfig,
-    StateConfig, VerifyConfig,
+    BatchDim, Choice, Config, ConstantConfig, Dispatch, Guard, Load, MaxConfig, OrtDevice, Require, RequireMemory,
+    ShadowConfig, StateConfig, VerifyConfig,
 };
 pub use record::{RecordRequest, RecordedCase, record_case};
 pub use verify::{Case, CaseError, Tolerance};

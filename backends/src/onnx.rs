@@ -36,6 +36,7 @@ mod fallback;
 mod input;
 #[cfg(feature = "rten")]
 mod int_cast;
+mod items;
 #[cfg(feature = "rten")]
 mod known_dims;
 mod lane;
@@ -106,6 +107,7 @@ pub(crate) use external::with_external_places;
 pub use input::{Input, LeadingDim, Length};
 #[cfg(feature = "rten")]
 pub(crate) use int_cast::{LONGER as INT_CAST_LONGER, with_checked_casts};
+pub(crate) use items::{ItemComparison, compare_items};
 pub use lane::OnnxLane;
 pub(crate) use loaded::Loaded;
 #[cfg(feature = "rten")]

@@ -20,7 +20,7 @@ mod verdict;
 pub(crate) use choose::choose;
 pub(crate) use config::Recorded;
 pub use config::{
-    Choice, Config, Guard, Load, MaxConfig, Require, RequireMemory, ShadowConfig, StateConfig, VerifyConfig,
+    BatchDim, Choice, Config, Guard, Load, MaxConfig, Require, RequireMemory, ShadowConfig, StateConfig, VerifyConfig,
 };
 pub use constant::ConstantConfig;
 pub use dispatch::Dispatch;

@@ -10,6 +10,8 @@ use std::path::Path;
 pub struct RecordRequest {
     /// How many items the case has at most; those of a model with a state are steps of one stream.
     pub items: usize,
+    /// Whether the first dim of each input is part of an item, as with `batch_dim: none`.
+    pub no_batch: bool,
     /// Shapes of one item by input, which bind the symbolic dims.
     pub shapes: BTreeMap<String, Vec<usize>>,
     /// Inputs and outputs that are a state.
@@ -126,6 +128,7 @@ mod on_ort {
             states: request.states.iter().map(state).collect(),
             constants: request.constants.iter().map(constant).collect(),
             max: request.max.clone(),
+            no_batch: request.no_batch,
             one_item: true,
             options: options.clone(),
             ..OnnxModel::default()

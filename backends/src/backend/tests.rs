@@ -4,7 +4,8 @@ use super::answers::answers;
 use crate::base::{BackendOptions, caught};
 use crate::onnx::test_models::{Io, case_of, external, field, floats, graphs, ints, model, model_of_opset};
 use crate::onnx::{
-    Artifact, Constant, Loaded, ModelState, Onnx, OnnxLane, OnnxModel, OnnxPrepared, OnnxSession, Op, Runtime,
+    Artifact, Constant, ItemComparison, Loaded, ModelState, Onnx, OnnxLane, OnnxModel, OnnxPrepared, OnnxSession, Op,
+    Runtime, compare_items,
 };
 use crate::verify::Tolerance;
 use limen::backend::{Backend, BackendError, BatchMut, BatchRef, Prepared, Session, TensorSpec};

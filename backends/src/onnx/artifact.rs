@@ -123,6 +123,12 @@ impl Artifact {
         UncheckedModel::read(InputFile::open(path).map_err(unreadable)?, max_size)?.artifact()
     }
 
+    /// Returns the model with the first dim of each input as part of an item.
+    pub(crate) fn without_batch(mut self) -> Artifact {
+        Arc::make_mut(&mut self.outline).remove_batch();
+        self
+    }
+
     /// Returns the size of all its files in bytes.
     pub fn size(&self) -> u64 {
         (self.bytes.len() + self.data.iter().map(|file| file.bytes.len()).sum::<usize>()) as u64

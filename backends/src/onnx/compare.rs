@@ -73,6 +73,17 @@ pub(crate) enum Compared {
 pub(super) const CALLS: usize = 32;
 pub(super) const WARM_UP: usize = 4;
 
+/// Returns numbers from 0 to 1, the same ones for the same seed: xorshift64*, by Marsaglia and Vigna.
+pub(super) fn random(seed: u64) -> impl FnMut() -> f64 {
+    let mut random = 0x9e37_79b9_7f4a_7c15u64.wrapping_add(seed << 20);
+    move || {
+        random ^= random >> 12;
+        random ^= random << 25;
+        random ^= random >> 27;
+        (random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 40) as f64 / (1u64 << 24) as f64
+    }
+}
+
 /// Runs both on the same inputs, from a fixed seed: numbers from −1 to 1, or integers from 0 to 3. If the lengths of inputs vary,
 /// every other call has half of the greatest.
 pub(crate) fn compare(
@@ -80,14 +91,7 @@ pub(crate) fn compare(
     mut sessions: [AnySession; 2],
     tolerance: Tolerance,
 ) -> Result<Compared, BackendError> {
-    let mut random = 0x9e37_79b9_7f4a_7c15u64;
-    let mut next = || {
-        // xorshift64*, by Marsaglia and Vigna.
-        random ^= random >> 12;
-        random ^= random << 25;
-        random ^= random >> 27;
-        (random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 40) as f64 / (1u64 << 24) as f64
-    };
+    let mut next = random(0);
     let mut inputs = Buffers::new(&signature.inputs, 1);
     let mut outputs = [Buffers::new(&signature.outputs, 1), Buffers::new(&signature.outputs, 1)];
     let mut lanes = [[OnnxLane::default()], [OnnxLane::default()]];

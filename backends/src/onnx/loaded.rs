@@ -21,14 +21,14 @@ pub(crate) struct Loaded<R> {
 
 type Shared = Weak<dyn Any + Send + Sync>;
 
-/// The identity of a loaded model: its path, the checksums of all its files, and the backend's options.
-type Key = (PathBuf, String, BTreeMap<String, String>, BackendOptions);
+/// The identity of a loaded model: its path, the checksums of all its files, whether it has a batch, and the backend's options.
+type Key = (PathBuf, String, BTreeMap<String, String>, bool, BackendOptions);
 
 fn key(artifact: &Artifact, options: &BackendOptions) -> Key {
     let Artifact { folder, file, outline, .. } = artifact;
     let path = limen::files::real_path(&folder.join(file));
     let options = BackendOptions { calibrate: false, ..options.clone() };
-    (path, outline.sha256.clone(), outline.files.clone(), options)
+    (path, outline.sha256.clone(), outline.files.clone(), outline.has_batch, options)
 }
 
 /// Models in use, by runtime and file, so that nodes with the same file share its weights. Weak references: a model is dropped with

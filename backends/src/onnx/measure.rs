@@ -9,7 +9,7 @@ use limen::unit::show_bytes;
 use std::time::{Duration, Instant};
 
 /// The most bytes of inputs and outputs for which a batch is measured.
-const MAX_MEASURED_BYTES: usize = 256 << 20;
+pub(super) const MAX_MEASURED_BYTES: usize = 256 << 20;
 
 /// Measures the time per item alone and in a batch of `max_batch`, ns; each for about `time`.
 pub(crate) fn measure(

@@ -6,7 +6,7 @@
 use super::contents::{Contents, Op, Weight};
 use super::elem::Elem;
 use super::elems::Elems;
-use super::input::{Input, Length, Unbound};
+use super::input::{Input, LeadingDim, Length, Unbound};
 use super::lengths::{ValueShaped, decided_by_values};
 use super::node::order;
 use super::wire;
@@ -41,6 +41,8 @@ pub struct Outline {
     pub sha256: String,
     /// The files beside it that hold its weights, with the SHA-256 of each.
     pub files: BTreeMap<String, String>,
+    /// Whether the first dim of its inputs may be a batch.
+    pub(super) has_batch: bool,
     /// What bounds the lengths that depend on values, if an output has such.
     pub(super) value_shaped: Option<Arc<ValueShaped>>,
 }
@@ -124,6 +126,7 @@ impl Outline {
             metadata: texts(&metadata),
             sha256: sum,
             files: BTreeMap::new(),
+            has_batch: true,
             value_shaped: None,
         };
         if outline.outputs.is_empty() && !graph.outputs.is_empty() {
@@ -132,6 +135,12 @@ impl Outline {
         distinct(outline.inputs.iter().map(|input| &input.port))?;
         distinct(outline.outputs.iter().map(|output| &output.port))?;
         Ok((outline, graph))
+    }
+
+    /// Makes the first dim of each input part of an item.
+    pub(super) fn remove_batch(&mut self) {
+        self.has_batch = false;
+        self.inputs.iter_mut().for_each(|input| input.lead = LeadingDim::None);
     }
 
     /// Returns the SHA-256 of its file, under the empty name, and of each file of weights.

@@ -50,6 +50,8 @@ pub struct OnnxModel {
     pub shapes: BTreeMap<String, Vec<Dim>>,
     /// The greatest lengths of the dims of one item, by output, where the model does not declare them.
     pub max: BTreeMap<String, Vec<usize>>,
+    /// Whether the first dim of each input is part of an item, although it is symbolic or 1.
+    pub no_batch: bool,
     /// Batch sizes, ascending, to the next of which a batch is padded; by default the powers of two for a runtime that compiles
     /// for a batch size, and no padding for the others.
     pub buckets: Vec<usize>,
@@ -100,9 +102,10 @@ impl<R: Runtime> Backend for Onnx<R> {
     }
 
     fn prepare(mut model: OnnxModel) -> Result<OnnxPrepared<R>, BackendError> {
+        let with_dims = |artifact: Artifact| if model.no_batch { artifact.without_batch() } else { artifact };
         let loaded = match model.bytes.take() {
-            Some(bytes) => Arc::new(Loaded::of(Artifact::parse(&model.path, bytes)?, &model.options)?),
-            None => Loaded::share(Artifact::open(&model.path, Trials::MAX_SIZE)?, &model.options)?,
+            Some(bytes) => Arc::new(Loaded::of(with_dims(Artifact::parse(&model.path, bytes)?), &model.options)?),
+            None => Loaded::share(with_dims(Artifact::open(&model.path, Trials::MAX_SIZE)?), &model.options)?,
         };
         let batch_dims = batch_dims(&loaded.outline, &model.states)?;
         for (port, constant) in &model.constants {
@@ -152,6 +155,8 @@ pub(crate) fn batch_dims(outline: &Outline, states: &[ModelState]) -> Result<Vec
         Some(_) => {
             let is_symbol = |dim: &Length| matches!(dim, Length::Symbol(_));
             let only = input.shape.iter().position(is_symbol);
+            // Without a batch a length of the state is that of an item.
+            let only = only.filter(|_| outline.has_batch);
             let only = only.filter(|_| input.shape.iter().filter(|dim| is_symbol(dim)).count() == 1);
             Ok(input.shape.iter().position(|dim| batches.contains(&dim)).or(only))
         }
@@ -339,6 +344,11 @@ impl<R: Runtime> OnnxPrepared<R> {
         self.single.as_deref()
     }
 
+    /// Returns what is known of the model without a runtime.
+    pub(super) fn outline(&self) -> &Outline {
+        &self.loaded.outline
+    }
+
     /// Returns lines about its trial, and about the bounds of lengths that vary.
     pub(crate) fn notes(&self) -> &[String] {
         &self.notes
@@ -414,7 +424,7 @@ impl<R: Runtime> OnnxPrepared<R> {
     }
 
     /// Returns the sizes to which batches of up to `max_batch` are padded; empty if they are not padded.
-    fn buckets(&self, max_batch: usize) -> Vec<usize> {
+    pub(super) fn buckets(&self, max_batch: usize) -> Vec<usize> {
         let mut buckets: Vec<usize> = self.buckets.iter().copied().filter(|n| (1..max_batch).contains(n)).collect();
         if R::COMPILES && self.buckets.is_empty() {
             buckets = std::iter::successors(Some(1), |n| Some(n * 2)).take_while(|n| *n < max_batch).collect();

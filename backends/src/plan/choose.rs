@@ -1,7 +1,7 @@
 //! Chooses a runtime for a model.
 
 use super::candidate::{Candidate, PlanRequest, Refused};
-use super::config::{Choice, Config, Recorded};
+use super::config::{BatchDim, Choice, Config, Recorded};
 use super::dispatch::Dispatch;
 use super::inputs::ModelInputs;
 use super::model_file::{ModelFiles, read_model, unreadable};
@@ -40,6 +40,10 @@ pub(crate) fn choose(
         None => read_model(model, cx)?,
     };
     let artifact = file.artifact().map_err(|error| unreadable(model, &error))?;
+    let artifact = match config.batch_dim {
+        BatchDim::First => artifact,
+        BatchDim::None => artifact.without_batch(),
+    };
     let (outline, size) = (artifact.outline.clone(), artifact.size());
     for file in outline.files.keys().filter(|_| memory_name(model).is_none()) {
         // The files were read already; this registers them, so that no node of the graph may write to them.
@@ -61,12 +65,14 @@ pub(crate) fn choose(
     let options = BackendOptions::of(cx);
     let options = &*options;
     check_narrowing(config, model, &outline, &mut errors);
-    check_batch_ranges(config, &outline, &mut errors);
     let candidates = runtimes(config, options);
     let required = required(config, &outline);
     check_compared(config, &candidates, &required, &mut errors);
     let inputs = match ModelInputs::of(config, &outline, given, &recorded) {
-        Ok(inputs) => errors.into_result(inputs)?,
+        Ok(inputs) => {
+            check_batch_ranges(config, &outline, &inputs, &mut errors);
+            errors.into_result(inputs)?
+        }
         Err(others) => {
             errors.append(others);
             return Err(errors);
@@ -222,16 +228,26 @@ const RANGED: [&str; 3] =
     ["DynamicQuantizeLinear", "com.microsoft.DynamicQuantizeLSTM", "com.microsoft.DynamicQuantizeMatMul"];
 
 /// Checks that the numbers of an item do not depend on the others in its call, unless a case shows that it does not matter.
-fn check_batch_ranges(config: &Config, outline: &Outline, errors: &mut PlanErrors) {
-    let is_shown = config.batch.max <= 1 || config.verify.as_ref().is_some_and(|verify| verify.case.is_some());
+fn check_batch_ranges(config: &Config, outline: &Outline, inputs: &ModelInputs, errors: &mut PlanErrors) {
+    let is_shown = config.batch.max <= 1 || inputs.has_batch_case;
     if let Some(op) = outline.ops.iter().find(|op| !is_shown && RANGED.contains(&op.id.as_str())) {
         let (id, node) = (&op.id, &op.node);
         let message = format!(
             "{id} (node `{node}`) scales by the range of a whole batch: an item's numbers depend on the others in its call"
         );
-        errors
-            .at("batch.max", message)
-            .help("write `max: 1`, or show with recorded items that it does not matter: `verify: { case: FILE.npz }`");
+        errors.at("batch.max", message).help(batch_advice(config));
+    }
+}
+
+/// Returns what to write if the items of a call may change each other's numbers.
+pub(super) fn batch_advice(config: &Config) -> &'static str {
+    match config.state.is_empty() {
+        true => {
+            "write `max: 1`, or show with a recorded case of two different items or more that it does not matter: \
+             `verify: { case: FILE.npz }`"
+        }
+        // The items of such a case are successive steps of one stream.
+        false => "write `max: 1`",
     }
 }
 

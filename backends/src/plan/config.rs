@@ -58,6 +58,10 @@ pub struct Config {
     /// that slides by two messages: after a full batch the two oldest leave, and the others are part of the next one.
     #[serde(default)]
     pub batch: Batch,
+    /// The dim of the model's inputs that counts the messages of a call: `first` by default, unless that has a fixed length other than 1.
+    /// `none` makes the first dim part of each message, as for the points of a cloud or the nodes of a graph. A call then has one message.
+    #[serde(default)]
+    pub batch_dim: BatchDim,
     /// Batch sizes, ascending, to the next of which a batch is padded: `[1, 4]`; the largest batch is one of them, too. By default the powers
     /// of two for a backend that compiles a model for its batch, as `tract` does, the largest alone for `ort` with `device: cuda` or
     /// `tensorrt`, where a call of another size than the last is slow, and no padding for the others.
@@ -222,6 +226,17 @@ impl Require {
     }
 }
 
+/// The dim of a model's inputs that counts the messages of a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum BatchDim {
+    /// The first one, if it is symbolic or 1.
+    #[default]
+    First,
+    /// No dim: messages have all dims of the model.
+    None,
+}
+
 /// When a model is prepared for calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -374,6 +389,9 @@ impl Config {
         if self.precision != Precision::F32 {
             options["precision"] = json!(self.precision);
         }
+        if self.batch_dim != BatchDim::First {
+            options["batch_dim"] = json!(self.batch_dim);
+        }
         if self.device != OrtDevice::Cpu {
             options["provider"] = json!([self.cpu_fallback, self.provider_options]);
         }
@@ -389,11 +407,11 @@ impl Config {
         };
         let mut config = json!({
             "model": self.model, "sha256": self.sha256, "manifest": self.manifest, "backend": self.backend,
-            "batch": { "max": self.batch.max }, "buckets": self.buckets, "load": self.load, "threads": self.threads,
+            "batch": { "max": self.batch.max, "stride": self.batch.stride }, "buckets": self.buckets, "load": self.load, "threads": self.threads,
             "state": self.state, "guard": self.guard, "allow_narrowing": self.allow_narrowing,
             "constants": self.constants, "max": self.max, "trial": self.trial, "plans": self.plans,
             "precision": self.precision, "fallback": self.fallback, "device": self.device,
-            "cpu_fallback": self.cpu_fallback, "provider_options": self.provider_options,
+            "cpu_fallback": self.cpu_fallback, "provider_options": self.provider_options, "batch_dim": self.batch_dim,
         });
         if let Some(Require { device, dtypes, max_batch, max_rank, ops, memory, streams, graph_capture }) =
             &self.require

@@ -1,6 +1,6 @@
 //! The errors of a config that show without reading a file.
 
-use super::config::{Choice, Config, Guard, Load, MAX_THREADS};
+use super::config::{BatchDim, Choice, Config, Guard, Load, MAX_THREADS};
 use crate::onnx::Precision;
 use limen::infer::{OnEnd, OnSkip};
 use limen::node::PlanErrors;
@@ -153,6 +153,11 @@ impl Config {
                 .at("batch.within", "a batch of one message does not wait for others")
                 .help("write `max:` too, the most messages in one call");
         }
+        if self.batch_dim == BatchDim::None && self.batch.max > 1 {
+            errors
+                .at("batch.max", "with `batch_dim: none` a call has one message")
+                .help("leave `batch:` out, or `batch_dim:`");
+        }
         match self.batch.stride {
             Some(0) => _ = errors.at("batch.stride", "with 0, no message would ever leave the batch"),
             Some(stride) if stride > self.batch.max => {
@@ -207,6 +212,9 @@ impl Config {
         }
         if self.load == Load::Lazy {
             errors.at("load", "backend `mock` loads nothing").help("leave `load:` out");
+        }
+        if self.batch_dim == BatchDim::None {
+            errors.at("batch_dim", "backend `mock` has no dims of a model").help("leave `batch_dim:` out");
         }
         if self.require.is_some() {
             errors.at("require", "backend `mock` meets every requirement").help("leave `require:` out");

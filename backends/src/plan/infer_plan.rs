@@ -4,8 +4,8 @@ use super::config::Config;
 use crate::backend::{InFlight, InFlightPrepared};
 use crate::onnx::Precision;
 use crate::steps::{Steps, VERIFY_CASE};
-use crate::verify::{Case, Tolerance};
-use limen::backend::{Backend, Signature};
+use crate::verify::{Case, CaseError, Tolerance};
+use limen::backend::{Backend, Prepared, Signature};
 use limen::infer::InferPlan;
 use limen::node::PlanErrors;
 use std::sync::Arc;
@@ -13,6 +13,10 @@ use std::sync::Arc;
 /// The way out for a recorded case that does not fit its model.
 pub(super) const CASE_ADVICE: &str =
     "record the case with the model and the shapes of this graph, or leave `verify:` out";
+
+/// The way out for a recorded case that a model reproduces only alone or only in batches.
+const ITEMS_ADVICE: &str =
+    "an item's numbers depend on the others in its call: write `max: 1`, or a greater `atol` if that does not matter";
 
 /// The way out for a recorded case that a model does not reproduce.
 fn differs_advice(backend: &str, precision: Precision) -> String {
@@ -26,6 +30,11 @@ fn differs_advice(backend: &str, precision: Precision) -> String {
     format!(
         "if it was recorded with this model, try another backend{such_as}; else record it again, or leave `verify:` out"
     )
+}
+
+/// Says in which calls the errors occurred.
+fn only(wrong: Vec<String>, calls: &str) -> Vec<String> {
+    wrong.into_iter().map(|error| format!("only {calls}: {error}")).collect()
 }
 
 /// Checks that a model takes the batches of its node, and that the recorded case fits it. `single` says why it takes one item in a
@@ -62,19 +71,37 @@ pub(crate) fn infer_plan<B: Backend>(
     let mut errors = PlanErrors::default();
     let mut verified = None;
     if let (Some((case, tolerance)), Some(file)) = (case, config.case_file()) {
+        let max = config.batch.max;
+        let is_one = case.fit(prepared.signature()).is_ok_and(|items| items == 1);
+        let is_single = max == 1 || is_one || prepared.is_stateful();
         let tried = steps.step(B::NAME, "ran the recorded case", || {
-            match case.try_on(&prepared, config.batch.max, *tolerance) {
-                Ok(tried) if tried.items == 1 => Ok(format!("verified with the item of {file}: {tried}")),
-                Ok(tried) => Ok(format!("verified with the {} items of {file}: {tried}", tried.items)),
-                Err(wrong) => Err(wrong.iter().map(|error| format!("`{file}`: {error}")).collect::<Vec<_>>()),
+            let run = |max| {
+                let wrong = |wrong: Vec<CaseError>| wrong.iter().map(CaseError::to_string).collect::<Vec<_>>();
+                case.try_on(&prepared, max, *tolerance).map_err(wrong)
+            };
+            match (run(max), if is_single { None } else { Some(run(1)) }) {
+                (Ok(tried), None | Some(Ok(_))) if tried.items == 1 => {
+                    Ok(format!("verified with the item of {file}: {tried}"))
+                }
+                (Ok(tried), None | Some(Ok(_))) => {
+                    Ok(format!("verified with the {} items of {file}: {tried}", tried.items))
+                }
+                (Err(wrong), None | Some(Err(_))) => Err((true, wrong)),
+                // Items that were recorded in one call say nothing of an item alone, and the other way round.
+                (Err(wrong), Some(Ok(_))) => Err((false, only(wrong, "in calls of several items"))),
+                (Ok(_), Some(Err(wrong))) => Err((false, only(wrong, "one item at a time"))),
             }
         });
         match tried {
             Ok(line) => verified = Some(line),
-            Err(wrong) => {
-                wrong.into_iter().for_each(|error| {
-                    _ = errors.at(VERIFY_CASE, error).help(differs_advice(B::NAME, config.precision))
-                });
+            Err((is_other, wrong)) => {
+                for error in wrong {
+                    let error = format!("`{file}`: {error}");
+                    match is_other {
+                        true => errors.at(VERIFY_CASE, error).help(differs_advice(B::NAME, config.precision)),
+                        false => errors.at("batch.max", error).help(ITEMS_ADVICE),
+                    };
+                }
             }
         }
     }

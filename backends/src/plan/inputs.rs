@@ -16,6 +16,9 @@ pub(crate) struct ModelInputs {
     pub(super) states: Vec<ModelState>,
     pub(super) constants: Constants,
     pub(super) bound: BoundShapes,
+    /// Whether the recorded case can show that the items of a call do not change each other's numbers: it has two that differ, and they
+    /// are not successive steps of one stream.
+    pub(super) has_batch_case: bool,
 }
 
 impl ModelInputs {
@@ -63,15 +66,33 @@ impl ModelInputs {
         let spec_of = |input: &Input| given.inputs().find(|(name, _)| takes(&input.port, name))?.1;
         let bounded = |input: &Input| spec_of(input).filter(|spec| spec.max_elements().is_some());
         // Before dims are bound to what is connected, and compared with what was recorded.
-        for ((input, batch_dim), have) in std::iter::zip(&outline.inputs, &batch_dims)
-            .filter(|(input, _)| is_port(input))
-            .filter_map(|pair| Some((pair, bounded(pair.0)?)))
-        {
-            let dims = input.item(*batch_dim).into_iter().map(|dim| match dim {
+        let given_ports = ports.iter().filter_map(|input| Some((*input, bounded(input)?)));
+        let port_of = |input: &Input, batch_dim| {
+            let dims = input.item(batch_dim).into_iter().map(|dim| match dim {
                 Length::Fixed(length) => Dim::Fixed(*length),
                 Length::Symbol(symbol) => Dim::Symbol(symbol.as_str().into()),
             });
-            errors.check_port(&input.port, have, &PortSpec::new(input.elem.dtype(), dims));
+            PortSpec::new(input.elem.dtype(), dims)
+        };
+        let fits = |have: &PortSpec, want: &PortSpec| PlanErrors::default().check_port("", have, want);
+        let has_all_dims = given_ports.clone().all(|(input, have)| fits(have, &port_of(input, None)));
+        for (input, have) in given_ports {
+            let want = port_of(input, input.batch_dim());
+            let longer = |spec: &PortSpec| spec.shape.iter().filter(|dim| **dim != Dim::Fixed(1)).count();
+            match input.shape.first() {
+                // Dims of length 1 are what a `reshape` node adds and removes.
+                Some(Length::Symbol(first)) if has_all_dims && longer(have) > longer(&want) => {
+                    let port = &input.port;
+                    let message = format!(
+                        "input `{port}` takes {want}, without the dim `{first}` of the model; {have} is connected"
+                    );
+                    errors.input(port, message).help(format!(
+                        "write `batch_dim: none` if `{first}` is part of a message and does not count messages, or connect an output \
+                         that gives {want}"
+                    ));
+                }
+                _ => _ = errors.check_port(&input.port, have, &want),
+            }
         }
         errors.into_result(())?;
 
@@ -112,7 +133,9 @@ impl ModelInputs {
                 errors.at(VERIFY_CASE, format!("`{file}`: {wrong}")).help(CASE_ADVICE);
             }
         }
-        errors.into_result(ModelInputs { states, constants, bound })
+        let has_batch_case =
+            states.is_empty() && recorded.case.as_ref().is_some_and(|(case, _)| case.has_different_items(&specs));
+        errors.into_result(ModelInputs { states, constants, bound, has_batch_case })
     }
 }
 
@@ -295,6 +318,21 @@ mod tests {
                 &[("x", "i32[512]")],
                 &["elements are i32, not f32", "`cast` node with `dtype: f32`"],
                 "the connected shape",
+            ),
+            (
+                pair,
+                json!({}),
+                &[("in_h", "f32[7,4]"), ("input", "f32[7,4]")],
+                &["takes f32[4], without the dim `n`", "write `batch_dim: none`"],
+                "Misfit",
+            ),
+            (pair, json!({}), &[("in_h", "f32[7,4]"), ("input", "f32[4]")], &["Misfit(\"in_h\""], "batch_dim"),
+            (
+                pair,
+                json!({}),
+                &[("in_h", "f32[1,4]"), ("input", "f32[1,4]")],
+                &["`reshape` node with `shape: [4]`"],
+                "batch_dim",
             ),
             (pair, json!({}), &[], &["(\"input\", None)", "state: [{ input: in_h, output: out_h }]"], "has no length"),
         ] {

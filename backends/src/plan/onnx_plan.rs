@@ -1,15 +1,16 @@
 //! Plans a node that runs an ONNX model.
 
 use super::candidate::{PlanRequest, Refused, reference};
+use super::choose::batch_advice;
 use super::compare::{against_reference, check_case_on};
 use super::config::Load;
 use super::infer_plan::{check_node, infer_plan};
 use super::load::prepare_onnx;
 use crate::base::caught;
-use crate::onnx::{Onnx, OnnxPrepared, Reference, Runtime, ShadowPlan, measure};
+use crate::onnx::{ItemComparison, Onnx, OnnxPrepared, Reference, Runtime, ShadowPlan, compare_items, measure};
 use crate::verify::Tolerance;
 use limen::backend::Prepared;
-use limen::infer::InferPlan;
+use limen::infer::{Batch, InferPlan};
 use limen::node::PlanErrors;
 use limen::unit::{show_bytes, show_ns};
 use std::time::Duration;
@@ -29,12 +30,14 @@ pub(super) fn plan_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<InferPlan, 
     let mut errors = PlanErrors::default();
     let case = job.recorded.case.as_ref();
     let checked = check_node(config, prepared.signature(), prepared.single(), case);
-    let is_of_node = checked.is_err();
     checked.err().into_iter().for_each(|wrong| errors.append(wrong));
+    let depends = check_items(&prepared, job, &mut errors);
+    let is_of_node = errors.messages().next().is_some();
     let mut lines: Vec<String> = R::device(job.options).into_iter().map(|device| format!("runs on {device}")).collect();
     lines.extend(compare_with_reference(&prepared, job, &mut errors));
     lines.extend(add_shadow(&mut prepared, job, &mut errors));
     lines.extend(add_fallback(&mut prepared, job, &mut errors));
+    lines.extend(depends);
     lines.extend(batching_advice(&prepared, job));
     lines.extend(compilation_lines(&prepared, job));
     lines.extend_from_slice(prepared.notes());
@@ -57,6 +60,36 @@ pub(super) fn plan_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<InferPlan, 
         }
     };
     planned.map_err(refused)
+}
+
+/// Checks that an item has the same numbers alone and beside others in its call, unless messages stay as context for the next call. A
+/// recorded case that was reproduced both ways permits it, and a line then says what differs.
+fn check_items<R: Runtime>(
+    prepared: &OnnxPrepared<R>,
+    job: &PlanRequest<'_>,
+    errors: &mut PlanErrors,
+) -> Option<String> {
+    let Batch { max, stride, .. } = job.config.batch;
+    if max <= 1 || prepared.single().is_some() || stride.is_some_and(|stride| stride < max) {
+        return None;
+    }
+    let sample = job.recorded.sample();
+    let found =
+        job.steps.step(R::NAME, "compared items alone and in one call", || compare_items(prepared, max, sample));
+    let depends = "an item's numbers depend on the others in its call";
+    match found {
+        ItemComparison::Same => None,
+        ItemComparison::Differs(what) if job.inputs.has_batch_case => Some(format!("{depends}: {what}")),
+        ItemComparison::Unknown(_) if job.inputs.has_batch_case => None,
+        ItemComparison::Differs(what) => {
+            errors.at("batch.max", format!("{depends}: {what}")).help(batch_advice(job.config));
+            None
+        }
+        ItemComparison::Unknown(why) => {
+            errors.at("batch.max", format!("it is not known whether {depends}: {why}")).help(batch_advice(job.config));
+            None
+        }
+    }
 }
 
 /// Returns a warning if the reference is the backend that serves.

@@ -93,6 +93,25 @@ impl Case {
         Some(Access::for_dtype(array.dtype).values(&array.bytes).cycle().take(len))
     }
 
+    /// Returns an item of an input, all of whose items have `len` numbers; `None` if it has fewer items.
+    pub(crate) fn item(&self, port: &str, at: usize, len: usize) -> Option<Vec<f64>> {
+        let array = self.arrays.get(port)?;
+        let bytes = len * array.dtype.size();
+        let item = array.bytes.get(at * bytes..(at + 1) * bytes)?;
+        Some(Access::for_dtype(array.dtype).values(item).collect())
+    }
+
+    /// Whether an input has two items that differ.
+    pub(crate) fn has_different_items(&self, inputs: &[TensorSpec]) -> bool {
+        inputs.iter().any(|spec| {
+            let Some(array) = self.arrays.get(&spec.name) else { return false };
+            let items = items_in(&array.shape, spec).unwrap_or_default().max(1);
+            let mut items = array.bytes.chunks((array.bytes.len() / items).max(1));
+            let first = items.next();
+            items.any(|item| Some(item) != first)
+        })
+    }
+
     /// Returns why the arrays cannot be items of some inputs, each with its array. Arrays of the outputs are not looked at: only a
     /// trial shows their shapes.
     pub(crate) fn misfits(&self, inputs: &[TensorSpec], outputs: &[&str]) -> Vec<CaseError> {

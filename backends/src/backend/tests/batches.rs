@@ -9,6 +9,8 @@ on_every_runtime! {
     fixed_and_missing_batch_dims_take_one_item
     a_length_of_minus_one_is_unknown
     a_model_for_one_item_is_not_tried_on_two
+    items_that_change_each_other_are_found
+    a_first_dim_may_be_part_of_an_item
 }
 
 /// \[D5\]
@@ -112,4 +114,87 @@ fn a_model_for_one_item_is_not_tried_on_two<R: Runtime>() {
     assert!(case_of("digits/digits.onnx").check(&one, 1, STRICT).is_ok());
     let error = one.session(2).map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("the model takes 1, it was loaded for calls with one item"), "{error}");
+}
+
+fn items_that_change_each_other_are_found<R: Runtime>() {
+    const DIFFERS: &str = "items changes output `y` by";
+    let same = Ok(());
+    let zero = || vec![ints("zero", &[0]), floats("none", &[], &[0.0])];
+    let lstm = || {
+        let weights = |name, from: f32| -> Vec<f32> { (0..32).map(|n| (n as f32 * from).sin() + name).collect() };
+        vec![
+            floats("w", &[1, 8, 4], &weights(0.0, 0.7)),
+            floats("r", &[1, 8, 2], &weights(0.1, 1.3)[..16]),
+            ints("one", &[1]),
+        ]
+    };
+    let items = (("x", D::FLOAT, &["n", "4"][..]), ("y", D::FLOAT, &["n", "4"][..]));
+    let steps = (("x", D::FLOAT, &["t", "1", "4"][..]), ("y", D::FLOAT, &["t", "1", "2"][..]));
+    let class = (items.0, ("y", D::INT64, &["n"][..]));
+    for ((x, y), weights, nodes, expected) in [
+        (items, zero(), &["y = Tanh x"][..], same),
+        (items, zero(), &["a = ReduceMax x zero", "y = Sub x a"], Err(DIFFERS)),
+        (
+            items,
+            zero(),
+            &["a = Transpose x perm=1,0", "b = MatMul x a", "c = Softmax b axis==1", "y = MatMul c x"],
+            Err(DIFFERS),
+        ),
+        (steps, lstm(), &["a = LSTM x w r hidden_size==2", "y = Squeeze a one"], Err(DIFFERS)),
+        (class, zero(), &["y = ArgMax x axis==1 keepdims==0"], same),
+        (items, zero(), &["y = Mul x none"], Err("the outputs are the same for all items")),
+    ] {
+        let prepared = prepare_bytes::<R>(model(&[x], &[y], &weights, nodes), &[]).unwrap();
+        assert_eq!(prepared.single(), None, "{nodes:?}");
+        for max in [2, 5] {
+            match (compare_items(&prepared, max, None), expected) {
+                (ItemComparison::Same, Ok(())) => {}
+                (ItemComparison::Differs(why) | ItemComparison::Unknown(why), Err(part)) if why.contains(part) => {}
+                (found, _) => panic!("{nodes:?} with {max}: {found:?}"),
+            }
+        }
+    }
+    // Only the states change each other, so the first call shows nothing.
+    let state = ("state", D::FLOAT, &["n", "4"][..]);
+    let next = ("next", D::FLOAT, &["n", "4"][..]);
+    for (nodes, expected) in [
+        (&["y = Add x state", "next = Tanh x"][..], true),
+        (&["a = ReduceMax state zero", "y = Add x a", "next = Tanh x"], false),
+    ] {
+        let bytes = model(&[items.0, state], &[items.1, next], &zero(), nodes);
+        let states = vec![ModelState { input: "state".into(), output: "next".into(), batch_dim: None }];
+        let model = OnnxModel { bytes: Some(bytes), path: "m.onnx".into(), states, ..OnnxModel::default() };
+        let found = compare_items(&Onnx::<R>::prepare(model).unwrap(), 3, None);
+        assert_eq!(found == ItemComparison::Same, expected, "{nodes:?}: {found:?}");
+    }
+}
+
+/// The greatest of each column of a message: with a batch, each row would be an item.
+fn a_first_dim_may_be_part_of_an_item<R: Runtime>() {
+    let file = model(
+        &[("x", D::FLOAT, &["points", "2"])],
+        &[("y", D::FLOAT, &["2"]), ("z", D::FLOAT, &["points", "2"])],
+        &[ints("zero", &[0])],
+        &["y = ReduceMax x zero keepdims==0", "z = Sub x y"],
+    );
+    let model = OnnxModel {
+        path: "m.onnx".into(),
+        bytes: Some(file),
+        no_batch: true,
+        shapes: [("x".to_string(), vec![Dim::Fixed(3), Dim::Fixed(2)])].into(),
+        ..OnnxModel::default()
+    };
+    let prepared = Onnx::<R>::prepare(model).unwrap();
+    let shapes: Vec<&[Dim]> = prepared.signature().outputs.iter().map(|spec| &spec.shape[..]).collect();
+    assert_eq!(shapes, [&[Dim::Fixed(2)][..], &[Dim::Fixed(3), Dim::Fixed(2)]]);
+    assert_eq!(prepared.single(), Some("its input `x` has no batch dim of its own"));
+    let mut session = prepared.session(1).unwrap();
+    let (x, mut y, mut z) = ([1f32, 6.0, 3.0, 4.0, 2.0, 5.0], [0f32; 2], [0f32; 6]);
+    let given = BatchRef { dtype: DType::F32, shape: &[3, 2], bytes: bytemuck::cast_slice(&x) };
+    let mut outputs = [
+        BatchMut { dtype: DType::F32, shape: &mut [2], bytes: bytemuck::cast_slice_mut(&mut y) },
+        BatchMut { dtype: DType::F32, shape: &mut [3, 2], bytes: bytemuck::cast_slice_mut(&mut z) },
+    ];
+    session.infer_one(&[given], &mut outputs, &mut OnnxLane::default()).unwrap();
+    assert_eq!((y, z), ([3.0, 6.0], [-2.0, 0.0, 0.0, -2.0, -1.0, -1.0]));
 }

@@ -466,6 +466,109 @@ fn items_that_change_each_other_need_a_case_to_be_batched() {
     assert!(!plan(1).is_err_and(|why| why.contains("whole batch")));
 }
 
+/// One number of a cloud of points. Nodes with the same file may read its first dim in both ways.
+#[cfg(feature = "rten")]
+#[test]
+fn a_first_dim_may_be_part_of_a_message() {
+    use crate::onnx::test_models::{ints, model};
+    use rten_onnx::onnx::DataType;
+    let folder = tempfile::tempdir().unwrap();
+    let (x, y) = (("x", DataType::FLOAT, &["points", "3"][..]), ("y", DataType::FLOAT, &["m", "3"][..]));
+    let file = model(&[x], &[y], &[ints("zero", &[0])], &["y = ReduceMax x zero"]);
+    std::fs::write(folder.path().join("m.onnx"), file).unwrap();
+    let folders = Folders { graph: folder.path().into(), ..Folders::default() };
+    let trials = limen::policy::Trials::default();
+    let plan = |config: serde_json::Value, given: &str| {
+        let config: Config = serde_json::from_value(config).unwrap();
+        let extensions = Extensions::default();
+        let isolation = limen::policy::Isolation::None;
+        let mut cx = Planning { node: "m", folders: &folders, trials: &trials, extensions: &extensions, isolation };
+        let given = Connected::of([("x".to_string(), Some(given.parse().unwrap()))]);
+        <InferKind as limen::infer::Infer>::plan(config, &given, &mut cx)
+            .map(|plan| plan.outputs().map(|(_, spec)| spec.unwrap().to_string()).collect::<String>())
+            .map_err(|errors| format!("{errors:?}"))
+    };
+    let (none, first) = (json!({ "model": "m.onnx", "batch_dim": "none" }), json!({ "model": "m.onnx" }));
+    let mut kept = Vec::new();
+    for (config, given, output) in
+        [(&none, "f32[100,3]", "f32[1,3]"), (&first, "f32[3]", "f32[3]"), (&none, "f32[<=100,3]", "f32[1,3]")]
+    {
+        kept.push(plan(config.clone(), given));
+        assert_eq!(kept.last().unwrap().as_deref(), Ok(output), "{given}");
+    }
+    let batched = json!({ "model": "m.onnx", "batch_dim": "none", "batch": { "max": 2 } });
+    for (config, given, why) in [
+        (first, "f32[100,3]", "write `batch_dim: none` if `points` is part of a message"),
+        (none, "f32[3]", "f32[points,3]"),
+        (batched, "f32[100,3]", "with `batch_dim: none` a call has one message"),
+    ] {
+        let found = plan(config, given).unwrap_err();
+        assert!(found.contains(why), "{why}: {found}");
+    }
+}
+
+/// Attention over the items of a call. A recorded case permits batches only if it is reproduced one item at a time and in batches.
+#[cfg(feature = "rten")]
+#[test]
+fn a_first_dim_that_is_no_batch_is_refused_with_batches() {
+    use crate::onnx::test_models::model;
+    use crate::verify::test_files::{f32s, write_npz};
+    use rten_onnx::onnx::DataType;
+    let folder = tempfile::tempdir().unwrap();
+    let io = |name| (name, DataType::FLOAT, &["n", "2"][..]);
+    let nodes = ["a = Transpose x perm=1,0", "b = MatMul x a", "c = Softmax b axis==1", "y = MatMul c x"];
+    std::fs::write(folder.path().join("attend.onnx"), model(&[io("x")], &[io("y")], &[], &nodes)).unwrap();
+    std::fs::write(folder.path().join("relu.onnx"), model(&[io("x")], &[io("y")], &[], &["y = Relu x"])).unwrap();
+    let x = [1.0, 0.0, 0.0, 2.0];
+    // Of both items together, softmax of [1, 0] and of [0, 4].
+    let (near, far) = (1.0 / (1.0 + f32::exp(-1.0)), 1.0 / (1.0 + f32::exp(-4.0)));
+    let together = [near, 2.0 * (1.0 - near), 1.0 - far, 2.0 * far];
+    let alike = [1.0, 0.0, 1.0, 0.0];
+    for (name, shape, x, y) in [
+        ("alone.npz", "(2, 2)", &x[..], &x[..]),
+        ("together.npz", "(2, 2)", &x, &together),
+        ("alike.npz", "(2, 2)", &alike, &alike),
+        ("one.npz", "(1, 2)", &x[..2], &x[..2]),
+    ] {
+        write_npz(&folder.path().join(name), &[("x", f32s(shape, x)), ("y", f32s(shape, y))]);
+    }
+    let plan = |model: &str, batch: serde_json::Value, verify: Option<serde_json::Value>| {
+        plan(
+            &folder.path().to_string_lossy(),
+            json!({ "model": format!("{model}.onnx"), "backend": "rten", "batch": batch, "verify": verify }),
+        )
+    };
+    let case = |name: &str| Some(json!({ "case": format!("{name}.npz") }));
+    let four = json!({ "max": 4 });
+    let depends = "an item's numbers depend on the others in its call: a call of 4 items changes output `y` by";
+    for (verify, why) in [
+        (None, depends),
+        (Some(json!({ "against": "rten" })), depends),
+        (case("one"), depends),
+        (case("alike"), depends),
+        (case("alone"), "`alone.npz`: only in calls of several items: output `y` differs from what was recorded"),
+        (case("together"), "`together.npz`: only one item at a time: output `y` differs from what was recorded"),
+    ] {
+        let found = plan("attend", four.clone(), verify).unwrap_err();
+        assert!(
+            found.contains("\"batch.max\"") && found.contains(why) && found.contains("write `max: 1`"),
+            "{why}: {found}"
+        );
+    }
+    for (name, batch, verify) in [
+        ("attend", json!({ "max": 1 }), case("alone")),
+        // Messages stay as context for the next call.
+        ("attend", json!({ "max": 4, "stride": 1 }), None),
+        ("relu", four.clone(), None),
+        ("relu", four.clone(), case("alone")),
+    ] {
+        plan(name, batch, verify).unwrap();
+    }
+    let tolerant = json!({ "case": "alone.npz", "atol": 3.0 });
+    let planned = plan("attend", four, Some(tolerant)).unwrap();
+    assert!(planned.contains(depends), "{planned}");
+}
+
 /// rten gives 1 as the sign of 0: it is not chosen, unless a case or another backend shows that the numbers are right.
 #[cfg(feature = "rten")]
 #[test]
