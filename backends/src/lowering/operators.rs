@@ -3,6 +3,7 @@
 use super::kernel::{Axis, Binary, Expr, How, Number, Scalar, Unary};
 use super::model::{Lowering, Operands, Refusal, is_wide, scalar, shape, text};
 use super::value::{Value, row_major};
+use crate::backend::WideSum;
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::ops::array::{
     Gather, GatherElements, MultiBroadcastTo, OneHot, Pad, Slice, Trilu, TypedConcat,
@@ -132,7 +133,8 @@ impl Lowering {
         if let Some(op) = op.downcast_ref::<Resize>() {
             return self.resize(name, op, given, &shape);
         }
-        if let Some(op) = op.downcast_ref::<Reduce>() {
+        let sum = op.downcast_ref::<WideSum>().map(|sum| &sum.0);
+        if let Some(op) = op.downcast_ref::<Reduce>().or(sum) {
             return self.reduce_op(name, op, given.value(0)?, fact);
         }
         if let Some(op) = op.downcast_ref::<Softmax>() {

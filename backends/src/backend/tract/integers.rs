@@ -128,9 +128,9 @@ impl InferenceOp for Summing {
             let Some(sum) = target.nodes[at].op_as::<Reduce>().filter(|reduce| reduce.reducer == Reducer::Sum) else {
                 continue;
             };
-            let axes = sum.axes.clone();
+            let sum = WideSum(sum.clone());
             if is_wide(target.outlet_fact(target.nodes[at].inputs[0])?.datum_type) {
-                target.nodes[at].op = Box::new(WideSum { axes });
+                target.nodes[at].op = Box::new(sum);
             }
         }
         Ok(outputs)
@@ -151,9 +151,7 @@ fn is_wide(of: DatumType) -> bool {
 
 /// A sum of integers that need more than 32 bits with a sign. It wraps, as NumPy's does.
 #[derive(Clone, Debug, Hash, PartialEq, Eq)]
-struct WideSum {
-    axes: TVec<usize>,
-}
+pub(crate) struct WideSum(pub(crate) Reduce);
 
 impl TractOp for WideSum {
     fn name(&self) -> StaticName {
@@ -170,7 +168,7 @@ impl EvalOp for WideSum {
         macro_rules! sum {
             ($t:ty) => {{
                 let mut sums = inputs[0].to_plain_array_view::<$t>()?.to_owned();
-                for axis in self.axes.iter().map(|axis| tract_ndarray::Axis(*axis)) {
+                for axis in self.0.axes.iter().map(|axis| tract_ndarray::Axis(*axis)) {
                     sums = sums.fold_axis(axis, 0, |sum: &$t, x| sum.wrapping_add(*x)).insert_axis(axis);
                 }
                 sums.into_tensor()
@@ -189,7 +187,7 @@ impl EvalOp for WideSum {
 impl TypedOp for WideSum {
     fn output_facts(&self, inputs: &[&TypedFact]) -> TractResult<TVec<TypedFact>> {
         let mut shape = inputs[0].shape.to_tvec();
-        self.axes.iter().for_each(|axis| shape[*axis] = 1.into());
+        self.0.axes.iter().for_each(|axis| shape[*axis] = 1.into());
         Ok(tvec!(inputs[0].datum_type.fact(shape)))
     }
 
