@@ -429,8 +429,8 @@ def main():
                 print(f"{runtime} {name} {what}: {text}{' [' + listed + ']' if listed else ''}")
         totals, refused = sum(table.values(), collections.Counter()), sum(reasons.values(), collections.Counter())
         failed |= totals["WRONG"] > 0
-        print(f"{runtime}: {count} cases, " + ", ".join(f"{n} {what}" for what, n in sorted(totals.items())) + "; refused for its "
-              + ", ".join(f"{why}: {n}" for why, n in refused.most_common()))
+        print(f"{runtime}: {count} cases, " + ", ".join(f"{n} {what}" for what, n in sorted(totals.items()))
+              + "".join(f"; refused for its {why}: {n}" for why, n in refused.most_common()))
         if partial:
             continue
         print_coverage(runtime, table, reasons)
