@@ -9,6 +9,7 @@ mod misses;
 pub(crate) mod running;
 pub mod sim;
 pub(crate) mod spans;
+mod starving;
 mod tails;
 mod throttling;
 pub(crate) mod windows;

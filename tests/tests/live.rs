@@ -77,7 +77,11 @@ fn drive(source: &str, lossy: &str, seconds: u64) -> (Vec<Event>, Driven) {
          z: {{ kind: collect, from: b }}\n  keeps: {{ kind: numbers, config: {{ period_ns: 10000000 }} }}\n  \
          on: {{ kind: collect, from: keeps }}\npaths: [{{ from: a, to: z, deadline: 1s }}]\n"
     );
-    let spec = Spec::from_text(&graph, "test.yaml").unwrap();
+    drive_graph(&graph, seconds)
+}
+
+fn drive_graph(graph: &str, seconds: u64) -> (Vec<Event>, Driven) {
+    let spec = Spec::from_text(graph, "test.yaml").unwrap();
     let plan = Plan::new(spec, &limen_tests::registry().transform::<Lossy>("lossy")).unwrap();
     let clock = SimulatedClock::new(Time(1_000_000_000));
     let end = clock.now() + seconds * 1_000_000_000;
@@ -192,5 +196,32 @@ fn a_path_without_deliveries_is_silent() {
             "{source} {lossy}: {silent:?}"
         );
         driven.finish();
+    }
+}
+
+/// A join that lacks one input says so within two seconds, once, and names the edge; not if the input has ended or nothing comes at all.
+#[test]
+fn a_join_that_starves_names_the_input() {
+    for (rate, silent, told) in [
+        (RATE, "[100, 450]", 1),
+        (RATE, "[100, 120]", 0),
+        (RATE, "[0, 450]", 1),
+        ("count: 100, period_ns: 10000000", "[0, 0]", 0),
+    ] {
+        let graph = format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ {rate} }} }}\n  \
+             b: {{ kind: lossy, from: a, config: {{ silent: {silent} }} }}\n  \
+             keeps: {{ kind: numbers, config: {{ period_ns: 10000000 }} }}\n  \
+             j: {{ kind: pair, inputs: {{ a: keeps, b: b }}, join: {{ policy: by_time, within: 1ms, anchor: a, patience: 1000 }} }}\n  \
+             z: {{ kind: collect, from: j }}\n"
+        );
+        let (events, _) = drive_graph(&graph, 5);
+        let starves = names(&events, &["starves"]);
+        assert_eq!(starves.len(), told, "{rate} {silent}: {events:?}");
+        for event in starves {
+            assert_eq!((event.kind.node(), event.kind.edge()), (Some("j"), Some("b/out -> j/b")));
+            let EventKind::Starves { time, .. } = &event.kind else { continue };
+            assert!((1000..2100).contains(&time.as_millis()), "{event}");
+        }
     }
 }

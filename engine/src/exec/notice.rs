@@ -30,6 +30,7 @@ pub(crate) enum Noticed {
     Disconnected { node: usize, count: u64 },
     Reconnected { node: usize },
     Silent { path: usize, time: u64 },
+    Starves { node: usize, edge: usize, time: u64 },
     Missed { path: usize, count: u64, of: u64, within: u64 },
     ClockSet { by: i64 },
     CpuThrottled { by: CpuThrottle },

@@ -135,6 +135,16 @@ pub enum EventKind {
         /// For how long.
         time: Duration,
     },
+    /// A join has had no set for a second, or three times as long as usual, because one of its inputs gets no messages while others do.
+    /// Reported once until it has a set again.
+    Starves {
+        /// The node.
+        node: String,
+        /// The edge that it waits for, as `node/port -> node/port`.
+        edge: String,
+        /// For how long it has had no set.
+        time: Duration,
+    },
     /// Messages of a path came after its deadline. Reported at most once a second per path.
     Missed {
         /// The path, as `source -> sink`.
@@ -187,6 +197,7 @@ impl EventKind {
             EventKind::Disconnected { .. } => "disconnected",
             EventKind::Reconnected { .. } => "reconnected",
             EventKind::Silent { .. } => "silent",
+            EventKind::Starves { .. } => "starves",
             EventKind::Missed { .. } => "missed",
             EventKind::ClockSet { .. } => "clock_set",
             EventKind::CpuThrottled { .. } => "cpu_throttled",
@@ -208,6 +219,7 @@ impl EventKind {
             | EventKind::LostInside { node, .. }
             | EventKind::Disconnected { node, .. }
             | EventKind::Reconnected { node }
+            | EventKind::Starves { node, .. }
             | EventKind::Returned { node, .. } => Some(node),
             _ => None,
         }
@@ -216,7 +228,7 @@ impl EventKind {
     /// Returns the edge it happened to, as `node/port -> node/port`.
     pub fn edge(&self) -> Option<&str> {
         match self {
-            EventKind::Gap { edge, .. } | EventKind::Lost { edge, .. } => Some(edge),
+            EventKind::Gap { edge, .. } | EventKind::Lost { edge, .. } | EventKind::Starves { edge, .. } => Some(edge),
             _ => None,
         }
     }
@@ -287,6 +299,9 @@ impl fmt::Display for EventKind {
             EventKind::Disconnected { node, count } => write!(f, "`{node}` was disconnected {count} times"),
             EventKind::Reconnected { node } => write!(f, "`{node}` is connected again"),
             EventKind::Silent { path, time } => write!(f, "{path}: nothing arrived for {}", show(time)),
+            EventKind::Starves { node, edge, time } => {
+                write!(f, "`{node}` has had no set for {}: nothing comes through {edge}", show(time))
+            }
             EventKind::Missed { path, count, of, deadline, within } => {
                 let (deadline, within) = (show(deadline), show(within));
                 write!(f, "{path} missed its deadline of {deadline}: {count} of {of} messages in {within}")
@@ -357,6 +372,10 @@ mod tests {
                 "`arm` lost 9 messages (malformed) in 200 calls within 1.00 s",
             ),
             (EventKind::Silent { path: "imu -> arm".into(), time: ms(3000) }, "imu -> arm: nothing arrived for 3.00 s"),
+            (
+                EventKind::Starves { node: node(), edge: edge(), time: ms(1000) },
+                "`arm` has had no set for 1.00 s: nothing comes through imu/out -> arm/in",
+            ),
             (EventKind::Disconnected { node: node(), count: 1 }, "`arm` was disconnected"),
             (EventKind::Disconnected { node: node(), count: 2 }, "`arm` was disconnected 2 times"),
             (EventKind::Reconnected { node: node() }, "`arm` is connected again"),

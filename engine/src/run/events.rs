@@ -18,6 +18,7 @@ use crate::node::statistics::Observe;
 use crate::node::{EdgeStats, NodeStats, PathStats, RunStats, Window};
 use crate::run::event::{Event, EventKind};
 use crate::run::misses::{Misses, WatchedPaths};
+use crate::run::starving::{SeenJoin, WatchedJoin};
 use crate::run::tails::Tails;
 use crate::run::windows::Windows;
 use std::collections::BTreeMap;
@@ -56,6 +57,7 @@ pub(crate) struct Watched {
     pub(crate) counts: Vec<Arc<Counts>>,
     pub(crate) edges: Vec<WatchedEdge>,
     pub(crate) paths: WatchedPaths,
+    pub(crate) joins: Vec<WatchedJoin>,
 }
 
 /// An edge and its counters.
@@ -119,6 +121,7 @@ struct Seen {
     nodes: Vec<SeenNode>,
     /// By path with a deadline.
     paths: Vec<SeenPath>,
+    joins: Vec<SeenJoin>,
     /// The most messages seen in each edge since the last query.
     highest: Vec<u64>,
 }
@@ -203,6 +206,7 @@ impl Watcher {
             losses: vec![Losses::default(); watched.edges.len()],
             nodes: vec![SeenNode::default(); watched.counts.len()],
             paths: vec![SeenPath::default(); watched.paths.len()],
+            joins: vec![SeenJoin::default(); watched.joins.len()],
             highest: vec![0; watched.edges.len()],
         };
         let (windows, seen) = (Windows::new(shared.at.len()), Mutex::new(seen));
@@ -371,6 +375,12 @@ impl Watcher {
         for ((node, counts), before) in self.watched.counts.iter().enumerate().zip(&mut seen.nodes) {
             self.look_at_node(node, counts, before, within);
         }
+        for (join, seen) in self.watched.joins.iter().zip(&mut seen.joins) {
+            let taken = self.watched.counts[join.node].taken.get();
+            if let Some((edge, time)) = seen.look(now, taken, join, |edge| self.watched.edges[edge].counters.clone()) {
+                self.shared.notice(|| Noticed::Starves { node: join.node, edge, time });
+            }
+        }
         for ((path, (watched, misses)), seen) in self.watched.paths.iter().enumerate().zip(&mut seen.paths) {
             let before = seen.misses;
             let (count, of) = (misses.missed - before.missed, misses.judged - before.judged);
@@ -458,6 +468,9 @@ impl Watcher {
             Noticed::Silent { path, time } => {
                 let path = self.watched.paths.get(path);
                 EventKind::Silent { path: format!("{} -> {}", path.from, path.to), time: Duration::from_nanos(time) }
+            }
+            Noticed::Starves { node: at, edge: by, time } => {
+                EventKind::Starves { node: node(at), edge: edge(by), time: Duration::from_nanos(time) }
             }
             Noticed::Missed { path, count, of, within } => {
                 let path = self.watched.paths.get(path);

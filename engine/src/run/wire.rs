@@ -28,6 +28,7 @@ use crate::run::events::spawn_watch;
 use crate::run::events::{Watched, WatchedEdge, Watcher};
 use crate::run::misses::WatchedPaths;
 use crate::run::running::{GRACE, Running};
+use crate::run::starving;
 use crate::run::tails::Tails;
 use crate::run::throttling::Throttling;
 use handles::attach;
@@ -449,6 +450,7 @@ impl Wired {
             counts: counts.clone(),
             edges: watched_edges.collect(),
             paths: WatchedPaths::new(&plan, judged.clone()),
+            joins: starving::joins(&plan),
         };
         let watcher = Watcher::new(shared.clone(), watched, plan.watchdog, plan.drops_above, has_workers, tails);
         let running = Running {
