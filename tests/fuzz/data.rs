@@ -1,6 +1,8 @@
 //! Damaged files of every format and every framing: a node reads them or fails, and never panics. H3, S7, N1.
 
 use limen::Folders;
+use limen::files::{InputFile, Target};
+use limen_nodes::recording::repair::{inspect, repair};
 use limen_tests::fuzz::files::{ReaderCase, readers, weights};
 use limen_tests::fuzz::{attack, damage, pick};
 use std::path::Path;
@@ -64,5 +66,32 @@ fn damaged_weights_are_read_or_refused() {
             Err((_, why)) if why.is_empty() => Err(format!("{:?}: refused without a message", kind.config)),
             Err(_) => Ok(false),
         }
+    });
+}
+
+/// \[S7\] What is recovered from a damaged recording is whole, and a part of what was there.
+#[test]
+fn damaged_recordings_are_recovered() {
+    let readers: Vec<ReaderCase> = readers().into_iter().filter(|reader| reader.file == "f.mcap").collect();
+    let folder = tempfile::tempdir().unwrap();
+    let old = folder.path().join("f.mcap");
+    let new = folder.path().join("new.mcap");
+    attack("recordings", 600, |seed| {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let reader = pick(&mut rng, &readers);
+        let mut content = reader.content.clone();
+        damage(&mut rng, &mut content);
+        reader.write(folder.path(), &content);
+        let _ = std::fs::remove_file(&new);
+        let file = || InputFile::open(&old).map_err(|error| error.to_string());
+        let Ok(found) = inspect(file()?) else { return Ok(false) };
+        let target = Target::beneath(folder.path(), "new.mcap").map_err(|error| error.to_string())?;
+        let written = repair(file()?, target).map_err(|error| error.to_string())?;
+        let again =
+            inspect(InputFile::open(&new).map_err(|error| error.to_string())?).map_err(|error| error.to_string())?;
+        if (written.messages, again.messages, again.unreadable.places) != (found.messages, found.messages, 0) {
+            return Err(format!("{found:?} became {written:?} and {again:?}"));
+        }
+        Ok(found.messages > 0)
     });
 }

@@ -98,7 +98,16 @@ pub fn readers() -> Vec<ReaderCase> {
         source("kind: file, config: { path: f.bin, max_bytes: 64B, framing: slip }", "r", "f.bin", escaped()),
         source("kind: candump, config: { path: f.log, pace: max }", "r", "f.log", candump()),
         source("kind: y4m, config: { path: f.y4m, pace: max }", "r/image", "f.y4m", y4m(6, 4, 5)),
-        source("kind: replay, config: { path: f.mcap, pace: max }", "r/x", "f.mcap", mcap(9)),
+        source("kind: replay, config: { path: f.mcap, pace: max }", "r/x", "f.mcap", recorded(&records(9))),
+        // The lengths within records are damaged, and the checksum of their chunk is right.
+        ReaderCase {
+            wrap: recorded,
+            ..source("kind: replay, config: { path: f.mcap, pace: max }", "r/x", "f.mcap", records(9))
+        },
+        ReaderCase {
+            wrap: bombs,
+            ..source("kind: replay, config: { path: f.mcap, pace: max }", "r/x", "f.mcap", vec![0x01, 0x11, 0x21, 0])
+        },
         source("kind: image_files, config: { path: f.png }", "r/image", "f.png", image(&png_parts(7, 4, 1))),
         source(
             "kind: image_files, config: { path: f.jpg }",
@@ -144,9 +153,13 @@ fn y4m(width: usize, height: usize, frames: u8) -> Vec<u8> {
     head.into_bytes().into_iter().chain((0..frames).flat_map(frame)).collect()
 }
 
-/// A recording of numbers in ROS 2's notation, in one chunk, without an index.
-fn mcap(messages: u32) -> Vec<u8> {
-    let record = |opcode: u8, content: &[u8]| [&[opcode][..], &(content.len() as u64).to_le_bytes(), content].concat();
+/// A record of a recording.
+fn record(opcode: u8, content: &[u8]) -> Vec<u8> {
+    [&[opcode][..], &(content.len() as u64).to_le_bytes(), content].concat()
+}
+
+/// The records of numbers in ROS 2's notation.
+fn records(messages: u32) -> Vec<u8> {
     let text = |text: &str| [&(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat();
     let schema =
         [&1u16.to_le_bytes()[..], &text("std_msgs/msg/Float64"), &text("ros2msg"), &text("float64 data")].concat();
@@ -156,19 +169,47 @@ fn mcap(messages: u32) -> Vec<u8> {
         let number = f64::from(n).to_le_bytes();
         record(5, &[&[1, 0][..], &n.to_le_bytes(), &time, &time, &[0, 1, 0, 0], &number].concat())
     };
-    let records = [record(3, &schema), record(4, &channel), (0..messages).flat_map(message).collect()].concat();
-    let size = (records.len() as u64).to_le_bytes();
-    let chunk = [&[0; 16][..], &size, &crc(&records).to_le_bytes(), &text(""), &size, &records].concat();
+    [record(3, &schema), record(4, &channel), (0..messages).flat_map(message).collect()].concat()
+}
+
+/// A chunk of so many bytes of records, compressed as told, with the checksum of the records, or 0.
+fn chunk(compression: &str, size: u64, crc: u32, data: &[u8]) -> Vec<u8> {
+    let name = [&(compression.len() as u32).to_le_bytes()[..], compression.as_bytes()].concat();
+    let data = [&(data.len() as u64).to_le_bytes()[..], data].concat();
+    record(6, &[&[0; 16][..], &size.to_le_bytes(), &crc.to_le_bytes(), &name, &data].concat())
+}
+
+/// A recording of these chunks, without an index.
+fn recording(chunks: &[u8]) -> Vec<u8> {
     let magic = b"\x89MCAP0\r\n";
-    [
-        &magic[..],
-        &record(1, &[text("ros2"), text("")].concat()),
-        &record(6, &chunk),
-        &record(15, &[0; 4]),
-        &record(2, &[0; 20]),
-        magic,
-    ]
-    .concat()
+    [&magic[..], &record(1, b"\x04\0\0\0ros2\0\0\0\0"), chunks, &record(15, &[0; 4]), &record(2, &[0; 20]), magic]
+        .concat()
+}
+
+/// A recording of these records in one chunk, whose checksum is right.
+fn recorded(records: &[u8]) -> Vec<u8> {
+    recording(&chunk("", records.len() as u64, crc(records), records))
+}
+
+/// A recording of a whole chunk and of bombs in zstd. Each byte makes one: the MiB that it unpacks to, whether it says so, and whether it
+/// has one record or as many as there is room for.
+fn bombs(recipe: &[u8]) -> Vec<u8> {
+    const BLOCK: usize = 128 << 10;
+    let whole = records(2);
+    let mut chunks = chunk("", whole.len() as u64, crc(&whole), &whole);
+    for byte in recipe.iter().take(12) {
+        let blocks = usize::from(byte & 7) << 3;
+        // A window of 8 MiB; then blocks of one byte that is repeated. The opcode and the length of a record are zeros, or all ones.
+        let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x68];
+        for at in 1..=blocks {
+            let head = (BLOCK as u32) << 3 | 1 << 1 | u32::from(at == blocks);
+            frame.extend_from_slice(&head.to_le_bytes()[..3]);
+            frame.push(if byte & 0x10 == 0 { 0 } else { 0xff });
+        }
+        let size = if byte & 0x20 == 0 { blocks * BLOCK } else { 3000 };
+        chunks.extend(chunk("zstd", size as u64, 0, &frame));
+    }
+    recording(&chunks)
 }
 
 /// A file of weights.
