@@ -592,6 +592,17 @@ fn compile_needs_a_cache_and_reports_when_nothing_is_compiled() {
     assert_eq!(fs::read_dir(folder.0.join("kept")).unwrap().count(), 1, "what its trial found");
 }
 
+#[cfg(feature = "tract")]
+#[test]
+fn compile_says_that_nothing_of_tract_is_kept() {
+    let folder = Folder::with("compile-tract", MODEL);
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/digits/digits.onnx");
+    fs::copy(model, folder.0.join("digits.onnx")).unwrap();
+    let kept_nothing = "`tract` keeps nothing that it compiles, so the cache holds no compiled model";
+    let ran = folder.run("compile graph.yaml --cache kept --set digit.backend=tract");
+    ran.expect(0, "compiled 1 in ", "").expect(0, kept_nothing, "");
+}
+
 #[test]
 fn requirements_are_checked_before_anything_starts() {
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/digits/digits.onnx");

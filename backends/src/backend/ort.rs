@@ -246,6 +246,11 @@ impl Runtime for OrtRuntime {
         environment(options).ok().and_then(|_| caught(::ort::info).ok()).unwrap_or_default().to_string()
     }
 
+    /// Its kernels of `QLinearConv`, into which it fuses quantized convolutions, are fast; those of `ConvInteger` are not.
+    fn is_slow_in_8_bits(operator: &str) -> bool {
+        operator == "ConvInteger"
+    }
+
     fn deviations() -> &'static [Deviation] {
         DEVIATIONS
     }

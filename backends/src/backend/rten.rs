@@ -208,6 +208,10 @@ impl Runtime for RtenRuntime {
         matches!(operator, "Constant" | "Softplus" | DROPOUT | LRN)
     }
 
+    fn is_slow_in_8_bits(operator: &str) -> bool {
+        matches!(operator, "QuantizeLinear" | "DynamicQuantizeLinear")
+    }
+
     fn deviations() -> &'static [Deviation] {
         DEVIATIONS
     }

@@ -232,6 +232,7 @@ fn has_other_activations(op: &Op) -> bool {
 impl Runtime for TractRuntime {
     const NAME: &'static str = "tract";
     const COMPILES: bool = true;
+    const KEEPS_COMPILED: bool = false;
     type Shared = ();
     type Runner = TractRunner;
 

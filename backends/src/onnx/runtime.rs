@@ -23,6 +23,8 @@ pub trait Runtime: Send + Sync + Sized + 'static {
     const BACKEND: &'static str = Self::NAME;
     /// Whether calls are compiled for a batch size. Batches are then padded to the compiled sizes.
     const COMPILES: bool;
+    /// Whether a cache folder keeps what it compiles.
+    const KEEPS_COMPILED: bool = true;
     /// Whether it is a shared library that is loaded on first use. Loading is slow, so it is skipped unless a node names the runtime.
     const IS_LIBRARY: bool = false;
     /// Whether the first call with a number of items does what later ones do not: it chooses algorithms, or loads code. Each session then
@@ -66,6 +68,12 @@ pub trait Runtime: Send + Sync + Sized + 'static {
     /// Returns the device that models run on, and its driver; `None` if it is the CPU.
     fn device(_options: &BackendOptions) -> Option<String> {
         None
+    }
+
+    /// Whether a model of 8 bits that has this operator is often slower than its f32 form: the runtime converts to f32 and back around
+    /// each operator, or its integer kernels are slow.
+    fn is_slow_in_8_bits(operator: &str) -> bool {
+        operator == "QuantizeLinear"
     }
 
     /// Operators that it computes otherwise than ONNX defines them.

@@ -106,7 +106,9 @@ impl Candidate<'_> {
 
     /// Whether it meets the requirements.
     pub(crate) fn verdict(&self, required: &Requirements) -> RuntimeVerdict {
-        let Some(built) = &self.built else { return RuntimeVerdict::NotBuilt(self.name) };
+        // The feature says which version of NVIDIA's libraries it is for.
+        let feature = if self.choice == Choice::Cuda { "cuda12" } else { self.name };
+        let Some(built) = &self.built else { return RuntimeVerdict::NotBuilt(feature) };
         match (built.probe)(self.options) {
             Err(error) => RuntimeVerdict::Unavailable(error.to_string()),
             Ok(capabilities) => match capabilities.lacks(required) {
@@ -149,7 +151,7 @@ impl Candidate<'_> {
     /// Returns how the runtime handles each operator of a model.
     pub(crate) fn dispatch<'a>(&self, operators: impl Iterator<Item = &'a str>, ops: &[Op]) -> Dispatch {
         let Some(built) = &self.built else {
-            return Dispatch::NotThere(RuntimeVerdict::NotBuilt(self.name).to_string());
+            return Dispatch::NotThere(self.verdict(&Requirements::default()).to_string());
         };
         let deviating = self.deviations(ops);
         let deviating: Vec<(String, &str)> = deviating.into_iter().map(|(op, what)| (op.id.clone(), what)).collect();
@@ -196,7 +198,7 @@ impl Candidate<'_> {
 /// Why the backend cannot run the model.
 pub(crate) fn reference(choice: Choice, job: &PlanRequest<'_>) -> Result<Reference, String> {
     let candidate = job.candidates.iter().find(|candidate| candidate.is_called(choice));
-    let candidate = candidate.ok_or("a model can be compared with `rten`, `tract`, `ort` or `wgpu`")?;
+    let candidate = candidate.ok_or("a model can be compared with `rten`, `tract`, `ort`, `wgpu` or `cuda`")?;
     match (candidate.verdict(&job.required), &candidate.built) {
         (RuntimeVerdict::Fits, Some(built)) => (built.reference)(job).map_err(|refused| {
             let why = refused.errors();

@@ -355,17 +355,15 @@ fn none_fits(verdicts: &[(Candidate<'_>, RuntimeVerdict)], config: &Config, mode
         if others.is_empty() { String::new() } else { format!("; of the others {}", others.join(", and ")) }
     };
     match verdicts.iter().find(|(candidate, _)| candidate.serves(config)) {
-        Some((candidate, RuntimeVerdict::NotBuilt(name))) => {
+        Some((candidate, RuntimeVerdict::NotBuilt(feature))) => {
             let message = format!("this program was built without the backend `{}`", candidate.name);
-            // Which version of NVIDIA's libraries, the feature says.
-            let feature = if candidate.choice == Choice::Cuda { "cuda12" } else { name };
             let mut help = format!(
                 "build limen-run with `--features {feature}` (in a program of your own, that feature of limen-backends)"
             );
             if !fitting.is_empty() {
                 help = format!("{help}, or write {}", fitting.join(" or "));
             }
-            errors.at("backend", message).help(help + &others(name));
+            errors.at("backend", message).help(help + &others(candidate.name));
         }
         Some((candidate, verdict)) => {
             // A requirement of the config itself is reported at `require`.

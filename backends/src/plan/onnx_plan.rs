@@ -40,10 +40,14 @@ pub(super) fn plan_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<InferPlan, 
     lines.extend(depends);
     lines.extend(batching_advice(&prepared, job));
     lines.extend(compilation_lines(&prepared, job));
+    lines.extend(quantization_advice::<R>(job));
     lines.extend_from_slice(prepared.notes());
     let planned = infer_plan::<Onnx<R>>(config, prepared, case.filter(|_| !is_of_node), steps).map(|planned| {
-        let s = if threads == 1 { "" } else { "s" };
-        let about = format!("{model}: {}, {parameters} parameters, {threads} thread{s}", show_bytes(bytes));
+        let threads = match threads {
+            1 => "1 thread".to_string(),
+            several => format!("{several} threads in a call, which are not pinned"),
+        };
+        let about = format!("{model}: {}, {parameters} parameters, {threads}", show_bytes(bytes));
         let planned = planned.on_skip(config.on_skip).on_end(config.on_end).note(about);
         lines.into_iter().fold(planned, InferPlan::note)
     });
@@ -200,14 +204,25 @@ fn compilation_lines<R: Runtime>(prepared: &OnnxPrepared<R>, job: &PlanRequest<'
         lines.extend(found.warnings);
         Some(lines)
     });
-    match compiled {
-        Some(lines) => lines,
-        None if job.options.cache.is_some() => {
-            let nothing = if R::COMPILES { "keeps nothing that it compiles" } else { "compiles nothing" };
-            vec![format!("`{}` {nothing}, so the cache holds no compiled model", R::NAME)]
-        }
-        None => Vec::new(),
-    }
+    let nothing = match &compiled {
+        None => Some("compiles nothing"),
+        Some(_) if !R::KEEPS_COMPILED => Some("keeps nothing that it compiles"),
+        Some(_) => None,
+    };
+    let nothing = nothing.filter(|_| job.options.cache.is_some());
+    let nothing = nothing.map(|what| format!("`{}` {what}, so the cache holds no compiled model", R::NAME));
+    compiled.unwrap_or_default().into_iter().chain(nothing).collect()
+}
+
+/// Returns a warning if the runtime is often slower with the model's operators of 8 bits than with those of f32.
+fn quantization_advice<R: Runtime>(job: &PlanRequest<'_>) -> Option<String> {
+    let (op, _) = job.required.ops.iter().find(|(op, _)| R::is_slow_in_8_bits(op))?;
+    let name = R::NAME;
+    let other = match name {
+        "ort" => "quantize its convolutions with `QuantizeLinear` and `DequantizeLinear`",
+        _ => "try `backend: ort`",
+    };
+    Some(format!("the model has {op}: on `{name}` it is often slower than its f32 form; compare both, or {other}"))
 }
 
 /// Measures the time per item alone and in a batch, ns.

@@ -82,19 +82,23 @@ pub(crate) fn runtimes<'a>(config: &Config, options: &'a BackendOptions) -> Vec<
     runtimes
 }
 
-/// Returns the runtime `wgpu` if it is built in, for a look at its operators: its drivers are not looked for.
-fn device_runtime(options: &BackendOptions) -> Option<Candidate<'_>> {
-    #[cfg(feature = "wgpu")]
-    {
-        let candidate = built::<crate::backend::WgpuRuntime>(Choice::Wgpu, options);
-        let probe = crate::backend::TractRuntime::probe;
-        Some(Candidate { built: candidate.built.map(|built| Built { probe, ..built }), ..candidate })
-    }
-    #[cfg(not(feature = "wgpu"))]
-    {
-        let _ = options;
-        None
-    }
+/// Returns a runtime on a GPU for a look at its operators: its drivers are not looked for.
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+fn unprobed<R: Runtime>(choice: Choice, options: &BackendOptions) -> Candidate<'_> {
+    let candidate = built::<R>(choice, options);
+    let probe = crate::backend::TractRuntime::probe;
+    Candidate { built: candidate.built.map(|built| Built { probe, ..built }), ..candidate }
+}
+
+/// Returns the runtimes on a GPU that are built in, for a look at their operators.
+fn device_runtimes(options: &BackendOptions) -> Vec<Candidate<'_>> {
+    let _ = options;
+    Vec::from([
+        #[cfg(feature = "wgpu")]
+        unprobed::<crate::backend::WgpuRuntime>(Choice::Wgpu, options),
+        #[cfg(feature = "cuda")]
+        unprobed::<crate::backend::CudaRuntime>(Choice::Cuda, options),
+    ])
 }
 
 impl Inspection {
@@ -109,7 +113,7 @@ impl Inspection {
     /// refuse its attributes or types.
     pub fn dispatch(&self, options: &BackendOptions) -> Vec<(&'static str, Dispatch)> {
         let operators = self.operators.keys().map(String::as_str);
-        let candidates = all_runtimes(options).into_iter().chain(device_runtime(options));
+        let candidates = all_runtimes(options).into_iter().chain(device_runtimes(options));
         candidates.map(|candidate| (candidate.name, candidate.dispatch(operators.clone(), &self.details.ops))).collect()
     }
 }

@@ -98,8 +98,8 @@ pub enum Verb {
                             allows (atol 1e-4, rtol 1e-3 by default)."
     )]
     VerifyBackend {
-        /// The other backend: rten, tract, ort or wgpu
-        #[arg(long, value_name = "BACKEND", value_parser = ["rten", "tract", "ort", "wgpu"])]
+        /// The other backend: rten, tract, ort, wgpu or cuda
+        #[arg(long, value_name = "BACKEND", value_parser = ["rten", "tract", "ort", "wgpu", "cuda"])]
         against: String,
         /// The graph and its overrides
         #[command(flatten)]

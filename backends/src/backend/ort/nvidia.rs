@@ -162,6 +162,11 @@ impl<P: NvidiaProvider> Runtime for OrtNvidiaRuntime<P> {
         Ok(on_cpu)
     }
 
+    /// Not measured.
+    fn is_slow_in_8_bits(_: &str) -> bool {
+        false
+    }
+
     fn build(options: &BackendOptions) -> String {
         let Ok((_, gpu)) = ready::<P>(options) else { return String::new() };
         format!("{}; {} {gpu}", OrtRuntime::build(options), P::DEVICE)

@@ -60,6 +60,11 @@ impl Runtime for OrtWebgpuRuntime {
         Ok(on_cpu)
     }
 
+    /// Not measured.
+    fn is_slow_in_8_bits(_: &str) -> bool {
+        false
+    }
+
     /// The library's text about itself, and the file of the plugin with its size and time, which says nothing of its version.
     fn build(options: &BackendOptions) -> String {
         let Ok((_, found)) = plugin::ready(options) else { return String::new() };

@@ -8,7 +8,7 @@ use crate::cache::Compiled;
 use crate::device::SharedDevice;
 use crate::onnx::{Artifact, Call, Deviation, NARROWS_CONSTANTS, NARROWS_FLOATS, Runner, Runtime, computes_doubles};
 use limen::backend::{BackendError, Capabilities};
-use limen::message::DType;
+use limen::message::{DType, Memory};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -46,6 +46,8 @@ pub(crate) fn capabilities(options: &BackendOptions) -> Result<Capabilities, Bac
     use DType::*;
     let mut found = TractRuntime::probe(options)?;
     found.dtypes = [F32, F16, I8, U8, I16, U16, I32].into();
+    found.memory = vec![Memory::Host, Memory::Device(0)];
+    found.streams = true;
     Ok(found)
 }
 
@@ -142,3 +144,16 @@ program_runtime!(
     IsolatedCudaRuntime, crate::backend::cuda::IsolatedCuda, "cuda", crate::backend::cuda::probe,
     crate::backend::cuda::about_isolated_device
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use limen::backend::Requirements;
+
+    #[test]
+    fn models_on_a_gpu_take_messages_there_and_finish_calls_later() {
+        let found = capabilities(&BackendOptions::default()).unwrap();
+        let memory = vec![Memory::Host, Memory::Device(0)];
+        assert_eq!(found.lacks(&Requirements { memory, streams: true, ..Requirements::default() }), []);
+    }
+}

@@ -42,12 +42,15 @@ impl<'a> Pipelines<'a> {
 
     /// Keeps what the driver has compiled meanwhile.
     pub(super) fn keep(mut self) -> Compiled {
-        let mut compiled = Compiled { warnings: std::mem::take(&mut self.warnings), ..Compiled::default() };
+        // A driver may compile again what it was given.
+        let compile_ns = self.begun.elapsed().as_nanos() as u64;
+        let warnings = std::mem::take(&mut self.warnings);
+        let mut compiled = Compiled { compile_ns, warnings, ..Compiled::default() };
         if self.is_found {
             compiled.from_disk = 1;
             return compiled;
         }
-        (compiled.compiled, compiled.compile_ns) = (1, self.begun.elapsed().as_nanos() as u64);
+        compiled.compiled = 1;
         let data = self.cache.as_ref().and_then(PipelineCache::get_data);
         if let (Some((folder, key)), Some(data)) = (self.entry, data)
             && let Err(error) = cache::write_private(folder, &key, &data)

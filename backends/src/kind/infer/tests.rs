@@ -569,6 +569,34 @@ fn a_first_dim_that_is_no_batch_is_refused_with_batches() {
     assert!(planned.contains(depends), "{planned}");
 }
 
+/// rten converts to f32 and back around each operator.
+#[cfg(feature = "rten")]
+#[test]
+fn a_quantized_model_that_may_be_slower_is_named() {
+    use crate::onnx::test_models::{floats, model};
+    use rten_onnx::onnx::DataType;
+    let folder = tempfile::tempdir().unwrap();
+    let io = |name| (name, DataType::FLOAT, &["n", "2"][..]);
+    let zero = rten_onnx::onnx::TensorProto {
+        data_type: Some(DataType::UINT8),
+        int32_data: vec![0],
+        float_data: Vec::new(),
+        ..floats("zero", &[], &[0.0])
+    };
+    let scale = [floats("scale", &[], &[0.1]), zero];
+    let both = ["a = QuantizeLinear x scale zero", "y = DequantizeLinear a scale zero"];
+    std::fs::write(folder.path().join("m.onnx"), model(&[io("x")], &[io("y")], &scale, &both)).unwrap();
+    std::fs::write(folder.path().join("f.onnx"), model(&[io("x")], &[io("y")], &[], &["y = Relu x"])).unwrap();
+    let plan = |model: &str, threads: usize| {
+        plan(&folder.path().to_string_lossy(), json!({ "model": model, "backend": "rten", "threads": threads }))
+            .unwrap()
+    };
+    let slower = "the model has QuantizeLinear: on `rten` it is often slower than its f32 form";
+    assert!(plan("m.onnx", 1).contains(slower));
+    let planned = plan("f.onnx", 2);
+    assert!(!planned.contains("slower") && planned.contains("2 threads in a call, which are not pinned"), "{planned}");
+}
+
 /// rten gives 1 as the sign of 0: it is not chosen, unless a case or another backend shows that the numbers are right.
 #[cfg(feature = "rten")]
 #[test]
