@@ -138,6 +138,8 @@ impl Expansion<'_, '_> {
         }
         if self.nodes.len() >= MAX_NODES {
             self.full = true;
+            // So large a part of a graph is not planned for the sake of further problems.
+            self.nodes.truncate(1);
             let message = format!("the graph expands to more than {MAX_NODES} nodes");
             return self.problem("E0153", &key.place, message, "use fewer subgraphs within subgraphs");
         }
