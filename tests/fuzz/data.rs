@@ -8,20 +8,27 @@ use limen_tests::fuzz::{attack, damage, pick};
 use std::path::Path;
 use std::time::Duration;
 
-/// Reads a file to its end or first error; returns whether a message was read.
-fn read(folder: &Path, reader: &ReaderCase) -> Result<bool, String> {
+/// Reads a file to its end or first error; returns whether a message was read, or else why not.
+fn read(folder: &Path, reader: &ReaderCase) -> Result<Result<(), String>, String> {
     let spec = limen::Spec::from_text(&reader.graph(false), "graph.yaml");
     let mut spec = spec.map_err(|problems| problems.to_string())?;
     spec.folders.graph = folder.to_path_buf();
-    let Ok(plan) = limen::Plan::new(spec, &limen_tests::registry()) else { return Ok(false) };
-    let Ok(mut running) = plan.wire().and_then(limen::Wired::start) else { return Ok(false) };
+    let plan = match limen::Plan::new(spec, &limen_tests::registry()) {
+        Ok(plan) => plan,
+        Err(problems) => return Ok(Err(problems.to_string())),
+    };
+    let mut running = match plan.wire().and_then(limen::Wired::start) {
+        Ok(running) => running,
+        Err(error) => return Ok(Err(error.to_string())),
+    };
     let has_ended = running.wait_for(Duration::from_secs(10));
     let report = running.wait();
     let failures: Vec<String> = report.failures.iter().map(|failure| format!("{failure:?}")).collect();
     if !has_ended || !report.bugs.is_empty() || report.failures.iter().any(|failure| failure.panicked) {
         return Err(format!("ended: {has_ended}, {}; {}", report.bugs.join("; "), failures.join("; ")));
     }
-    Ok(report.node("r").is_some_and(|node| node.taken > 0))
+    let has_read = report.node("r").is_some_and(|node| node.taken > 0);
+    Ok(if has_read { Ok(()) } else { Err(failures.join("; ")) })
 }
 
 /// \[S7\]
@@ -31,7 +38,7 @@ fn damaged_files_are_read_or_refused() {
     let folder = tempfile::tempdir().unwrap();
     for reader in &readers {
         reader.write(folder.path(), &reader.content);
-        assert_eq!(read(folder.path(), reader), Ok(true), "{}, undamaged", reader.nodes);
+        assert_eq!(read(folder.path(), reader), Ok(Ok(())), "{}, undamaged", reader.nodes);
     }
     attack("data", 900, |seed| {
         let mut rng = fastrand::Rng::with_seed(seed);
@@ -39,7 +46,8 @@ fn damaged_files_are_read_or_refused() {
         let mut content = reader.content.clone();
         damage(&mut rng, &mut content);
         reader.write(folder.path(), &content);
-        read(folder.path(), reader).map_err(|why| format!("{}: {why}", reader.nodes))
+        let read = read(folder.path(), reader).map_err(|why| format!("{}: {why}", reader.nodes))?;
+        Ok(read.is_ok())
     });
 }
 
