@@ -2,11 +2,18 @@
 
 use super::tensor::Weights;
 use limen::message::DType;
+use limen::unit::show_bytes;
 use limen_npy::{HeaderError, Kind, MAX_HEADER};
-use std::io::{Read, Seek};
+use std::io::{Read, Seek, SeekFrom};
 
 /// The most bytes before the numbers: magic, version and length, and the header.
 const MAX_HEAD: usize = 12 + MAX_HEADER;
+
+/// What the arrays of any archive may take, unless the caller allows less.
+const ALWAYS_ALLOWED: u64 = 64 << 20;
+
+/// The most that larger arrays may take, as a multiple of their archive. Trained weights shrink to half at best.
+const MAX_RATIO: u64 = 100;
 
 /// A parsed header.
 struct Head {
@@ -93,19 +100,22 @@ pub(crate) fn parse_npy(bytes: &[u8]) -> Result<Weights, String> {
 /// An error of an archive, or of the array of that name in it.
 pub(crate) type NpzError = (Option<String>, std::io::Error);
 
-/// Reads the arrays of an `.npz` for which `wanted` returns true, of at most `most` bytes in all. Each header is read first: its
-/// size is compared with the archive's and with the limit before the numbers are unpacked.
+/// Reads the arrays of an `.npz` for which `wanted` returns true, of at most `most` bytes in all, and at most the larger of 64 MiB
+/// and 100 times the archive. Each header is read first: its size is compared with the archive's and with the limit before the
+/// numbers are unpacked.
 ///
 /// # Errors
 /// The array's name, unless the archive itself is malformed, and a message.
 pub(crate) fn read_npz(
-    file: impl Read + Seek,
+    mut file: impl Read + Seek,
     most: u64,
     mut wanted: impl FnMut(&str) -> bool,
 ) -> Result<Vec<(String, Weights)>, NpzError> {
     let whole = |e: zip::result::ZipError| (None, std::io::Error::from(e));
+    let size = file.seek(SeekFrom::End(0)).map_err(|e| (None, e))?;
+    let unfolded = size.saturating_mul(MAX_RATIO).max(ALWAYS_ALLOWED);
     let mut archive = zip::ZipArchive::new(file).map_err(whole)?;
-    let (mut arrays, mut left) = (Vec::new(), most);
+    let (mut arrays, mut left) = (Vec::new(), most.min(unfolded));
     for index in 0..archive.len() {
         let mut file = archive.by_index(index).map_err(whole)?;
         let name = file.name().map_err(|e| (None, e.into()))?.trim_end_matches(".npy").to_string();
@@ -118,16 +128,73 @@ pub(crate) fn read_npz(
         (&mut file).take(MAX_HEAD as u64).read_to_end(&mut bytes).map_err(unreadable)?;
         let head = Head::read(&bytes).map_err(wrong)?;
         left = left.checked_sub(head.takes).ok_or_else(|| {
-            let (takes, most) = (limen::unit::show_bytes(head.takes), limen::unit::show_bytes(most));
-            wrong(format!("takes {takes}; the arrays of a file may take {most} together"))
+            let takes = show_bytes(head.takes);
+            wrong(if unfolded < most {
+                let (size, unfolded) = (show_bytes(size), show_bytes(unfolded));
+                format!(
+                    "takes {takes}; the arrays of an archive of {size} may take {unfolded} together; save them without compression, \
+                     with `numpy.savez`"
+                )
+            } else {
+                format!("takes {takes}; the arrays of a file may take {} together", show_bytes(most))
+            })
         })?;
         head.check(file.size().saturating_sub(head.at as u64)).map_err(wrong)?;
         bytes.drain(..head.at);
         // The archive's size may be wrong too: read at most one byte more than expected, so that an excess shows.
         let rest = (head.takes + 1).saturating_sub(bytes.len() as u64);
+        let more = usize::try_from(rest).unwrap_or(usize::MAX);
+        bytes
+            .try_reserve_exact(more)
+            .map_err(|_| wrong(format!("takes {}: not enough memory", show_bytes(head.takes))))?;
         file.take(rest).read_to_end(&mut bytes).map_err(unreadable)?;
         let array = head.weights(bytes).map_err(wrong)?;
         arrays.push((name, array));
     }
     Ok(arrays)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Cursor, Write};
+
+    const MIB: usize = 1 << 20;
+
+    /// An archive of arrays of so many zero bytes each.
+    fn archive(arrays: &[usize], method: zip::CompressionMethod) -> Cursor<Vec<u8>> {
+        let options = zip::write::SimpleFileOptions::default().compression_method(method);
+        let mut archive = zip::ZipWriter::new(Cursor::new(Vec::new()));
+        for (at, size) in arrays.iter().enumerate() {
+            let head = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({size},), }}\n");
+            archive.start_file(format!("a{at}.npy"), options).unwrap();
+            archive.write_all(b"\x93NUMPY\x01\x00").unwrap();
+            archive.write_all(&u16::try_from(head.len()).unwrap().to_le_bytes()).unwrap();
+            archive.write_all(head.as_bytes()).unwrap();
+            archive.write_all(&vec![0; *size]).unwrap();
+        }
+        archive.finish().unwrap()
+    }
+
+    #[test]
+    fn an_archive_unfolds_to_64_mib_or_100_times_its_size() {
+        use zip::CompressionMethod::{Deflated, Stored};
+        let read = |archive: &Cursor<Vec<u8>>, most, wanted: &str| {
+            let read = read_npz(archive.clone(), most, |name| name.starts_with(wanted));
+            read.map(|arrays| arrays.len()).map_err(|(array, error)| format!("{}: {error}", array.unwrap_or_default()))
+        };
+        let bomb = archive(&[40 * MIB, 25 * MIB], Deflated);
+        let error = read(&bomb, 1 << 30, "a").unwrap_err();
+        let why = "KiB may take 64.0 MiB together; save them without compression, with `numpy.savez`";
+        assert!(
+            error.starts_with("a1: takes 25.0 MiB; the arrays of an archive of ") && error.ends_with(why),
+            "{error}"
+        );
+        // Only the arrays that are read count.
+        assert_eq!(read(&bomb, 1 << 30, "a1"), Ok(1));
+        let stored = archive(&[65 * MIB], Stored);
+        assert_eq!(read(&stored, 1 << 30, "a"), Ok(1));
+        let why = "a0: takes 65.0 MiB; the arrays of a file may take 2.00 MiB together";
+        assert_eq!(read(&stored, 2 << 20, "a"), Err(why.into()));
+    }
 }
