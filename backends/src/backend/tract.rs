@@ -181,6 +181,11 @@ const DEVIATIONS: &[Deviation] = &[
         what: "may swap its operands where the first is broadcast",
     },
     Deviation {
+        op: "NonMaxSuppression",
+        concerns: |op| !op.has_input(2),
+        what: "keeps boxes where `max_output_boxes_per_class` is left out",
+    },
+    Deviation {
         op: "ReduceLogSumExp",
         concerns: |_| true,
         what: "gives infinity from 88 on, and rounds integers down",
