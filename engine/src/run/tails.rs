@@ -210,11 +210,13 @@ impl Tails {
             Subject::Path(from, to) if *term == Term::EndToEnd => Some(((*from, *to), latency)),
             _ => None,
         });
+        // The parts of every path are searched in all that was recorded: only of paths that are reported.
+        let enough = latencies.filter(|(_, latency)| latency.samples >= FEW);
         let report = |(path, latency)| {
             let longest = self.longest_part(path, recorded);
             self.report(path, latency, longest, name)
         };
-        latencies.filter_map(report).collect()
+        enough.map(report).collect()
     }
 
     /// The part that takes most of the time of a usual message: its name as a cause, its node, and how long it usually takes.
@@ -255,10 +257,7 @@ impl Tails {
         Recorded { histogram, samples }: &Recorded,
         longest: Option<(TailCause, usize, u64)>,
         name: &impl Fn(usize) -> String,
-    ) -> Option<TailReport> {
-        if *samples < FEW {
-            return None;
-        }
+    ) -> TailReport {
         let quantile = if *samples < MANY { 1.0 - 10.0 / *samples as f64 } else { 0.999 };
         let limit = histogram.value_at_quantile(quantile);
         let beyond = histogram.len() - histogram.count_between(0, limit);
@@ -283,7 +282,7 @@ impl Tails {
         let mut causes: Vec<_> = causes.into_values().collect();
         causes.sort_by_key(|cause| std::cmp::Reverse((cause.excess, cause.messages)));
         let (from, to) = (name(path.0), name(path.1));
-        Some(TailReport { from, to, quantile, beyond, limit: Duration::from_nanos(limit), judged, causes })
+        TailReport { from, to, quantile, beyond, limit: Duration::from_nanos(limit), judged, causes }
     }
 }
 
