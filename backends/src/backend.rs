@@ -44,8 +44,6 @@ pub(crate) use self::program::{PreparedProgram, ProgramBackend, ProgramDevice};
 pub use self::rten::{Rten, RtenRunner, RtenRuntime, on_rten_thread};
 #[cfg(all(test, any(feature = "wgpu", feature = "cuda")))]
 pub(crate) use self::tract::Given;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-pub(crate) use self::tract::WideSum;
 #[cfg(feature = "tract")]
 pub use self::tract::{Tract, TractRunner, TractRuntime};
 #[cfg(feature = "wgpu")]

@@ -7,6 +7,8 @@ mod panic;
 mod port_name;
 mod remote;
 mod started;
+#[cfg(feature = "tract")]
+mod wide_sum;
 
 pub(crate) use checksum::{check_sum, read_and_sum, sha256};
 pub(crate) use element::Access;
@@ -19,3 +21,5 @@ pub(crate) use panic::caught;
 pub(crate) use port_name::port_name;
 pub(crate) use remote::refuse_remote;
 pub(crate) use started::{is_serving, note_serving, this_program};
+#[cfg(feature = "tract")]
+pub(crate) use wide_sum::WideSum;

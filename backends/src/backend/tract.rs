@@ -25,9 +25,6 @@ use tract_onnx::tract_core::internal::bail;
 mod integers;
 mod operators;
 
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-pub(crate) use integers::WideSum;
-
 /// The backend `tract`.
 pub type Tract = Onnx<TractRuntime>;
 

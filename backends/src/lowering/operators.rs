@@ -3,7 +3,7 @@
 use super::kernel::{Axis, Binary, Expr, How, Number, Scalar, Unary};
 use super::model::{Lowering, Operands, Refusal, is_wide, scalar, shape, text};
 use super::value::{Value, row_major};
-use crate::backend::WideSum;
+use crate::base::WideSum;
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::ops::array::{
     Gather, GatherElements, MultiBroadcastTo, OneHot, Pad, Slice, Trilu, TypedConcat,
