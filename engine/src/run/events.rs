@@ -18,7 +18,7 @@ use crate::node::statistics::Observe;
 use crate::node::{EdgeStats, NodeStats, PathStats, RunStats, Window};
 use crate::run::event::{Event, EventKind};
 use crate::run::misses::{Misses, WatchedPaths};
-use crate::run::starving::{SeenJoin, WatchedJoin};
+use crate::run::starving::{Pace, SeenJoin, WatchedJoin};
 use crate::run::tails::Tails;
 use crate::run::windows::Windows;
 use std::collections::BTreeMap;
@@ -155,9 +155,7 @@ struct SeenNode {
 #[derive(Clone, Debug, Default)]
 struct SeenPath {
     misses: Misses,
-    /// When the first check was, and when the last at which more had arrived.
-    first: u64,
-    arrived: u64,
+    arrived: Pace,
     /// For how long nothing has arrived, if that is unusual.
     silent: Option<u64>,
 }
@@ -165,19 +163,15 @@ struct SeenPath {
 impl SeenPath {
     /// Adds a check. Returns the length of a silence that has become unusual.
     fn look(&mut self, now: u64, misses: Misses, is_over: bool) -> Option<u64> {
-        if self.first == 0 {
-            self.first = now;
-        }
-        if self.arrived == 0 || misses.judged > self.misses.judged || is_over {
-            self.arrived = now;
-        }
         self.misses = misses;
+        self.arrived.look(now, misses.judged);
+        if is_over {
+            self.arrived.excuse(now);
+        }
         // Messages that come once a minute are not missed after three seconds.
-        let usual = (self.arrived - self.first).checked_div(misses.judged).unwrap_or(0);
-        let silent = now - self.arrived;
-        let was = self.silent;
-        self.silent = (silent >= SILENCE.max(3 * usual)).then_some(silent);
-        self.silent.filter(|_| was.is_none())
+        let silent = self.arrived.pause(now, SILENCE);
+        let was = std::mem::replace(&mut self.silent, silent);
+        silent.filter(|_| was.is_none())
     }
 }
 
@@ -377,7 +371,7 @@ impl Watcher {
         }
         for (join, seen) in self.watched.joins.iter().zip(&mut seen.joins) {
             let taken = self.watched.counts[join.node].taken.get();
-            if let Some((edge, time)) = seen.look(now, taken, join, |edge| self.watched.edges[edge].counters.clone()) {
+            if let Some((edge, time)) = seen.look(now, taken, join, &self.watched.edges) {
                 self.shared.notice(|| Noticed::Starves { node: join.node, edge, time });
             }
         }

@@ -1,11 +1,44 @@
-//! Joins that have no set because one input gets no messages, seen from outside.
+//! Paths and joins through which nothing comes, seen from outside.
 
-use crate::edge::Shared;
-use crate::host::sync::Arc;
 use crate::plan::Plan;
+use crate::run::events::WatchedEdge;
 
 /// A join waits unusually long when it has had no set for so long, ns.
 const WAIT: u64 = 1_000_000_000;
+
+/// How often something has happened, and when last.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pace {
+    count: u64,
+    /// When the first check was, and when the last at which the count had grown; ns, 0 before.
+    first: u64,
+    last: u64,
+}
+
+impl Pace {
+    /// Adds a check. Returns whether the count has grown since the last check.
+    pub(crate) fn look(&mut self, now: u64, count: u64) -> bool {
+        let has_grown = self.first == 0 || count > self.count;
+        if self.first == 0 {
+            self.first = now;
+        }
+        if has_grown {
+            (self.count, self.last) = (count, now);
+        }
+        has_grown
+    }
+
+    /// Starts a pause anew: nothing is expected.
+    pub(crate) fn excuse(&mut self, now: u64) {
+        self.last = now;
+    }
+
+    /// Returns how long nothing has happened, if that is at least `most` and three times the usual interval.
+    pub(crate) fn pause(&self, now: u64, most: u64) -> Option<u64> {
+        let usual = (self.last - self.first).checked_div(self.count).unwrap_or(0);
+        Some(now - self.last).filter(|pause| *pause >= most.max(3 * usual))
+    }
+}
 
 /// A node with several inputs that takes sets of messages.
 pub(crate) struct WatchedJoin {
@@ -24,11 +57,8 @@ pub(crate) fn joins(plan: &Plan) -> Vec<WatchedJoin> {
 /// What a join had taken when it was last checked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SeenJoin {
-    taken: u64,
-    /// When the first check was, and when the last at which more had been taken; ns, 0 before.
-    first: u64,
-    last: u64,
-    /// The messages sent to each input by then.
+    taken: Pace,
+    /// The messages sent to each input when the last set was taken.
     sent: Vec<u64>,
     is_told: bool,
 }
@@ -41,26 +71,17 @@ impl SeenJoin {
         now: u64,
         taken: u64,
         join: &WatchedJoin,
-        edge: impl Fn(usize) -> Arc<Shared>,
+        edges: &[WatchedEdge],
     ) -> Option<(usize, u64)> {
-        let sent = |at: &usize| edge(*at).producer.moved.get();
-        if self.first == 0 {
-            self.first = now;
-        }
-        if self.last == 0 || taken > self.taken {
-            (self.taken, self.last, self.is_told) = (taken, now, false);
+        let sent = |at: &usize| edges[*at].counters.producer.moved.get();
+        if self.taken.look(now, taken) {
+            self.is_told = false;
             self.sent = join.edges.iter().map(sent).collect();
-            return None;
         }
-        let usual = (self.last - self.first).checked_div(taken).unwrap_or(0);
-        let waited = now - self.last;
-        if self.is_told || waited < WAIT.max(3 * usual) {
-            return None;
-        }
-        let mut inputs = join.edges.iter().zip(&self.sent);
-        let came = inputs.clone().any(|(at, before)| sent(at) > *before);
-        let (silent, _) = inputs.find(|(at, before)| sent(at) == **before && !edge(**at).is_closed())?;
-        self.is_told = came;
-        came.then_some((*silent, waited))
+        let waited = self.taken.pause(now, WAIT).filter(|_| !self.is_told)?;
+        let inputs = || join.edges.iter().zip(&self.sent);
+        let (silent, _) = inputs().find(|(at, before)| sent(at) == **before && !edges[**at].counters.is_closed())?;
+        self.is_told = inputs().any(|(at, before)| sent(at) > *before);
+        self.is_told.then_some((*silent, waited))
     }
 }
