@@ -14,7 +14,10 @@ use limen::node::{
     Building, Burst, Connected, Cost, Emit, InPort, Interest, Many, MessageSet, Metrics, Next, Node, NodeError,
     OutPort, PlanErrors, Planning, Ports, Reset, Sink, Source, Transform, Watched,
 };
-use limen::{Message, Plan, Problems, Registry, Report, Spec, Tensor, TensorMut, Time};
+use limen::{
+    Clock, Driven, Event, Message, Plan, Problems, Registry, Report, SimulatedClock, Spec, Tensor, TensorMut, Time,
+    Turned,
+};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io::{ErrorKind, Read, Write};
@@ -55,6 +58,27 @@ pub fn registry() -> Registry {
 /// Every problem of the graph.
 pub fn plan(text: &str) -> Result<Plan, Problems> {
     Plan::new(Spec::from_text(text, "test.yaml")?, &registry())
+}
+
+/// Drives a graph with a simulated clock until a time or its end. Returns its events and the graph.
+///
+/// # Panics
+/// When the graph cannot be started.
+pub fn drive(plan: Plan, until: Duration) -> (Vec<Event>, Driven) {
+    let clock = SimulatedClock::new(Time(1_000_000_000));
+    let end = clock.now() + u64::try_from(until.as_nanos()).expect("a time within the clock");
+    let driven = plan.wire().and_then(|wired| wired.drive(Clock::Simulated(clock.clone())));
+    let mut driven = driven.unwrap_or_else(|error| panic!("{error}"));
+    let mut events = Vec::new();
+    while clock.now() < end {
+        match driven.turn() {
+            Turned::Worked => clock.advance(1_000),
+            Turned::Idle(time) => clock.advance_to(time.min(end).max(clock.now() + 1_000)),
+            Turned::Ended => break,
+        }
+        events.extend(driven.events());
+    }
+    (events, driven)
 }
 
 /// Runs a graph, given as text, until it ends by itself.

@@ -8,20 +8,8 @@ use std::time::{Duration, Instant};
 
 /// Drives a graph with a simulated clock until a time or its end. Returns its events and the graph.
 fn drive(graph: &str, until: Duration) -> (Vec<Event>, Driven) {
-    let clock = SimulatedClock::new(Time(1_000_000_000));
-    let end = clock.now() + u64::try_from(until.as_nanos()).unwrap();
     let plan = plan(graph).unwrap_or_else(|problems| panic!("{problems}\n{graph}"));
-    let mut driven = plan.wire().unwrap().drive(Clock::Simulated(clock.clone())).unwrap();
-    let mut events = Vec::new();
-    while clock.now() < end {
-        match driven.turn() {
-            Turned::Worked => clock.advance(1_000),
-            Turned::Idle(time) => clock.advance_to(time.min(end).max(clock.now() + 1_000)),
-            Turned::Ended => break,
-        }
-        events.extend(driven.events());
-    }
-    (events, driven)
+    limen_tests::drive(plan, until)
 }
 
 const MS: Duration = Duration::from_millis(1);

@@ -4,7 +4,7 @@ use limen::node::{
     Building, Connected, Connection, Emit, LossCounter, Metrics, Node, NodeError, NodeStats, PlanErrors, Planning,
     Ports, Transform,
 };
-use limen::{Clock, Driven, Event, EventKind, Message, Plan, SimulatedClock, Spec, Tensor, Time, Turned};
+use limen::{Driven, Event, EventKind, Message, Plan, Spec, Tensor};
 use std::time::Duration;
 
 /// Loses messages by their numbers, and its device.
@@ -83,19 +83,7 @@ fn drive(source: &str, lossy: &str, seconds: u64) -> (Vec<Event>, Driven) {
 fn drive_graph(graph: &str, seconds: u64) -> (Vec<Event>, Driven) {
     let spec = Spec::from_text(graph, "test.yaml").unwrap();
     let plan = Plan::new(spec, &limen_tests::registry().transform::<Lossy>("lossy")).unwrap();
-    let clock = SimulatedClock::new(Time(1_000_000_000));
-    let end = clock.now() + seconds * 1_000_000_000;
-    let mut driven = plan.wire().unwrap().drive(Clock::Simulated(clock.clone())).unwrap();
-    let mut events = Vec::new();
-    while clock.now() < end {
-        match driven.turn() {
-            Turned::Worked => clock.advance(1_000),
-            Turned::Idle(time) => clock.advance_to(time.min(end).max(clock.now() + 1_000)),
-            Turned::Ended => break,
-        }
-        events.extend(driven.events());
-    }
-    (events, driven)
+    limen_tests::drive(plan, Duration::from_secs(seconds))
 }
 
 const RATE: &str = "period_ns: 10000000";
