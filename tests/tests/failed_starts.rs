@@ -152,7 +152,7 @@ fn a_run_that_does_not_begin_leaves_every_file_as_it_was() {
         let before = contents(folder);
         for keys in ["", ", core: 0"] {
             for (way, kind, start) in unbuildable.into_iter().chain(refused) {
-                for at in [0, 3, SINKS.len()] {
+                for at in 0..=SINKS.len() {
                     let bad = format!("  bad: {{ kind: {kind}{keys} }}\n");
                     let error = start(wire(folder, &graph(exists, &bad, at, keys)));
                     assert!(error.is_some(), "{way}: it began");
