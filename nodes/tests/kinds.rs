@@ -4,6 +4,8 @@
 
 #[path = "kinds/decoding.rs"]
 mod decoding;
+#[path = "kinds/digits.rs"]
+mod digits;
 #[path = "kinds/reading.rs"]
 mod reading;
 #[path = "kinds/replaying.rs"]

@@ -165,7 +165,16 @@ mod tests {
         let mut name = tensor(PortSpec::new(DType::U8, [Dim::AtMost(20)]));
         name.set_len(0, 10).unwrap();
         name.bytes_mut().copy_from_slice("ü\u{1b}[31m\n .".as_bytes());
+        let mut most = tensor(PortSpec::fixed(DType::U64, []));
+        most.as_mut_slice::<u64>().unwrap()[0] = u64::MAX;
+        let mut stamps = tensor(PortSpec::fixed(DType::I64, [2]));
+        stamps.as_mut_slice::<i64>().unwrap().copy_from_slice(&[9_007_199_254_740_993, 1_403_636_579_758_555_393]);
+        let mut longitude = tensor(PortSpec::fixed(DType::F64, []));
+        longitude.as_mut_slice::<f64>().unwrap()[0] = -122.419_415_500_000_01;
         for (value, is_text, expected) in [
+            (most, false, " x=18446744073709551615"),
+            (stamps, false, " x=[9007199254740993,1403636579758555393]"),
+            (longitude, false, " x=-122.41941550000001"),
             (scalar, false, " x=0.98"),
             (tensor(PortSpec::fixed(DType::I32, [2, 2])), false, " x=[0,0,0,0]"),
             (tensor(PortSpec::image(4, 5, 3)), false, " x=u8[4,5,3]"),

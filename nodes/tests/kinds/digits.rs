@@ -1,0 +1,90 @@
+//! Numbers with more digits than `f32` has: every kind that moves, writes or reads them keeps each digit, or planning refuses the graph.
+
+use super::{plan, run};
+use std::fs;
+
+/// Numbers that `f32` loses, and some that `f64` loses, each with a type that has all of its digits.
+const NUMBERS: [(&str, &str); 6] = [
+    ("i64", "1700000001"),
+    // 2^53 + 1
+    ("i64", "9007199254740993"),
+    // Nanoseconds since 1970.
+    ("i64", "1403636579758555393"),
+    ("i64", "-9223372036854775808"),
+    ("u64", "18446744073709551615"),
+    // A longitude.
+    ("f64", "-122.41941550000001"),
+];
+
+#[test]
+fn numbers_keep_their_digits_on_every_way() {
+    for (dtype, number) in NUMBERS {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("in.csv"), format!("v\n{number}\n{number}\n")).unwrap();
+        let moved = format!(
+            "
+  in: {{ kind: csv, config: {{ path: in.csv, columns: [{{ name: v, type: {dtype} }}] }} }}
+  one: {{ kind: reshape, config: {{ shape: [1] }}, from: in/v }}
+  pair: {{ kind: concat, inputs: {{ a: one, b: one }} }}
+  rows: {{ kind: stack, inputs: {{ a: pair, b: pair }} }}
+  turned: {{ kind: transpose, config: {{ order: [1, 0] }}, from: rows }}
+  part: {{ kind: slice, config: {{ index: 1 }}, from: turned }}
+  flat: {{ kind: pad, config: {{ to: [2] }}, from: part }}
+  j: {{ kind: jsonl, inputs: {{ v: in/v, w: flat }}, config: {{ path: out.jsonl }} }}
+  c: {{ kind: csv, inputs: {{ w: flat }}, config: {{ path: out.csv }} }}
+  n: {{ kind: npy, from: flat, config: {{ path: out.npy }} }}
+  r: {{ kind: record, inputs: {{ v: in/v, w: flat }}, config: {{ path: out.mcap }} }}
+  ros: {{ kind: record, inputs: {{ v: in/v, w: flat }}, config: {{ path: ros.mcap, schemas: ros2 }} }}"
+        );
+        run(folder.path(), &moved);
+        let text = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+        let object = |seq: usize| format!("{{\"seq\":{seq},\"v\":{number},\"w\":[{number},{number}]}}\n");
+        let both = object(0) + &object(1);
+        assert_eq!(text("out.jsonl"), both, "{dtype}");
+        assert_eq!(text("out.csv"), format!("seq,w_0,w_1\n0,{number},{number}\n1,{number},{number}\n"));
+        // What was written is read again.
+        let typed = format!("name: w_0, type: {dtype}, to: w");
+        let read = format!(
+            "
+  npy: {{ kind: npy, config: {{ path: out.npy }} }}
+  a: {{ kind: jsonl, inputs: {{ w: npy }}, config: {{ path: a.jsonl }} }}
+  bag: {{ kind: replay, config: {{ path: out.mcap, pace: max }} }}
+  b: {{ kind: jsonl, inputs: {{ v: bag/v, w: bag/w }}, join: {{ patience: 16 }}, config: {{ path: b.jsonl }} }}
+  ros: {{ kind: replay, config: {{ path: ros.mcap, pace: max }} }}
+  c: {{ kind: jsonl, inputs: {{ v: ros/v, w: ros/w }}, join: {{ patience: 16 }}, config: {{ path: c.jsonl }} }}
+  table: {{ kind: csv, config: {{ path: out.csv, columns: [{{ {typed} }}, {{ name: w_1, type: {dtype}, to: w }}] }} }}
+  d: {{ kind: jsonl, inputs: {{ w: table/w }}, config: {{ path: d.jsonl }} }}
+  lines: {{ kind: file, config: {{ path: out.jsonl }} }}
+  json: {{ kind: decode, from: lines, config: {{ format: json, fields: [{{ name: v, type: {dtype} }}, {{ name: w, type: {dtype}, repeat: 2 }}] }} }}
+  e: {{ kind: jsonl, inputs: {{ v: json/v, w: json/w }}, join: {{ patience: 16 }}, config: {{ path: e.jsonl }} }}
+  again: {{ kind: encode, inputs: {{ v: json/v, w: json/w }}, join: {{ patience: 16 }}, config: {{ format: json, fields: [{{ name: v, type: {dtype} }}, {{ name: w, type: {dtype}, repeat: 2 }}] }} }}
+  f: {{ kind: file, from: again, config: {{ path: f.jsonl }} }}"
+        );
+        run(folder.path(), &read);
+        let flat = both.replace(&format!("\"v\":{number},"), "");
+        for (name, expected) in [("a", &flat), ("b", &both), ("c", &both), ("d", &flat), ("e", &both)] {
+            assert_eq!(&text(&format!("{name}.jsonl")), expected, "{dtype} {name}");
+        }
+        assert_eq!(text("f.jsonl").trim_end().lines().next().unwrap(), object(0).trim_end().replace("\"seq\":0,", ""));
+    }
+}
+
+#[test]
+fn types_that_differ_are_not_joined() {
+    for (dtype, number) in NUMBERS {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("in.csv"), format!("v,x\n{number},1.5\n")).unwrap();
+        for kind in ["concat", "stack"] {
+            let graph = format!(
+                "
+  in: {{ kind: csv, config: {{ path: in.csv, columns: [{{ name: v, type: {dtype} }}, {{ name: x, type: f32 }}] }} }}
+  a: {{ kind: reshape, config: {{ shape: [1] }}, from: in/v }}
+  b: {{ kind: reshape, config: {{ shape: [1] }}, from: in/x }}
+  j: {{ kind: {kind}, inputs: {{ a: a, b: b }} }}
+  z: {{ kind: 'null', from: j }}"
+            );
+            let problems = plan(folder.path(), &graph).expect_err("refused");
+            assert!(problems.contains("put a `cast`"), "{kind}: {problems}");
+        }
+    }
+}
