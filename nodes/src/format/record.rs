@@ -1,6 +1,7 @@
 //! The numbers of one message while it is read, in whatever order they come.
 
 use super::field::{Field, Place, Port, places};
+use super::precision::keeps;
 use crate::tensor::number::{Number, with_type};
 use bytemuck::{bytes_of, pod_read_unaligned};
 use limen::message::DType;
@@ -46,6 +47,11 @@ pub(crate) enum Fault {
         field: usize,
         value: Value,
     },
+    /// A number of which the type has only the nearest one.
+    Rounded {
+        field: usize,
+        value: Value,
+    },
     /// Something else than a number.
     NoNumber {
         field: usize,
@@ -83,10 +89,25 @@ impl Fault {
                 let dtype = fields.get(*field).map(|field| field.dtype.to_string()).unwrap_or_default();
                 format!("{} is {value}, expected {dtype}", name(field))
             }
+            Fault::Rounded { field, value } => {
+                let dtype = fields.get(*field).map(|field| field.dtype.to_string()).unwrap_or_default();
+                format!("{} is {value}, which {dtype} rounds{}", name(field), exact_type(*value))
+            }
             Fault::NoNumber { field } => format!("{} is not a number", name(field)),
             Fault::NoArray { field, expected } => format!("{} is not an array of {expected} numbers", name(field)),
             Fault::NoBranch => "a value is where an object or an array is expected".into(),
         }
+    }
+}
+
+/// The advice to write a type that has a number; empty if there is none.
+fn exact_type(value: Value) -> &'static str {
+    match value {
+        Value::Whole(value) if value.unsigned_abs() <= 1 << 53 => "; write `type: f64` or `type: i64`",
+        Value::Whole(value) if i64::try_from(value).is_ok() => "; write `type: i64`",
+        Value::Whole(value) if u64::try_from(value).is_ok() => "; write `type: u64`",
+        Value::Whole(_) | Value::Missing => "",
+        Value::Fraction(_) => "; write `type: f64`",
     }
 }
 
@@ -106,6 +127,8 @@ pub(crate) struct Record {
     slots: Vec<Slot>,
     /// The elements of each port, in native byte order.
     ports: Vec<Vec<u8>>,
+    /// Whether numbers that lose digits in their type are refused.
+    is_exact: bool,
     /// What is wrong, if a parser's error cannot carry it.
     pub(super) fault: Option<Fault>,
 }
@@ -122,7 +145,12 @@ impl Record {
     pub(crate) fn new(fields: &[Field], ports: &[Port]) -> Record {
         let slots = places(fields, ports).into_iter().map(|place| Slot { place, filled: 0 }).collect();
         let ports = ports.iter().map(|port| vec![0; port.bytes()]).collect();
-        Record { slots, ports, fault: None }
+        Record { slots, ports, is_exact: false, fault: None }
+    }
+
+    /// As [`Record::new`], and refuses a whole number that its type rounds, and a greater fraction of which its type loses digits.
+    pub(crate) fn exact(fields: &[Field], ports: &[Port]) -> Record {
+        Record { is_exact: true, ..Record::new(fields, ports) }
     }
 
     /// Begins another message.
@@ -146,6 +174,9 @@ impl Record {
         let bytes = &mut self.ports[port][offset + slot.filled * dtype.size()..];
         with_type!(dtype, T, {
             let number = converted::<T>(value).ok_or(Fault::OutOfRange { field, value })?;
+            if self.is_exact && is_rounded(dtype, value, number) {
+                return Err(Fault::Rounded { field, value });
+            }
             bytes[..size_of::<T>()].copy_from_slice(bytes_of(&number));
         });
         slot.filled += 1;
@@ -196,6 +227,18 @@ fn converted<T: Number>(value: Value) -> Option<T> {
     }
 }
 
+/// Whether a number lost digits in its type. A fraction that is smaller than the whole numbers which `f32` lacks is a measurement: its last
+/// digits may be rounded.
+fn is_rounded<T: Number>(dtype: DType, value: Value, number: T) -> bool {
+    match value {
+        Value::Whole(value) if !T::IS_WHOLE => number.to_f64() as i128 != value,
+        Value::Fraction(fraction) if dtype == DType::F32 && fraction.abs() > f64::from(1 << 24) => {
+            !keeps(dtype, format!("{fraction:e}").as_bytes(), value)
+        }
+        _ => false,
+    }
+}
+
 /// An element in native byte order as a number of a message.
 pub(crate) fn value_of(dtype: DType, bytes: &[u8]) -> Value {
     with_type!(dtype, T, {
@@ -236,5 +279,54 @@ mod tests {
         }
         let missing = fits(DType::F64, Value::Missing);
         assert!(matches!(missing, Some(Value::Fraction(value)) if value.is_nan()));
+    }
+
+    #[test]
+    fn numbers_that_lose_digits_are_refused_by_an_exact_record() {
+        let most = i128::from(u64::MAX);
+        for (dtype, value, expected) in [
+            (DType::F32, Value::Whole(16_777_216), Ok(())),
+            (
+                DType::F32,
+                Value::Whole(16_777_217),
+                Err("`t` is 16777217, which f32 rounds; write `type: f64` or `type: i64`"),
+            ),
+            // A multiple of 128.
+            (DType::F32, Value::Whole(1_700_000_000), Ok(())),
+            (
+                DType::F32,
+                Value::Whole(-1_700_000_001),
+                Err("`t` is -1700000001, which f32 rounds; write `type: f64` or `type: i64`"),
+            ),
+            (DType::F32, Value::Fraction(0.1), Ok(())),
+            (DType::F32, Value::Fraction(-122.419_415_500_000_01), Ok(())),
+            (DType::F32, Value::Fraction(1.5e30), Ok(())),
+            (DType::F32, Value::Fraction(f64::NEG_INFINITY), Ok(())),
+            (DType::F32, Value::Missing, Ok(())),
+            (
+                DType::F32,
+                Value::Fraction(1_700_000_000.123_456),
+                Err("`t` is 1700000000.123456, which f32 rounds; write `type: f64`"),
+            ),
+            (DType::F16, Value::Whole(2_048), Ok(())),
+            (DType::F16, Value::Whole(2_049), Err("`t` is 2049, which f16 rounds; write `type: f64` or `type: i64`")),
+            (DType::BF16, Value::Whole(257), Err("`t` is 257, which bf16 rounds; write `type: f64` or `type: i64`")),
+            (DType::F64, Value::Whole(1_700_000_001), Ok(())),
+            (
+                DType::F64,
+                Value::Whole((1 << 53) + 1),
+                Err("`t` is 9007199254740993, which f64 rounds; write `type: i64`"),
+            ),
+            (DType::F64, Value::Whole(most), Err("`t` is 18446744073709551615, which f64 rounds; write `type: u64`")),
+            (DType::I64, Value::Whole((1 << 53) + 1), Ok(())),
+            (DType::U64, Value::Whole(most), Ok(())),
+        ] {
+            let text = format!(r#"{{"name": "t", "type": "{dtype}"}}"#);
+            let fields: [Field; 1] = [serde_json::from_str(&text).unwrap()];
+            let ports = super::super::field::ports(&fields, &mut limen::node::PlanErrors::default());
+            let put = |mut record: Record| record.put(0, value).map_err(|fault| fault.text(&fields));
+            assert_eq!(put(Record::exact(&fields, &ports)), expected.map_err(String::from), "{dtype} {value}");
+            assert_eq!(put(Record::new(&fields, &ports)), Ok(()), "{dtype} {value}");
+        }
     }
 }

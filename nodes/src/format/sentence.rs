@@ -88,11 +88,19 @@ impl Sentence {
             if field.repeat.is_some() {
                 errors.at(format!("fields[{i}].repeat"), "a value of a sentence is one number").help("remove it");
             }
-            // 20261125 as an `f32` is the day before.
-            let is_short = matches!(field.dtype, DType::F32 | DType::F16 | DType::BF16) || field.dtype.size() < 4;
-            if field.path() == "date" && is_short {
-                let message = format!("{} cannot hold a date such as 20261125", field.dtype);
-                errors.at(format!("fields[{i}].type"), message).help("write `u32` or `f64`");
+            // 20261125 as an `f32` is the day before, 86399.99 is 2 ms earlier, and -122.4194155 is half a metre away.
+            let is_float = matches!(field.dtype, DType::F32 | DType::F16 | DType::BF16);
+            let short = match field.path() {
+                "date" if is_float || field.dtype.size() < 4 => {
+                    Some(("a date such as 20261125", "write `u32` or `f64`"))
+                }
+                "time" if is_float => Some(("a time such as 86399.99", "write `f64`")),
+                "latitude" | "longitude" if is_float => Some(("degrees such as -122.4194155", "write `f64`")),
+                _ => None,
+            };
+            if let Some((what, help)) = short {
+                let message = format!("{} cannot hold {what}", field.dtype);
+                errors.at(format!("fields[{i}].type"), message).help(help);
             }
             let value = self.names().iter().position(|name| *name == field.path());
             values.push(value);

@@ -254,7 +254,14 @@ impl<'de> Visitor<'de> for Seed<'_> {
     }
 
     fn visit_u128<E: Error>(self, value: u128) -> Result<(), E> {
-        self.put(i128::try_from(value).map_or(Value::Fraction(value as f64), Value::Whole))
+        match (i128::try_from(value), self.tree) {
+            (Ok(value), _) => self.put(Value::Whole(value)),
+            // No type has all of its digits.
+            (Err(_), Tree::Field { field, is_array: false }) => {
+                self.fail(Fault::OutOfRange { field: *field, value: Value::Fraction(value as f64) })
+            }
+            _ => self.mismatch(),
+        }
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<(), E> {

@@ -31,13 +31,13 @@ use serde::Deserialize;
 /// `format: nmea`: values of one type of `sentence` of NMEA 0183, from any talker (`GP`, `GN`), whose checksum is right. `latitude` and `longitude`
 /// are in degrees, negative in the south and the west; `time` is in seconds of the day (UTC), `date` is YYYYMMDD, `valid` 1 or 0, `speed` in knots,
 /// `altitude` and `geoid_separation` in metres, `course`, `heading` and `magnetic_variation` (negative in the west) in degrees, `zone` in minutes with
-/// the sentence's sign (by the standard, negative in the east).
-/// All but `time`, `latitude` and `longitude` have the precision of `f32`. Without a fix most values are missing. Sentences of other types are
-/// counted (`other`).
+/// the sentence's sign (by the standard, negative in the east). `time`, `latitude` and `longitude` need `f64`; all others but `date` have
+/// the precision of `f32`. Without a fix most values are missing. Sentences of other types are counted (`other`).
 ///
 /// A message that does not have all fields as numbers of their types is dropped and counted (`malformed`); the report shows the first one.
-/// `true` is 1. A missing value (`null`, an empty column) is NaN, which only floating-point types have. Numbers are rounded to a
-/// floating-point type; a whole type takes only whole numbers that fit.
+/// `true` is 1. A missing value (`null`, an empty column) is NaN, which only floating-point types have. A whole type has only whole numbers
+/// that fit. A floating-point type rounds fractions. A whole number that the type would round is malformed, such as 1700000001 in `f32`.
+/// So is a fraction above 2^24 with more digits than `f32` has: time stamps need `f64` or `i64`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// What a message is.
@@ -158,7 +158,7 @@ impl Reader {
     fn new(config: &Config, ports: &[Port]) -> Reader {
         let Config { format, fields, endian, size, delimiter, sentence, .. } = config;
         let errors = &mut PlanErrors::default();
-        let record = || Record::new(fields, ports);
+        let record = || Record::exact(fields, ports);
         match format {
             Format::Struct => {
                 Reader::Packet(Packet::new(fields, ports, endian.unwrap_or_default(), *size, None, errors))
@@ -462,7 +462,9 @@ mod tests {
                 "",
                 &[
                     (br#"{"pose":{"x":1.5,"y":{}},"v":[1,-2,3e2],"list":[[],{"n":true}],"z":"\u00e9"}"#, Ok(&[1.5, 1.0, -2.0, 300.0, 1.0])),
-                    (br#" {"list": [0, {"n": null}], "v": [0,0,null], "pose": {"x": 18446744073709551615}} "#, Ok(&[18446744073709551615.0, 0.0, 0.0, nan, nan])),
+                    (br#" {"list": [0, {"n": null}], "v": [0,0,null], "pose": {"x": 9007199254740992}} "#, Ok(&[9007199254740992.0, 0.0, 0.0, nan, nan])),
+                    (br#"{"pose":{"x":18446744073709551615}}"#, Err("`x` is 18446744073709551615, which f64 rounds; write `type: u64`")),
+                    (br#"{"pose":{"x":9007199254740993}}"#, Err("`x` is 9007199254740993, which f64 rounds; write `type: i64`")),
                     (br#"{"pose":{"x":1},"v":[1,2],"list":[0,{"n":0}]}"#, Err("`v` has 2 numbers, expected 3")),
                     (br#"{"pose":{"x":1},"v":[1,2,3,4],"list":[0,{"n":0}]}"#, Err("`v` has 4 numbers, expected 3")),
                     (br#"{"pose":{"x":1},"v":7,"list":[0,{"n":0}]}"#, Err("`v` is not an array of 3 numbers")),
@@ -490,6 +492,10 @@ mod tests {
                     ),
                     (b"\xa1\x61v\x9b\xff\xff\xff\xff\xff\xff\xff\xff\x01", Err("")),
                     (b"\xa1\x61v\x83\x01\x02\x03", Err("`x` is missing: a1 61 76 83 01 02 03")),
+                    (b"\xa1\x64pose\xa1\x61x\x1b\xff\xff\xff\xff\xff\xff\xff\xff", Err("`x` is 18446744073709551615, which f64 rounds; write `type: u64`")),
+                    (b"\xa1\x64pose\xa1\x61x\x3b\xff\xff\xff\xff\xff\xff\xff\xfe", Err("`x` is -18446744073709551615, which f64 rounds")),
+                    // Numbers of 17 bytes with a tag.
+                    (b"\xa1\x64pose\xa1\x61x\xc2\x51\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01", Err("")),
                     (b"\xa0\x00", Err("bytes follow the value: a0 00")),
                     (b"", Err("")),
                 ],
@@ -675,6 +681,17 @@ mod tests {
                 r#"{"name": "a", "type": "u8", "path": "speed"}, {"name": "hdop", "type": "f32", "repeat": 2}"#,
                 r#", "sentence": "gga""#,
                 &["the sentence has no value `speed`", "one number"],
+            ),
+            (
+                "nmea",
+                r#"{"name": "time", "type": "f32"}, {"name": "date", "type": "f32"}, {"name": "latitude", "type": "f16"}, {"name": "longitude", "type": "f32"}, {"name": "course", "type": "f32"}"#,
+                r#", "sentence": "rmc""#,
+                &[
+                    "f32 cannot hold a time such as 86399.99",
+                    "f32 cannot hold a date such as 20261125",
+                    "f16 cannot hold degrees such as -122.4194155",
+                    "f32 cannot hold degrees such as -122.4194155",
+                ],
             ),
             (
                 "struct",
