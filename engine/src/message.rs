@@ -2,6 +2,7 @@
 
 pub(crate) mod device;
 pub(crate) mod label;
+pub(crate) mod orientation;
 pub(crate) mod origins;
 pub(crate) mod payload;
 #[allow(unsafe_code, reason = "slots are handed out under a counting protocol that loom checks")]

@@ -30,5 +30,7 @@ pub(crate) const SHAPE: &str = "limen.shape";
 /// The keys of a channel's metadata that hold the names and the units of a tensor's numbers: `ax,ay,az` and `m/s²,m/s²,m/s²`.
 pub(crate) const NAMES: &str = "limen.names";
 pub(crate) const UNITS: &str = "limen.units";
+/// Where a quaternion begins, or `unknown` if its place or that of another angle is not known.
+pub(crate) const ORIENTATION: &str = "limen.orientation";
 /// The key of a channel's metadata that holds the content of a tensor of bytes.
 pub(crate) const CONTENT: &str = "limen.content";

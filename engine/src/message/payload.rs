@@ -115,9 +115,16 @@ pub trait SealedPayload: Send + Sized + 'static {
     fn with_header(message: Message<Self>, header: &Header) -> Message<Self>;
     /// Copies the content into a pool's buffer; `None` if there is no room.
     fn copy(message: &Message<Self>, pool: Option<&mut Pool>) -> Option<Message<Self>>;
-    /// Interpolates linearly between two messages; `None` if their types do not support it.
-    fn interpolate(before: &Message<Self>, after: &Message<Self>, at: Time, pool: &mut Pool) -> Option<Message<Self>> {
-        let _ = (before, after, at, pool);
+    /// Interpolates between two messages, on the sphere where `quaternion` says that one begins, otherwise linearly; `None` if their types do
+    /// not support it.
+    fn interpolate(
+        before: &Message<Self>,
+        after: &Message<Self>,
+        at: Time,
+        pool: &mut Pool,
+        quaternion: Option<usize>,
+    ) -> Option<Message<Self>> {
+        let _ = (before, after, at, pool, quaternion);
         None
     }
     /// Whether it is the only handle to a buffer of the pool; always true without buffers.

@@ -6,6 +6,7 @@ mod parse;
 use crate::host::clock::Time;
 use crate::message::device::DeviceTensor;
 use crate::message::label::Label;
+use crate::message::orientation::{Orientation, slerp};
 use crate::message::origins::{Origin, Origins, fresh};
 use crate::message::payload::{Header, Message, SealedPayload};
 use crate::message::pool::{Inner, MAX_DYNAMIC, Pool, Row};
@@ -196,8 +197,8 @@ pub struct PortSpec {
     pub memory: Memory,
     /// One for a scalar, otherwise one for each place of the last dim.
     pub(crate) labels: Vec<Label>,
-    /// Some elements are an orientation or an angle, whose mean is not the mean of its numbers.
-    pub(crate) has_orientation: bool,
+    /// Which elements are an orientation or an angle.
+    pub(crate) orientation: Orientation,
 }
 
 impl PortSpec {
@@ -211,7 +212,7 @@ impl PortSpec {
             content: Content::default(),
             memory: Memory::Host,
             labels: Vec::new(),
-            has_orientation: false,
+            orientation: Orientation::None,
         }
     }
 
@@ -223,14 +224,6 @@ impl PortSpec {
     /// Creates the spec of an image of `height` × `width` with `channels`, as cameras deliver it.
     pub fn image(height: usize, width: usize, channels: usize) -> Self {
         PortSpec::fixed(DType::U8, [height, width, channels]).with_layout(Layout::Hwc)
-    }
-
-    /// Declares that some elements are an orientation or an angle, so that `pick: interpolate` is refused: the numbers of two quaternions
-    /// `q` and `-q`, the same orientation, have the mean 0.
-    #[must_use]
-    pub fn with_orientation(mut self) -> Self {
-        self.has_orientation = true;
-        self
     }
 
     /// Sets the element type.
@@ -610,7 +603,13 @@ impl SealedPayload for Tensor {
     fn copy(message: &Message<Self>, pool: Option<&mut Pool>) -> Option<Message<Self>> {
         Some(message.body.copy_to(pool?)?.into())
     }
-    fn interpolate(before: &Message<Self>, after: &Message<Self>, at: Time, pool: &mut Pool) -> Option<Message<Self>> {
+    fn interpolate(
+        before: &Message<Self>,
+        after: &Message<Self>,
+        at: Time,
+        pool: &mut Pool,
+        quaternion: Option<usize>,
+    ) -> Option<Message<Self>> {
         let (from, to) = (before.header().origin, after.header().origin);
         if before.body.dtype() != after.body.dtype() || before.body.shape() != after.body.shape() {
             return None;
@@ -619,18 +618,8 @@ impl SealedPayload for Tensor {
         let part = at.since(from) as f64 / to.since(from).max(1) as f64;
         made.header_mut().origin = at;
         match made.dtype() {
-            DType::F32 => {
-                let (values, after) = (made.as_mut_slice::<f32>().ok()?, after.body.as_slice::<f32>().ok()?);
-                for (value, after) in values.iter_mut().zip(after) {
-                    *value = (f64::from(*value) + part * (f64::from(*after) - f64::from(*value))) as f32;
-                }
-            }
-            DType::F64 => {
-                let (values, after) = (made.as_mut_slice::<f64>().ok()?, after.body.as_slice::<f64>().ok()?);
-                for (value, after) in values.iter_mut().zip(after) {
-                    *value += part * (*after - *value);
-                }
-            }
+            DType::F32 => blend::<f32>(&mut made, &after.body, part, quaternion, |value| value as f32)?,
+            DType::F64 => blend::<f64>(&mut made, &after.body, part, quaternion, |value| value)?,
             _ => return None,
         }
         Some(made.into())
@@ -641,6 +630,30 @@ impl SealedPayload for Tensor {
     fn bytes(message: &Message<Self>) -> usize {
         message.body.shape().elements() * message.body.dtype().size()
     }
+}
+
+/// Moves values towards later ones by a part of the way: the quaternion at `quaternion` on the sphere, other numbers linearly.
+fn blend<T: Element + Into<f64>>(
+    values: &mut TensorMut,
+    after: &Tensor,
+    part: f64,
+    quaternion: Option<usize>,
+    narrow: impl Fn(f64) -> T,
+) -> Option<()> {
+    let (values, after) = (values.as_mut_slice::<T>().ok()?, after.as_slice::<T>().ok()?);
+    let four = |values: &[T], at| Some(values.get(at..)?.first_chunk::<4>()?.map(Into::into));
+    let turned = match quaternion {
+        Some(at) => Some((at, slerp(four(values, at)?, four(after, at)?, part))),
+        None => None,
+    };
+    for (value, after) in values.iter_mut().zip(after) {
+        let (from, to): (f64, f64) = ((*value).into(), (*after).into());
+        *value = narrow(from + part * (to - from));
+    }
+    if let Some((at, turned)) = turned {
+        values[at..].iter_mut().zip(turned).for_each(|(value, number)| *value = narrow(number));
+    }
+    Some(())
 }
 
 /// The only handle to a slot, which may therefore be written. [`TensorMut::freeze`] or sending turns it into a

@@ -53,7 +53,7 @@ pub struct IntakeParts {
     /// The pool for a mutating node's copies, if it needs any.
     pub(crate) copies: Option<Pool>,
     /// By input: the pool for interpolated messages, if it has any.
-    pub(crate) blends: Vec<Option<Pool>>,
+    pub(crate) blends: Vec<Option<(Pool, Option<usize>)>>,
     /// How messages are joined, and how long partners are waited for.
     pub(crate) rule: JoinRule,
 }

@@ -242,7 +242,7 @@ impl Planner<'_> {
         }
         let is_number = |spec: &PortSpec| {
             let is_float = matches!(spec.dtype, DType::F32 | DType::F64);
-            is_float && spec.fixed_shape().is_some() && spec.memory == Memory::Host && !spec.has_orientation
+            is_float && spec.fixed_shape().is_some() && spec.memory == Memory::Host && !spec.has_unknown_orientation()
         };
         let is_known = |port: &String| {
             let mut inputs = std::iter::zip(&node.inputs, unknown);
@@ -254,8 +254,8 @@ impl Planner<'_> {
             let what = spec.as_ref().map_or_else(|| "its type".into(), ToString::to_string);
             let (why, help) = match spec {
                 Some(spec) if spec.memory != Memory::Host => ("is on a device", "write `pick: nearest`"),
-                Some(spec) if spec.has_orientation => {
-                    ("has an orientation, which is not interpolated number by number", "write `pick: nearest`")
+                Some(spec) if spec.has_unknown_orientation() => {
+                    ("has an orientation whose place in the message is not known", "write `pick: nearest`")
                 }
                 _ => ("is not `f32` or `f64` of a fixed shape", "put a `cast` before it, or write `pick: nearest`"),
             };

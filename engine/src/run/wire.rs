@@ -75,7 +75,7 @@ struct NodeParts {
     in_edges: Vec<usize>,
     outputs: Vec<OutputParts>,
     copies: Option<Pool>,
-    blends: Vec<Option<Pool>>,
+    blends: Vec<Option<(Pool, Option<usize>)>>,
 }
 
 struct OutputParts {
@@ -179,8 +179,9 @@ impl Plan {
             let origins = &self.nodes()[edge.from].outputs[edge.from_port].origins;
             // Messages of the anchor are not interpolated.
             let spec = edge.spec.as_ref().filter(|_| plan.stage.rule.anchor != Some(at));
-            let made = spec.map(|spec| Pool::with_origins(&edge.to_name, spec, *slots, 1, origins));
-            let refused = |why| RunError::Refused(format!("pool of `{}`: {why}", edge.to_name));
+            let made =
+                spec.map(|spec| Ok((Pool::with_origins(&edge.to_name, spec, *slots, 1, origins)?, spec.quaternion())));
+            let refused = |why: String| RunError::Refused(format!("pool of `{}`: {why}", edge.to_name));
             blends.push(made.transpose().map_err(refused)?);
         }
         let mut copies = None;

@@ -2,7 +2,7 @@
 
 use super::proto::Fields;
 use super::schema::{descriptors, ros_definition};
-use super::{CONTENT, DTYPE, NAMES, SHAPE, UNITS, ros};
+use super::{CONTENT, DTYPE, NAMES, ORIENTATION, SHAPE, UNITS, ros};
 use crate::tensor::boxes::{self, ROW};
 use crate::tensor::text::Values;
 use half::{bf16, f16};
@@ -229,6 +229,11 @@ impl Channel {
                 let parts: Vec<&str> = spec.labels().iter().map(part).collect();
                 metadata.insert(key.to_string(), parts.join(","));
             }
+        }
+        if let Some(at) = spec.quaternion() {
+            metadata.insert(ORIENTATION.to_string(), at.to_string());
+        } else if spec.has_unknown_orientation() {
+            metadata.insert(ORIENTATION.to_string(), "unknown".to_string());
         }
         Channel { topic, schema, meaning, encoding, frame, metadata, is_text, scan: Scan::default() }
     }

@@ -164,6 +164,38 @@ fn geometry_is_read_as_its_numbers() {
     }
 }
 
+/// The mark of an orientation follows the recorded shape, even if the first message has no orientation.
+#[test]
+fn an_orientation_is_marked_by_the_shape_of_the_port() {
+    let spec = |count| PortSpec::fixed(DType::F64, [count]);
+    // Numbers without a schema of their own keep the mark that they are recorded with.
+    for marked in [spec(7), spec(7).with_quaternion(3), spec(3).with_orientation()] {
+        for schemas in [Schemas::Foxglove, Schemas::Ros2] {
+            let channel = channel(&marked, None, schemas);
+            let (encoding, data) = channel.definition();
+            let schema = Schema { name: channel.schema.clone(), encoding: encoding.into(), data };
+            let topic = Topic::new("/t", Some(&schema), channel.message_encoding(), &channel.metadata);
+            let mut message = Vec::new();
+            channel.encode(&tensor(&marked, 0, 1), STAMP, &mut message).unwrap();
+            assert_eq!(topic.spec(&topic.decode(&message).unwrap(), 9), marked, "{}", channel.schema);
+        }
+    }
+    let (short, long) = (spec(6), spec(10));
+    let of = |spec: &PortSpec| channel(spec, Some(Meaning::Imu), Schemas::Ros2);
+    let mut first = Vec::new();
+    of(&short).encode(&tensor(&short, 0, 1), STAMP, &mut first).unwrap();
+    for (recorded, expected) in [(&short, short.clone()), (&long, long.clone().with_quaternion(0))] {
+        let channel = of(recorded);
+        let (encoding, data) = channel.definition();
+        let schema = Schema { name: channel.schema.clone(), encoding: encoding.into(), data };
+        let topic = Topic::new("/imu", Some(&schema), channel.message_encoding(), &channel.metadata);
+        let decoded = topic.decode(&first).unwrap();
+        assert_eq!(decoded.shape(), [6]);
+        let spec = topic.spec(&decoded, 9);
+        assert_eq!(spec.clone().with_labels(Vec::new()), expected);
+    }
+}
+
 /// A type of `geometry_msgs`, without its definition.
 fn geometry(name: &str) -> Schema {
     Schema { name: format!("geometry_msgs/msg/{name}"), encoding: "ros2msg".into(), data: Vec::new() }

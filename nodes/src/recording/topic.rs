@@ -4,7 +4,7 @@ use super::decoded::{Decoded, Elements, MAX_COLUMNS, point_columns};
 use super::proto::{self, Value};
 use super::reader::Schema;
 use super::schema::mismatch;
-use super::{CONTENT, DTYPE, NAMES, SHAPE, UNITS, ros};
+use super::{CONTENT, DTYPE, NAMES, ORIENTATION, SHAPE, UNITS, ros};
 use limen::message::{Content, DType, Dim, Label, Layout, MAX_RANK, PortSpec};
 use std::collections::BTreeMap;
 
@@ -133,8 +133,15 @@ impl Topic {
         if topic.form != Form::Bytes {
             topic.mismatch = definition.and_then(|of| mismatch(&of.name, &of.encoding, &of.data));
             let labels = labels(metadata);
-            topic.recorded =
-                recorded.map(|(dtype, dims)| topic.finished(PortSpec::new(dtype, dims)).with_labels(labels));
+            let orientation = metadata.get(ORIENTATION).map(|at| at.parse());
+            topic.recorded = recorded.map(|(dtype, dims)| {
+                let spec = topic.finished(PortSpec::new(dtype, dims)).with_labels(labels);
+                match orientation {
+                    Some(Ok(at)) => spec.with_quaternion(at),
+                    Some(Err(_)) => spec.with_orientation(),
+                    None => spec,
+                }
+            });
         }
         topic
     }
@@ -159,7 +166,8 @@ impl Topic {
     /// if it has one.
     pub(crate) fn spec(&self, like: &Decoded<'_>, longest: usize) -> PortSpec {
         let spec = self.plain_spec(like, longest);
-        if has_orientation(&self.schema, like.shape()) { spec.with_orientation() } else { spec }
+        // By the shape of the port, which a first message may not have.
+        with_orientation(&self.schema, spec)
     }
 
     fn plain_spec(&self, like: &Decoded<'_>, longest: usize) -> PortSpec {
@@ -299,14 +307,17 @@ fn column(field: &[u8]) -> Result<(&[u8], (usize, DType)), String> {
     Ok((name, (usize::try_from(offset).unwrap_or(usize::MAX), dtype)))
 }
 
-/// Whether messages of a schema with this shape have an orientation or an angle among their numbers.
-fn has_orientation(schema: &str, shape: &[usize]) -> bool {
+/// Marks which numbers of a schema's messages are an orientation or an angle.
+fn with_orientation(schema: &str, spec: PortSpec) -> PortSpec {
     let name = schema.rsplit(['/', '.']).next().unwrap_or(schema);
     let name = name.strip_suffix("Stamped").unwrap_or(name);
     match name.strip_suffix("WithCovariance").unwrap_or(name) {
-        "Pose" | "Pose2D" | "PoseInFrame" | "Odometry" | "Transform" | "Quaternion" => true,
-        "Imu" => shape == [10],
-        _ => false,
+        "Pose" | "PoseInFrame" | "Odometry" | "Transform" => spec.with_quaternion(3),
+        "Quaternion" => spec.with_quaternion(0),
+        // An IMU without an orientation has six numbers.
+        "Imu" if spec.fixed_shape().as_deref() != Some(&[6]) => spec.with_quaternion(0),
+        "Pose2D" => spec.with_orientation(),
+        _ => spec,
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) fn names(cx: &Building<'_>) -> Vec<String> {
 /// `None` if the spec of an input is unknown.
 pub(crate) fn common(given: &Connected, except: Option<usize>, errors: &mut PlanErrors) -> Option<PortSpec> {
     let mut inputs = given.inputs().filter_map(|(name, spec)| Some((name, spec?)));
-    let (first, mut common) = inputs.next().map(|(name, spec)| (name, spec.clone()))?;
+    let (first, mut common) = inputs.next().map(|(name, spec)| (name, spec.clone().with_orientation_of(spec)))?;
     for (name, spec) in inputs {
         if spec.dtype != common.dtype {
             let message = format!("its elements are {}, those of `{first}` are {}", spec.dtype, common.dtype);
@@ -42,6 +42,7 @@ pub(crate) fn common(given: &Connected, except: Option<usize>, errors: &mut Plan
             let message = format!("{spec} does not have the shape of `{first}`, {common}{but}");
             errors.input(name, message).help("change one of them with `slice`, `pad`, `transpose` or `reshape`");
         }
+        common = common.with_orientation_of(spec);
         common.layout = common.layout.filter(|layout| spec.layout == Some(*layout));
         if spec.content != common.content {
             common.content = Content::Bytes;

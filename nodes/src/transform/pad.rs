@@ -155,7 +155,7 @@ impl Node for Pad {
         let out = given.single().and_then(|spec| {
             let mut out = PortSpec::new(spec.dtype, config.planned(spec, &mut errors)?);
             out.layout = spec.layout;
-            Some(out)
+            Some(out.with_orientation_of(spec))
         });
         let cost = cost::of_spec(out.as_ref());
         errors.into_result(shape::gives(shape::takes(given.single().cloned()), out).cost(cost))

@@ -86,7 +86,8 @@ impl Node for Reshape {
     fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         let out = match given.single() {
-            Some(spec) => planned(config, spec, &mut errors).map(|shape| PortSpec::new(spec.dtype, shape)),
+            Some(spec) => planned(config, spec, &mut errors)
+                .map(|shape| PortSpec::new(spec.dtype, shape).with_orientation_of(spec)),
             None => lengths(config, &mut errors).and(None),
         };
         let cost = cost::of_spec(out.as_ref());

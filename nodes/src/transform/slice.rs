@@ -119,7 +119,7 @@ impl Config {
                 is_inside = false;
             }
         };
-        let mut out = spec.clone();
+        let mut out = spec.clone().with_orientation_of(spec);
         if dim + 1 == spec.shape.len() && !spec.labels().is_empty() {
             // Those that are selected, or none if the selection has a problem.
             out = out.with_labels(match &selection {

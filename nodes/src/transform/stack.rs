@@ -42,7 +42,7 @@ fn planned(config: &Config, given: &Connected, errors: &mut PlanErrors) -> Optio
         errors.node(message).help(format!("a tensor has at most {MAX_RANK} dims: put a `reshape` node before it"));
     }
     out.shape.insert(dim?, Dim::Fixed(given.inputs().count()));
-    Some(PortSpec::new(out.dtype, out.shape))
+    Some(PortSpec::new(out.dtype, out.shape.iter().cloned()).with_orientation_of(&out))
 }
 
 impl Node for Stack {

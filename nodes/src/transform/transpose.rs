@@ -64,7 +64,7 @@ impl Node for Transpose {
         let out = spec.map(|spec| {
             let mut out = PortSpec::new(spec.dtype, order.iter().filter_map(|dim| spec.shape.get(*dim)).cloned());
             out.layout = spec.layout.and_then(|layout| ordered(layout, order));
-            out
+            out.with_orientation_of(spec)
         });
         let cost = cost::of_spec(out.as_ref());
         errors.into_result(shape::gives(shape::takes(spec.cloned()), out).cost(cost))

@@ -93,7 +93,7 @@ impl Node for Window {
             }
             let first = if config.tail == Tail::Send { Dim::AtMost(config.length) } else { Dim::Fixed(config.length) };
             let shape = std::iter::once(first).chain(spec.shape.iter().cloned());
-            Some(limen::message::PortSpec::new(spec.dtype, shape))
+            Some(limen::message::PortSpec::new(spec.dtype, shape).with_orientation_of(spec))
         });
         errors.into_result(shape::gives(shape::takes(spec), out).selective().spans(config.length))
     }

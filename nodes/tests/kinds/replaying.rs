@@ -12,24 +12,87 @@ const BEGIN: u64 = 1_700_000_000_000_000_000;
 
 /// Writes points of ROS 2 with their stamps: `(log time, stamp, value)`.
 fn record(path: &Path, messages: &[(u64, u64, f64)]) {
+    let messages: Vec<_> =
+        messages.iter().map(|(log_time, stamp, value)| (0, *log_time, *stamp, vec![*value, 0.0, 0.0])).collect();
+    record_topics(path, &[("/p", "PointStamped")], &messages);
+}
+
+/// Writes messages of ROS 2 with their stamps, `(topic, log time, stamp, numbers)`; a topic has a name and a type of `geometry_msgs`.
+fn record_topics(path: &Path, topics: &[(&str, &str)], messages: &[(usize, u64, u64, Vec<f64>)]) {
     let mut writer = mcap::WriteOptions::new()
         .compression(None)
         .chunk_size(Some(64))
         .create(fs::File::create(path).unwrap())
         .unwrap();
-    let schema = writer.add_schema("geometry_msgs/msg/PointStamped", "ros2msg", b"").unwrap();
-    let channel = writer.add_channel(schema, "/p", "cdr", &BTreeMap::new()).unwrap();
-    for (log_time, stamp, value) in messages {
-        // The header of CDR, a stamp, an empty frame, and three numbers that are aligned behind that header.
+    let mut channels = Vec::new();
+    for (name, schema) in topics {
+        let schema = writer.add_schema(&format!("geometry_msgs/msg/{schema}"), "ros2msg", b"").unwrap();
+        channels.push(writer.add_channel(schema, name, "cdr", &BTreeMap::new()).unwrap());
+    }
+    for (topic, log_time, stamp, numbers) in messages {
+        // The header of CDR, a stamp, an empty frame, and numbers that are aligned behind that header.
         let mut data = vec![0, 1, 0, 0];
         data.extend(((stamp / 1_000_000_000) as i32).to_le_bytes());
         data.extend(((stamp % 1_000_000_000) as u32).to_le_bytes());
         data.extend([1, 0, 0, 0, 0, 0, 0, 0]);
-        [*value, 0.0, 0.0].iter().for_each(|number| data.extend(number.to_le_bytes()));
-        let header = MessageHeader { channel_id: channel, sequence: 0, log_time: *log_time, publish_time: *log_time };
+        numbers.iter().for_each(|number| data.extend(number.to_le_bytes()));
+        let channel_id = channels[*topic];
+        let header = MessageHeader { channel_id, sequence: 0, log_time: *log_time, publish_time: *log_time };
         writer.write_to_known_channel(&header, &data).unwrap();
     }
     writer.finish().unwrap();
+}
+
+/// A robot that turns by 6 degrees every 100 ms, past 180 degrees, where the numbers of its orientation change their sign.
+#[test]
+fn a_pose_between_two_is_interpolated_on_the_sphere() {
+    let folder = tempfile::tempdir().unwrap();
+    let yaw = |degrees: f64| {
+        let half = degrees.to_radians() / 2.0;
+        [half.sin(), half.cos()]
+    };
+    let mut messages = Vec::new();
+    for n in 0..6u64 {
+        let (time, degrees) = (BEGIN + n * 100 * MS, (350.0 + 6.0 * n as f64) % 360.0 - 180.0);
+        let [z, w] = yaw(degrees);
+        messages.push((0, time, time, vec![n as f64, 0.0, 0.0, 0.0, 0.0, z, w]));
+        if n < 5 {
+            messages.push((1, time + 50 * MS, time + 50 * MS, vec![0.0; 3]));
+        }
+    }
+    record_topics(&folder.path().join("drive.mcap"), &[("/pose", "PoseStamped"), ("/p", "PointStamped")], &messages);
+    let graph = "
+  r: { kind: replay, config: { path: drive.mcap, pace: max } }
+  out:
+    kind: jsonl
+    inputs: { p: r/p, pose: r/pose }
+    join: { policy: by_time, within: 100ms, anchor: p, pick: interpolate, patience: 16 }
+    config: { path: out.txt }";
+    let report = run(folder.path(), graph);
+    let text = fs::read_to_string(folder.path().join("out.txt")).unwrap();
+    assert_eq!(text.lines().count(), 5, "{text} {:?}", report.notes);
+    for (n, line) in text.lines().enumerate() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        let pose: Vec<f64> = line["pose"].as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect();
+        let ([z, w], norm) = (yaw(173.0 + 6.0 * n as f64), pose[3..].iter().map(|n| n * n).sum::<f64>().sqrt());
+        assert!((pose[0] - (n as f64 + 0.5)).abs() < 1e-9 && (norm - 1.0).abs() < 1e-12, "{pose:?}");
+        assert!(((pose[5] * z + pose[6] * w).abs() - 1.0).abs() < 1e-12, "{pose:?}, expected {z} {w}");
+    }
+    // Beside other numbers and after a change of shape, its place is not known.
+    for change in [
+        "{ kind: concat, inputs: { p: r/p, pose: r/pose } }",
+        "{ kind: window, from: r/pose, config: { length: 1, tail: drop } }",
+        "{ kind: slice, from: r/pose, config: { step: -1 } }",
+        "{ kind: map, inputs: { p: r/pose }, config: { outputs: { y: 'p + 1' } } }",
+    ] {
+        let changed = format!("{}\n  changed: {change}", graph.replace("pose: r/pose }", "pose: changed }"));
+        let problems = super::plan(folder.path(), &changed).expect_err(change);
+        assert!(problems.contains("has an orientation whose place in the message is not known"), "{problems}");
+    }
+    // Of three numbers, one is an angle.
+    record_topics(&folder.path().join("drive.mcap"), &[("/pose", "Pose2DStamped"), ("/p", "PointStamped")], &messages);
+    let problems = super::plan(folder.path(), graph).expect_err("refused");
+    assert!(problems.contains("has an orientation whose place in the message is not known"), "{problems}");
 }
 
 #[test]

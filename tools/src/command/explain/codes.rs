@@ -317,7 +317,7 @@ pub(crate) const CODES: &[Code] = &[
         code: "E0139",
         title: "a contradictory join policy",
         cause: "The node has one input, or the policy or a setting of `join` does not fit the kind or the other settings.",
-        remedy: "`zip`, `by_time` and `sample` combine messages; `in_turn`, `oldest_first` and `priority` are for `merge`.",
+        remedy: "`zip`, `by_time` and `sample` combine messages; `in_turn`, `oldest_first` and `priority` are for `merge`. `pick: interpolate` needs `f32` or `f64` of a fixed shape, and cannot interpolate an orientation whose place in the message is not known.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", inputs: { x: a, y: a }, join: { policy: by_time } }\n"
         )),

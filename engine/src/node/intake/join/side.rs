@@ -31,6 +31,8 @@ pub(in crate::node::intake) struct JoinInput<T: Payload> {
 /// Interpolates messages for a moment from the ones before and after it.
 struct Blend<T: Payload> {
     pool: Pool,
+    /// Where a message has a quaternion.
+    quaternion: Option<usize>,
     /// The moment to interpolate for; 0 if a message lies exactly there.
     moment: u64,
     /// The last message taken: it may also precede the next moment.
@@ -118,8 +120,12 @@ impl<T: Payload> JoinInput<T> {
         to.add(self.runs.as_ptr(), 64);
     }
 
-    /// `pool` is for interpolated messages.
-    pub(in crate::node::intake) fn new(end: Box<dyn Any>, policy: JoinPolicy, pool: Option<Pool>) -> Self {
+    /// `made` is the pool of interpolated messages, and where they have a quaternion.
+    pub(in crate::node::intake) fn new(
+        end: Box<dyn Any>,
+        policy: JoinPolicy,
+        made: Option<(Pool, Option<usize>)>,
+    ) -> Self {
         let rx: Rx<T> = rx(end);
         let buffer = rx.buffer();
         JoinInput {
@@ -128,7 +134,7 @@ impl<T: Payload> JoinInput<T> {
             runs: Vec::with_capacity(buffer + 1),
             order: if policy == JoinPolicy::ByTime { Order::Begun { taken: 0 } } else { Order::Sent },
             interval: Interval::default(),
-            blend: pool.map(|pool| Box::new(Blend { pool, moment: 0, before: None })),
+            blend: made.map(|(pool, quaternion)| Box::new(Blend { pool, quaternion, moment: 0, before: None })),
             newest: None,
             rx,
         }
@@ -160,7 +166,8 @@ impl<T: Payload> JoinInput<T> {
             blend.before = Some((before.share(), run));
         }
         let after = self.queue.front().filter(|_| moment != 0);
-        let made = after.and_then(|(after, _)| T::interpolate(&before, after, Time(moment), &mut blend.pool));
+        let (pool, quaternion) = (&mut blend.pool, blend.quaternion);
+        let made = after.and_then(|(after, _)| T::interpolate(&before, after, Time(moment), pool, quaternion));
         self.blend = Some(blend);
         (made.unwrap_or(before), run, is_fresh)
     }
