@@ -159,11 +159,14 @@ impl TryFrom<WrittenPace> for RecordedPace {
     }
 }
 
+/// Where recorded times go back by more than this, ns, the clock that gave them was set back. Less is disorder.
+pub(crate) const STEP_BACK: u64 = 1_000_000_000;
+
 /// When messages are due that have stamps of another time. A stamp that goes back is due with the one before.
 #[derive(Debug)]
 pub(crate) struct Timeline {
     pace: RecordedPace,
-    /// A longer silence is shortened to this, ns; where time goes back by more, the next message follows at once.
+    /// A longer silence is shortened to this, ns.
     max_gap: u64,
     start: Option<Time>,
     /// The latest stamp of the pass, and the distance to the one before it.
@@ -171,13 +174,15 @@ pub(crate) struct Timeline {
     distance: u64,
     /// From the first message to the latest, ns, at the recorded pace.
     elapsed: u64,
-    /// How often time went on or back by more than `max_gap`.
-    pub(crate) jumps: u64,
+    /// How often time went on by more than `max_gap`.
+    pub(crate) gaps: u64,
+    /// By how much the clock was set back before the latest message, if it was.
+    pub(crate) step: Option<u64>,
 }
 
 impl Timeline {
     pub(crate) fn new(pace: RecordedPace, max_gap: u64) -> Self {
-        Timeline { pace, max_gap, start: None, latest: None, distance: 0, elapsed: 0, jumps: 0 }
+        Timeline { pace, max_gap, start: None, latest: None, distance: 0, elapsed: 0, gaps: 0, step: None }
     }
 
     /// Returns the origin of a message with a stamp in ns, or when it is due if that is later. `now` may be as old as the turn; `clock`
@@ -185,8 +190,10 @@ impl Timeline {
     pub(crate) fn begin(&mut self, stamp: u64, now: Time, clock: impl FnOnce() -> Time) -> Result<Time, Next> {
         let start = *self.start.get_or_insert(now);
         let latest = self.latest.unwrap_or(stamp);
-        let is_jump = stamp.abs_diff(latest) > self.max_gap;
-        let distance = stamp.saturating_sub(latest).min(self.max_gap);
+        let step = Some(latest.saturating_sub(stamp)).filter(|by| *by > STEP_BACK);
+        let on = stamp.saturating_sub(latest);
+        // A clock that was set back goes on at the usual distance.
+        let distance = if step.is_some() { self.distance } else { on.min(self.max_gap) };
         let elapsed = self.elapsed.saturating_add(distance);
         let due = match self.pace.factor() {
             Some(factor) if factor != 1.0 => (elapsed as f64 / factor) as u64,
@@ -197,9 +204,9 @@ impl Timeline {
         if self.pace.factor().is_some() && origin > now && origin > clock() {
             return Err(Next::At(origin));
         }
-        self.latest = Some(if is_jump { stamp } else { stamp.max(latest) });
-        (self.elapsed, self.distance) = (elapsed, distance);
-        self.jumps += u64::from(is_jump);
+        self.latest = Some(if step.is_some() { stamp } else { stamp.max(latest) });
+        (self.elapsed, self.distance, self.step) = (elapsed, distance, step);
+        self.gaps += u64::from(on > self.max_gap);
         Ok(origin)
     }
 
@@ -217,9 +224,9 @@ mod tests {
     #[test]
     fn recorded_messages_keep_their_distances() {
         for (factor, times) in [
-            (Some(1.0), [0, 500, 500, 1_500, 1_600, 2_100, 3_100, 3_100, 3_200]),
-            (Some(0.5), [0, 1_000, 1_000, 3_000, 3_200, 4_200, 6_200, 6_200, 6_400]),
-            (None, [0, 500, 500, 1_500, 1_600, 2_100, 3_100, 3_100, 3_200]),
+            (Some(1.0), [0, 500, 500, 1_500, 1_600, 2_100, 3_100, 4_100, 4_200]),
+            (Some(0.5), [0, 1_000, 1_000, 3_000, 3_200, 4_200, 6_200, 8_200, 8_400]),
+            (None, [0, 500, 500, 1_500, 1_600, 2_100, 3_100, 4_100, 4_200]),
         ] {
             let mut timeline = Timeline::new(RecordedPace(factor), 1_000);
             let begin = Time(10_000);
@@ -237,8 +244,9 @@ mod tests {
                 }
                 let now = if factor.is_some() { due } else { begin };
                 assert_eq!(timeline.begin(stamp, now, || due), Ok(due), "{factor:?} {stamp}");
+                assert_eq!(timeline.step, (stamp == 12).then_some(u64::MAX - 12), "{factor:?} {stamp}");
             }
-            assert_eq!(timeline.jumps, 2);
+            assert_eq!((timeline.gaps, timeline.step), (1, None));
             timeline.rewind(None);
             assert_eq!(timeline.begin(5, Time(1 << 40), || Time(1 << 40)), Ok(begin + times[8] + times[8] - times[7]));
         }

@@ -13,6 +13,7 @@ pub(crate) mod meaning;
 pub(crate) mod proto;
 pub mod reader;
 mod record;
+pub(crate) mod recorded_clock;
 pub mod repair;
 pub(crate) mod ros;
 pub(crate) mod schema;

@@ -29,6 +29,7 @@ pub(crate) enum Noticed {
     LostInside { node: usize, reason: &'static str, count: u64, of: u64, within: u64 },
     Disconnected { node: usize, count: u64 },
     Reconnected { node: usize },
+    SteppedBack { node: usize, count: u64, by: u64 },
     Silent { path: usize, time: u64 },
     Starves { node: usize, edge: usize, time: u64 },
     Missed { path: usize, count: u64, of: u64, within: u64 },

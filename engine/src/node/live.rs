@@ -1,4 +1,5 @@
-//! What a node counts where others read it while the graph runs: messages that it loses, and the connection to its device or peer.
+//! What a node counts where others read it while the graph runs: messages that it loses, and the connection to its device or peer, and
+//! steps of a clock.
 
 use crate::host::sync::{AtomicU64, DynArc, Ordering};
 use std::ops::AddAssign;
@@ -63,6 +64,34 @@ impl Connection {
     }
 }
 
+/// Tells that a clock which gives the node's times was set back; see [`Building::clock_steps`](crate::node::Building::clock_steps). Clones
+/// count together.
+#[derive(Clone, Debug, Default)]
+pub struct ClockSteps(DynArc<Steps>);
+
+#[derive(Debug, Default)]
+struct Steps {
+    count: AtomicU64,
+    latest: AtomicU64,
+}
+
+impl ClockSteps {
+    /// The clock was set back by a number of nanoseconds.
+    pub fn stepped_back(&self, by: u64) {
+        self.0.latest.store(by, Ordering::Relaxed);
+        self.0.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns how often it was set back so far.
+    pub fn get(&self) -> u64 {
+        self.0.count.load(Ordering::Relaxed)
+    }
+
+    fn latest(&self) -> u64 {
+        self.0.latest.load(Ordering::Relaxed)
+    }
+}
+
 /// The counters that a node asked for when it was built. They stay when it is rebuilt.
 #[derive(Debug, Default)]
 pub(crate) struct LiveCounters(Mutex<Counted>);
@@ -71,6 +100,7 @@ pub(crate) struct LiveCounters(Mutex<Counted>);
 struct Counted {
     lost: Vec<(&'static str, LossCounter)>,
     connection: Option<Connection>,
+    steps: Option<ClockSteps>,
 }
 
 impl LiveCounters {
@@ -93,6 +123,15 @@ impl LiveCounters {
         // A node that failed has left what was open.
         connection.0.open.store(0, Ordering::Relaxed);
         connection
+    }
+
+    pub(crate) fn clock_steps(&self) -> ClockSteps {
+        self.lock().steps.get_or_insert_default().clone()
+    }
+
+    /// How often a clock was set back, and by how much the last time, in ns, if the node can tell.
+    pub(crate) fn steps(&self) -> Option<(u64, u64)> {
+        self.lock().steps.as_ref().map(|steps| (steps.get(), steps.latest()))
     }
 
     /// Every reason for which messages can be lost, with their number.

@@ -77,6 +77,9 @@ impl Metrics {
         if let Some(connection) = live.connection_counts() {
             self.set("disconnects", connection.ended as f64);
         }
+        if let Some((steps, _)) = live.steps() {
+            self.set("clock_steps", steps as f64);
+        }
     }
 
     /// Adds the losses and discards from before the node was rebuilt; other metrics start over.

@@ -6,7 +6,7 @@ use crate::host::descriptors::Descriptors;
 use crate::host::folders::Folders;
 use crate::message::tensor::{Memory, PortSpec};
 use crate::node::extensions::Extensions;
-use crate::node::live::{Connection, LiveCounters, LossCounter};
+use crate::node::live::{ClockSteps, Connection, LiveCounters, LossCounter};
 use crate::node::statistics::Statistics;
 
 /// The ports connected to a node, as far as known while planning.
@@ -131,6 +131,12 @@ impl Building<'_> {
     /// one a second; the report has the number of ended connections as the metric `disconnects`.
     pub fn connection(&self) -> Connection {
         self.live.connection()
+    }
+
+    /// Returns where a source whose messages have times of another clock tells that this clock was set back. That is an event, at most one
+    /// a second; the report has the number as the metric `clock_steps`. The source begins a [segment](crate::node::Emit::begin_segment).
+    pub fn clock_steps(&self) -> ClockSteps {
+        self.live.clock_steps()
     }
 
     /// Where the graph may read and write.

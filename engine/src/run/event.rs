@@ -128,6 +128,15 @@ pub enum EventKind {
         /// The node.
         node: String,
     },
+    /// The clock that gives a source's messages their times was set back, and a new segment began. Reported at most once a second per node.
+    SteppedBack {
+        /// The node.
+        node: String,
+        /// How often since the last such event.
+        count: u64,
+        /// By how much the last time.
+        by: Duration,
+    },
     /// Nothing has arrived through a path with a deadline for 3 s, or three times as long as usual. Reported once per silence.
     Silent {
         /// The path, as `source -> sink`.
@@ -196,6 +205,7 @@ impl EventKind {
             EventKind::LostInside { .. } => "lost_inside",
             EventKind::Disconnected { .. } => "disconnected",
             EventKind::Reconnected { .. } => "reconnected",
+            EventKind::SteppedBack { .. } => "stepped_back",
             EventKind::Silent { .. } => "silent",
             EventKind::Starves { .. } => "starves",
             EventKind::Missed { .. } => "missed",
@@ -219,6 +229,7 @@ impl EventKind {
             | EventKind::LostInside { node, .. }
             | EventKind::Disconnected { node, .. }
             | EventKind::Reconnected { node }
+            | EventKind::SteppedBack { node, .. }
             | EventKind::Starves { node, .. }
             | EventKind::Returned { node, .. } => Some(node),
             _ => None,
@@ -298,6 +309,10 @@ impl fmt::Display for EventKind {
             EventKind::Disconnected { node, count: 1 } => write!(f, "`{node}` was disconnected"),
             EventKind::Disconnected { node, count } => write!(f, "`{node}` was disconnected {count} times"),
             EventKind::Reconnected { node } => write!(f, "`{node}` is connected again"),
+            EventKind::SteppedBack { node, count, by } => {
+                let times = if *count == 1 { String::new() } else { format!("{count} times, the last time ") };
+                write!(f, "the clock of `{node}`'s messages was set back {times}by {}; a new segment begins", show(by))
+            }
             EventKind::Silent { path, time } => write!(f, "{path}: nothing arrived for {}", show(time)),
             EventKind::Starves { node, edge, time } => {
                 write!(f, "`{node}` has had no set for {}: nothing comes through {edge}", show(time))
@@ -379,6 +394,14 @@ mod tests {
             (EventKind::Disconnected { node: node(), count: 1 }, "`arm` was disconnected"),
             (EventKind::Disconnected { node: node(), count: 2 }, "`arm` was disconnected 2 times"),
             (EventKind::Reconnected { node: node() }, "`arm` is connected again"),
+            (
+                EventKind::SteppedBack { node: node(), count: 1, by: Duration::from_millis(4_900) },
+                "the clock of `arm`'s messages was set back by 4.90 s; a new segment begins",
+            ),
+            (
+                EventKind::SteppedBack { node: node(), count: 3, by: Duration::from_secs(2) },
+                "the clock of `arm`'s messages was set back 3 times, the last time by 2.00 s; a new segment begins",
+            ),
             (
                 EventKind::Missed { path: "imu -> arm".into(), count: 3, of: 200, deadline: ms(20), within: ms(1000) },
                 "imu -> arm missed its deadline of 20.0 ms: 3 of 200 messages in 1.00 s",

@@ -119,6 +119,7 @@ struct Seen {
     losses_at: u64,
     losses: Vec<Losses>,
     nodes: Vec<SeenNode>,
+    steps: Vec<SeenSteps>,
     /// By path with a deadline.
     paths: Vec<SeenPath>,
     joins: Vec<SeenJoin>,
@@ -149,6 +150,13 @@ struct SeenNode {
     connection: ConnectionCounts,
     /// Whether it has lost its device or peer.
     is_disconnected: bool,
+}
+
+/// How often a node's clock had been set back when it was last told, and when that was, ns of the run's clock.
+#[derive(Clone, Copy, Debug, Default)]
+struct SeenSteps {
+    count: u64,
+    told_at: Option<u64>,
 }
 
 /// What had arrived through a path when it was last checked.
@@ -199,6 +207,7 @@ impl Watcher {
             losses_at: 0,
             losses: vec![Losses::default(); watched.edges.len()],
             nodes: vec![SeenNode::default(); watched.counts.len()],
+            steps: vec![SeenSteps::default(); watched.counts.len()],
             paths: vec![SeenPath::default(); watched.paths.len()],
             joins: vec![SeenJoin::default(); watched.joins.len()],
             highest: vec![0; watched.edges.len()],
@@ -244,6 +253,7 @@ impl Watcher {
             *highest = edge.fill().max(*highest);
         }
         self.look_at_losses(&mut seen);
+        self.look_at_steps(&mut seen.steps);
         if let (Some(mut tails), Some(clock)) = (try_lock(&self.tails), self.shared.clock()) {
             self.take_outliers(&mut tails, clock, false);
             tails.explain_settled(clock.now().0);
@@ -341,6 +351,18 @@ impl Watcher {
             };
             seen.is_reported = true;
             self.shared.hangs(node);
+        }
+    }
+
+    /// Tells at once that a clock was set back, then once a second.
+    fn look_at_steps(&self, steps: &mut [SeenSteps]) {
+        let Some(now) = self.shared.clock().map(|clock| clock.now().0) else { return };
+        for ((node, counts), seen) in self.watched.counts.iter().enumerate().zip(steps) {
+            let (count, by) = counts.live.steps().unwrap_or_default();
+            if count > seen.count && seen.told_at.is_none_or(|at| now - at >= LOSSES_EVERY) {
+                self.shared.notice(|| Noticed::SteppedBack { node, count: count - seen.count, by });
+                *seen = SeenSteps { count, told_at: Some(now) };
+            }
         }
     }
 
@@ -459,6 +481,9 @@ impl Watcher {
             }
             Noticed::Disconnected { node: at, count } => EventKind::Disconnected { node: node(at), count },
             Noticed::Reconnected { node: at } => EventKind::Reconnected { node: node(at) },
+            Noticed::SteppedBack { node: at, count, by } => {
+                EventKind::SteppedBack { node: node(at), count, by: Duration::from_nanos(by) }
+            }
             Noticed::Silent { path, time } => {
                 let path = self.watched.paths.get(path);
                 EventKind::Silent { path: format!("{} -> {}", path.from, path.to), time: Duration::from_nanos(time) }

@@ -9,7 +9,8 @@ use limen::Tensor;
 use limen::files::InputFile;
 use limen::message::{Content, DType, Dim, PortSpec};
 use limen::node::{
-    Building, Connected, Cost, Emit, LossCounter, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Source,
+    Building, ClockSteps, Connected, Cost, Emit, LossCounter, Metrics, Next, Node, NodeError, PlanErrors, Planning,
+    Ports, Source,
 };
 use limen::unit::{Bytes, Span};
 use schemars::JsonSchema;
@@ -22,6 +23,9 @@ use std::time::Duration;
 ///
 /// A frame is sent at its stamp, from the first frame on. Lines that are none of such a log are counted (`malformed`), so are frames of CAN
 /// FD without `fd` (`too_large`). Errors of a controller, which such a log may have, are counted (`bus_errors`).
+///
+/// Where the stamps go back by more than a second, the clock was set back. Frames go on at their usual distance, a new segment begins, and
+/// an event tells it (`stepped_back`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The file, relative to the graph's folder.
@@ -38,7 +42,7 @@ pub struct Config {
     /// keep their recorded distances from the start of the run.
     #[serde(default)]
     pub pace: RecordedPace,
-    /// A longer silence is shortened to this; `1min` by default. Where the recorded time goes back by more, the next frame follows at once.
+    /// A longer silence is shortened to this; `1min` by default.
     #[serde(default = "max_gap")]
     pub max_gap: Span,
     /// How many times to read the file; 1 by default.
@@ -74,6 +78,7 @@ pub struct Candump {
     is_read: bool,
     passes: u32,
     timeline: Timeline,
+    steps: ClockSteps,
     ahead: Option<Ahead>,
     has_sent: bool,
     read: u64,
@@ -207,6 +212,7 @@ impl Node for Candump {
             is_read: false,
             passes: config.repeat,
             timeline: Timeline::new(config.pace, config.max_gap.as_nanos()),
+            steps: cx.clock_steps(),
             ahead: None,
             has_sent: false,
             read: 0,
@@ -229,9 +235,14 @@ impl Node for Candump {
                 self.config.path
             ));
         }
-        if self.timeline.jumps > 0 {
-            let (jumps, most) = (self.timeline.jumps, self.config.max_gap.0);
-            to.note(format!("{jumps} times the time of `{}` goes on or back by more than {most:?}", self.config.path));
+        let (gaps, steps, path) = (self.timeline.gaps, self.steps.get(), &self.config.path);
+        if gaps > 0 {
+            to.note(format!("{gaps} silences of `{path}` longer than {:?} were shortened", self.config.max_gap.0));
+        }
+        if steps > 0 {
+            to.note(format!(
+                "the time of `{path}` goes back by more than a second, {steps} times; a new segment begins there"
+            ));
         }
         if self.too_large.get() > 0 {
             to.note("frames of CAN FD were not sent; `fd: true` sends them");
@@ -257,6 +268,10 @@ impl Source for Candump {
             Ok(origin) => origin,
             Err(early) => return Ok(early),
         };
+        if let Some(by) = self.timeline.step {
+            self.steps.stepped_back(by);
+            out.begin_segment();
+        }
         if let Some(message) = can_frame::message(&ahead.frame[..ahead.length]) {
             stream::send(message, origin, out)?;
             self.read += 1;

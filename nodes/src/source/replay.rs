@@ -3,12 +3,13 @@
 use crate::format::excerpt::excerpt;
 use crate::pace::RecordedPace;
 use crate::recording::reader::{Progress, Unreadable};
+use crate::recording::recorded_clock::RecordedClock;
 use crate::recording::survey::{FileReader, OTHER_CLOCK, TopicPorts, begin, open, survey, topic_of};
 use crate::recording::topic::Topic;
 use limen::message::{MAX_PORTS, PortSpec};
 use limen::node::{
-    Building, Connected, Cost, Emit, LossCounter, Many, Metrics, Next, Node, NodeError, OutPort, PlanErrors, Planning,
-    Ports, Source,
+    Building, ClockSteps, Connected, Cost, Emit, LossCounter, Many, Metrics, Next, Node, NodeError, OutPort,
+    PlanErrors, Planning, Ports, Source,
 };
 use limen::unit::Span;
 use limen::{Folders, Tensor, Time};
@@ -33,6 +34,9 @@ use std::time::Duration;
 /// (`oversized`), and those that cannot be read (`malformed`); parts of the file that cannot be read are counted, too (`unreadable`).
 /// Sequence numbers are those recorded, or count the messages of the topic. A message's origin is when it was made by its own stamp, or
 /// else when it was published.
+///
+/// Where a topic's time goes back by more than a second, the clock was set back. Its messages go on at their usual distance, a new segment
+/// begins, and an event tells it (`stepped_back`). A topic that is always recorded late stays late.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The file, relative to the graph's folder.
@@ -49,8 +53,7 @@ pub struct Config {
     /// than a day away from that is ignored.
     #[serde(default)]
     pub stamps: Stamps,
-    /// A longer silence is shortened to this, but not with `pace: max`; `1min` by default. Where the recorded time goes back by more, the
-    /// next message follows at once.
+    /// A longer silence is shortened to this, but not with `pace: max`; `1min` by default.
     #[serde(default = "max_gap")]
     pub max_gap: Span,
     /// How many times to read the file; 1 by default.
@@ -102,6 +105,8 @@ struct Ahead {
     /// When it is due, and its origin, in ns from the start.
     due: u64,
     origin: i128,
+    /// Whether a clock was set back before it.
+    begins_segment: bool,
 }
 
 /// Counters of what was not sent.
@@ -112,7 +117,6 @@ struct Lost {
     first: Option<String>,
     other_clock: u64,
     gaps: u64,
-    jumps: u64,
 }
 
 /// The node.
@@ -127,9 +131,12 @@ pub struct Replay {
     factor: Option<f64>,
     passes: u32,
     start: Option<Time>,
-    /// The log time at which the current pass began, and the latest, in ns since 1970; what was taken out of gaps.
-    first: Option<u64>,
-    latest: u64,
+    /// The clocks that gave the log times and the origins of the current pass.
+    logs: RecordedClock,
+    stamps: RecordedClock,
+    /// The continuous log time at which the current pass began, and the latest, in ns since 1970; what was taken out of gaps.
+    first: Option<i128>,
+    latest: Option<i128>,
     skipped: i128,
     /// When the current pass began and when the latest message was due, ns from the start.
     pass_start: u64,
@@ -138,6 +145,7 @@ pub struct Replay {
     seqs: Vec<(Option<u64>, u64)>,
     ahead: Option<Ahead>,
     lost: Lost,
+    steps: ClockSteps,
     unreadable: Unreadable,
     is_done: bool,
 }
@@ -207,30 +215,28 @@ impl Replay {
 
     /// Places a message in time and in the sequence of its port.
     fn place(&mut self, port: usize, channel: u16, sequence: u32, counts: bool, log: u64, stamp: u64) -> Ahead {
-        let first = *self.first.get_or_insert(log);
-        if self.latest == 0 {
-            self.latest = first;
+        let logged = self.logs.place(channel, log, self.latest, None);
+        let stamped = self.stamps.place(channel, stamp, Some(logged.time), Some(self.logs.shift));
+        // A step of both is one: stamps follow the log.
+        let step = logged.step.or(stamped.step);
+        if let Some(by) = step {
+            self.steps.stepped_back(by);
         }
-        let most = self.config.max_gap.as_nanos();
-        if self.factor.is_some() {
-            if log.saturating_sub(self.latest) > most {
-                self.skipped += i128::from(log - self.latest - most);
-                self.lost.gaps += 1;
-            } else if self.latest.saturating_sub(log) > most {
-                // The clock was set back: what follows goes on from here.
-                self.skipped -= i128::from(self.latest - log);
-                self.lost.jumps += 1;
-                self.latest = log;
-            }
+        let first = *self.first.get_or_insert(logged.time);
+        let latest = self.latest.unwrap_or(first);
+        let most = i128::from(self.config.max_gap.as_nanos());
+        if self.factor.is_some() && logged.time - latest > most {
+            self.skipped += logged.time - latest - most;
+            self.lost.gaps += 1;
         }
-        self.latest = self.latest.max(log);
+        self.latest = Some(latest.max(logged.time));
         let scaled = |ns: i128| match self.factor {
             Some(factor) if factor != 1.0 => (ns as f64 / factor) as i128,
             _ => ns,
         };
-        let since = |time: u64| i128::from(time) - i128::from(first) - self.skipped;
-        let due = (scaled(since(log)).clamp(0, i128::from(u64::MAX)) as u64).saturating_add(self.pass_start);
-        let origin = scaled(since(stamp)) + i128::from(self.pass_start);
+        let since = |time: i128| time - first - self.skipped;
+        let due = (scaled(since(logged.time)).clamp(0, i128::from(u64::MAX)) as u64).saturating_add(self.pass_start);
+        let origin = scaled(since(stamped.time)) + i128::from(self.pass_start);
         self.latest_due = self.latest_due.max(due);
         let (last, base) = &mut self.seqs[port];
         let seq = match *last {
@@ -243,7 +249,7 @@ impl Replay {
             last => last.map_or(0, |last| last + 1),
         };
         *last = Some(seq);
-        Ahead { port, channel, seq, due, origin }
+        Ahead { port, channel, seq, due, origin, begins_segment: step.is_some() }
     }
 
     /// Begins the next pass. Returns whether there is one.
@@ -260,7 +266,8 @@ impl Replay {
         let again = self.folders.open(&self.config.path).map_err(std::io::Error::from);
         self.reader = again.and_then(begin).map_err(|error| NodeError::file(&self.path, error))?;
         self.topics.clear();
-        (self.first, self.latest, self.skipped, self.pass_start) = (None, 0, 0, self.latest_due);
+        (self.first, self.latest, self.skipped, self.pass_start) = (None, None, 0, self.latest_due);
+        (self.logs, self.stamps) = Default::default();
         for (last, base) in &mut self.seqs {
             *base = last.map_or(*base, |last| last + 1);
         }
@@ -402,9 +409,12 @@ impl Node for Replay {
             factor: config.pace.factor(),
             passes: config.repeat,
             start: None,
+            logs: RecordedClock::default(),
+            stamps: RecordedClock::default(),
             first: None,
-            latest: 0,
+            latest: None,
             skipped: 0,
+            steps: cx.clock_steps(),
             pass_start: 0,
             latest_due: 0,
             ahead: None,
@@ -416,7 +426,7 @@ impl Node for Replay {
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        let Lost { malformed, oversized, first, other_clock, gaps, jumps } = &self.lost;
+        let Lost { malformed, oversized, first, other_clock, gaps } = &self.lost;
         let now = self.reader.unreadable();
         let unreadable = if now.places > self.unreadable.places { now } else { &self.unreadable };
         to.lost("unreadable", unreadable.places);
@@ -432,8 +442,11 @@ impl Node for Replay {
                 "{other_clock} stamps were more than a day away from when they were recorded, and ignored"
             ));
         }
-        if *jumps > 0 {
-            to.note(format!("{jumps} times the recorded time goes back by more than {:?}", self.config.max_gap.0));
+        let steps = self.steps.get();
+        if steps > 0 {
+            to.note(format!(
+                "the recorded time goes back by more than a second, {steps} times; a new segment begins there"
+            ));
         }
         if *gaps > 0 {
             to.note(format!("{gaps} silences longer than {:?} were shortened", self.config.max_gap.0));
@@ -473,6 +486,9 @@ impl Source for Replay {
             }
         }
         self.ahead = None;
+        if ahead.begins_segment {
+            out.begin_segment();
+        }
         self.send(ahead, start, out)?;
         Ok(Next::More)
     }

@@ -1,6 +1,7 @@
 //! Recordings that were not written for limen: times that jump, messages that do not fit, parts that cannot be read.
 
 use super::run;
+use limen::{Clock, EventKind, SimulatedClock, Time, Turned};
 use mcap::records::MessageHeader;
 use std::collections::BTreeMap;
 use std::fs;
@@ -109,9 +110,83 @@ fn silences_are_shortened_and_a_clock_that_was_set_back_is_followed() {
     let text = fs::read_to_string(folder.path().join("out.txt")).unwrap();
     assert_eq!(text.lines().count(), 6, "{text}");
     for expected in
-        ["1 silences longer than 50ms were shortened", "1 times the recorded time goes back by more than 50ms"]
+        ["1 silences longer than 50ms were shortened", "the recorded time goes back by more than a second, 1 times"]
     {
         assert!(report.notes.iter().any(|note| note.contains(expected)), "{expected}: {:?}", report.notes);
+    }
+}
+
+/// A clock that was set back loses no pair of a join by time, whichever clock it was, and is told while the graph runs.
+#[test]
+fn pairs_are_made_on_both_sides_of_a_step_of_the_clock() {
+    // `/a` and `/b` at 10 Hz, 3 ms apart. By how many ms the log and the stamps of both are set back every 2 s, by how many `/b` is
+    // logged late, and how often a clock is set back.
+    for (case, log_back, stamps_back, late, steps) in [
+        ("the recorder's clock", 5_000, [5_000, 5_000], 0, 2),
+        ("by little more than a second", 1_300, [1_300, 1_300], 0, 2),
+        ("the stamps are of another clock", 5_000, [0, 0], 0, 2),
+        ("one of them", 5_000, [5_000, 0], 0, 2),
+        ("only the stamps", 0, [5_000, 5_000], 0, 2),
+        ("one topic is late", 0, [0, 0], 1_500, 0),
+        ("one topic is late, and the clock is set back", 5_000, [5_000, 5_000], 1_500, 2),
+        ("nothing", 0, [0, 0], 0, 0),
+    ] {
+        let mut messages = Vec::new();
+        for n in 0..60u64 {
+            for (at, offset) in [0, 3].into_iter().enumerate() {
+                let (made, logged) = (100 * n + offset, 100 * n + offset + at as u64 * late);
+                let set_back = |time: u64, by: u64| BEGIN + time * MS - (time / 2_000).min(2) * by * MS;
+                let (log, stamp) = (set_back(logged, log_back), set_back(made, stamps_back[at]));
+                messages.push((logged, (at, log, stamp, vec![n as f64, 0.0, 0.0])));
+            }
+        }
+        messages.sort_by_key(|(logged, _)| *logged);
+        let messages: Vec<_> = messages.into_iter().map(|(_, message)| message).collect();
+        for pace in ["original", "max"] {
+            let folder = tempfile::tempdir().unwrap();
+            let topics = [("/a", "PointStamped"), ("/b", "PointStamped")];
+            record_topics(&folder.path().join("r.mcap"), &topics, &messages);
+            let graph = format!(
+                "
+  bag: {{ kind: replay, config: {{ path: r.mcap, pace: {pace} }} }}
+  out:
+    kind: jsonl
+    inputs: {{ a: bag/a, b: bag/b }}
+    join: {{ policy: by_time, within: 10ms, anchor: a, patience: 20 }}
+    config: {{ path: out.txt }}"
+            );
+            let plan = super::plan(folder.path(), &graph).unwrap_or_else(|problems| panic!("{problems}"));
+            let clock = SimulatedClock::new(Time(1_000_000_000));
+            let mut driven = plan.wire().unwrap().drive(Clock::Simulated(clock.clone())).unwrap();
+            let mut told = 0;
+            loop {
+                match driven.turn() {
+                    Turned::Worked => clock.advance(1_000),
+                    Turned::Idle(time) => clock.advance_to(time.max(clock.now() + 1_000)),
+                    Turned::Ended => break,
+                }
+                for event in driven.events() {
+                    let EventKind::SteppedBack { count, .. } = event.kind else { continue };
+                    told += count;
+                }
+            }
+            let report = driven.finish();
+            let text = fs::read_to_string(folder.path().join("out.txt")).unwrap();
+            let pairs: Vec<(&str, &str)> = text
+                .lines()
+                .filter_map(|line| {
+                    let (a, b) = line.split_once("\"b\":[")?;
+                    Some((a.split_once("[")?.1.split(',').next()?, b.split(',').next()?))
+                })
+                .collect();
+            let numbers: Vec<String> = (0..60).map(|n| n.to_string()).collect();
+            let expected: Vec<_> = numbers.iter().map(|n| (n.as_str(), n.as_str())).collect();
+            assert_eq!(pairs, expected, "{case}, {pace}: {:?}", report.notes);
+            assert_eq!(report.metric("bag.clock_steps"), Some(f64::from(steps)), "{case}, {pace}");
+            if pace == "original" {
+                assert_eq!(told, u64::try_from(steps).unwrap(), "{case}");
+            }
+        }
     }
 }
 

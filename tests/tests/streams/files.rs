@@ -229,6 +229,12 @@ fn a_log_of_candump_is_copied() {
         assert!((copied[1] - copied[0] - (original[1] - original[0])).abs() < 2e-6, "{copied:?} {original:?}");
     }
     figures(&graph.run(&nodes(", fd: true, ids: [0x123], repeat: 2")), &[("b.rows", 6.0), ("a.too_large", 0.0)]);
+    // The clock is set back by 5 s after a second: frames stay 100 ms apart.
+    let frame = |at: usize| format!("({}.{:06}) can0 123#00\n", 1_700_000_000 - at / 10 * 4, at % 10 * 100_000);
+    graph.write("in.log", (0..20).map(frame).collect::<String>());
+    figures(&graph.run(&nodes("")), &[("a.read", 20.0), ("a.clock_steps", 1.0)]);
+    let copied = stamps(&graph.read("out.log"));
+    assert!(copied.windows(2).all(|pair| (pair[1] - pair[0] - 0.1).abs() < 2e-6), "{copied:?}");
     let text = graph.refused(&nodes(", ids: [0x20000000], repeat: 0"));
     assert!(text.contains("more than 29 bits") && text.contains("0 passes"), "{text}");
 }
