@@ -47,6 +47,25 @@ fn by_time_pairs_messages_that_began_within_the_window() {
     assert_eq!(figure(&report, "sum_x"), (0..33).map(|n| f64::from(3 * n)).sum::<f64>());
 }
 
+/// A join without a single set says how far the nearest partner was.
+#[test]
+fn a_join_without_sets_tells_the_distance_of_the_nearest_partner() {
+    for (later, join, expected) in [
+        (3_200, "within: 10ms", None),
+        (0, "within: 1ms", None),
+        (3_200, "within: 1ms", Some(3.2)),
+        (3_200, "within: 1ms, anchor: x", Some(3.2)),
+        (3_200, "within: 1ms, anchor: y", Some(3.2)),
+        (-3_200, "within: 1ms, anchor: x", Some(3.2)),
+        (-3_200, "within: 1ms, pick: newest", Some(3.2)),
+    ] {
+        let report = joined(&stream(20, 100_000, 0), &stream(20, 100_000, later), &format!("policy: by_time, {join}"));
+        assert_eq!(report.metric("c.nearest_partner_ms"), expected, "{later} {join}");
+        let told = "no messages matched: the nearest partner was 3.20 ms away, and `within` is 1.00 ms";
+        assert_eq!(report.notes.iter().any(|note| note.contains(told)), expected.is_some(), "{:?}", report.notes);
+    }
+}
+
 /// `count` numbers, one every `period`, with origins shifted by `later`, all in us.
 fn stream(count: u64, period: u64, later: i64) -> String {
     let origins: Vec<String> = (0..count).map(|n| (((n * period) as i64 + later) * 1_000).to_string()).collect();

@@ -69,6 +69,8 @@ pub struct Left {
     pub(crate) edge: usize,
     pub(crate) counted: u64,
     pub(crate) remains: Option<Box<dyn Remains>>,
+    /// In a join by time: how far the nearest message was from a moment for which it was not near enough, ns.
+    pub(crate) nearest: Option<u64>,
 }
 
 impl fmt::Debug for Left {
@@ -197,8 +199,8 @@ pub(crate) fn skew_of<I: Intake>(taken: &I::Taken) -> u64 {
 fn left_of<T: Payload>(rx: Rx<T>, queued: u64) -> Left {
     let edge = rx.index();
     match rx.into_remains() {
-        Ok(remains) => Left { edge, counted: queued, remains: Some(remains) },
-        Err(n) => Left { edge, counted: queued + n, remains: None },
+        Ok(remains) => Left { edge, counted: queued, remains: Some(remains), nearest: None },
+        Err(n) => Left { edge, counted: queued + n, remains: None, nearest: None },
     }
 }
 

@@ -1,5 +1,6 @@
 //! Collects the results of a run's workers, and makes the report.
 
+use crate::base::unit::show_ns;
 use crate::edge::Reason;
 use crate::exec::mailbox::Subject;
 use crate::exec::shared::lock;
@@ -21,6 +22,8 @@ struct Gathered {
     metrics: HashMap<usize, Metrics>,
     /// By edge: messages still in it.
     left: HashMap<usize, u64>,
+    /// By edge: how far the nearest message was from one that it could have been joined with, ns.
+    nearest: HashMap<usize, u64>,
     histograms: Vec<(Subject, Term, Recorded)>,
     bugs: Vec<String>,
 }
@@ -37,6 +40,7 @@ impl Gathered {
                 all.metrics.insert(ended.node, ended.metrics);
                 for one in ended.left {
                     *all.left.entry(one.edge).or_default() += one.counted;
+                    all.nearest.extend(one.nearest.map(|distance| (one.edge, distance)));
                     remains.extend(one.remains.map(|r| (one.edge, r)));
                 }
             }
@@ -101,6 +105,14 @@ impl Running {
                 let counts = &self.counts[i];
                 let mut metrics = gathered.metrics.remove(&i).unwrap_or_default();
                 metrics.add_live(&counts.live);
+                let nearest = node.in_edges.iter().filter_map(|edge| gathered.nearest.get(edge)).min();
+                if let Some(nearest) = nearest.filter(|_| counts.taken.get() == 0) {
+                    let (away, within) = (show_ns(*nearest), show_ns(node.stage.rule.within));
+                    metrics.set("nearest_partner_ms", *nearest as f64 / 1e6);
+                    let note =
+                        format!("no messages matched: the nearest partner was {away} away, and `within` is {within}");
+                    self.shared.note_of(i, &note);
+                }
                 NodeReport {
                     name: node.name.clone(),
                     kind: node.kind.clone(),

@@ -26,6 +26,8 @@ pub(in crate::node::intake) struct JoinInput<T: Payload> {
     /// The message joined with messages of other inputs until a newer one arrives, and whether it has been used
     /// already.
     newest: Option<(Message<T>, Run, bool)>,
+    /// By time: how far the nearest message was from a moment for which it was not near enough, ns.
+    nearest: Option<u64>,
 }
 
 /// Interpolates messages for a moment from the ones before and after it.
@@ -136,6 +138,7 @@ impl<T: Payload> JoinInput<T> {
             interval: Interval::default(),
             blend: made.map(|(pool, quaternion)| Box::new(Blend { pool, quaternion, moment: 0, before: None })),
             newest: None,
+            nearest: None,
             rx,
         }
     }
@@ -211,8 +214,8 @@ impl<T: Payload> JoinInput<T> {
     }
 
     pub(in crate::node::intake) fn left(self) -> Left {
-        let held = self.held();
-        left_of(self.rx, held)
+        let (held, nearest) = (self.held(), self.nearest);
+        Left { nearest, ..left_of(self.rx, held) }
     }
 
     /// Origin of the oldest message taken off the edge; on equal origins, sequence number and part decide.
@@ -240,8 +243,16 @@ impl<T: Payload> JoinInput<T> {
             if !is_early && (head >= serves || later.is_none_or(|(_, next)| next > serves)) {
                 return Some((head, later));
             }
+            if is_early {
+                self.note_distance(head.abs_diff(moment));
+            }
             self.lose_head(Reason::Unmatched);
         }
+    }
+
+    /// Notes how far a message is from a moment for which it is not near enough.
+    fn note_distance(&mut self, distance: u64) {
+        self.nearest = Some(self.nearest.map_or(distance, |nearest| nearest.min(distance)));
     }
 
     /// As [`AnyJoinInput::choose`], with `pick: interpolate`: needs a message on each side of the moment, or one at it.
@@ -307,6 +318,7 @@ impl<T: Payload> AnyJoinInput for JoinInput<T> {
             return if self.may_grow() { Choice::Open } else { Choice::Nothing };
         };
         if head > last {
+            self.note_distance(head - moment);
             return Choice::Nothing;
         }
         // With a full burst of equal origins, no more are taken off the edge.
