@@ -10,6 +10,7 @@ mod lineage;
 mod node;
 mod on_device;
 mod path;
+mod patience;
 pub(crate) mod place;
 mod planner;
 pub(crate) mod registry;

@@ -89,11 +89,18 @@ fn fault(rng: &mut fastrand::Rng, takes: bool, emits: Option<&mut usize>) -> Str
     format!(", fault: {{ {text}, seed: {n} }}")
 }
 
+/// A `patience` for which the inputs have room.
+fn patience(drawn: u8, inputs: &[&str]) -> u8 {
+    let rooms = inputs.iter().filter_map(|input| input.split_once("block, capacity: "));
+    let room = rooms.filter_map(|(_, after)| after.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok());
+    room.min().map_or(drawn, |room: u8| room.min(drawn))
+}
+
 /// The `join:` of a node.
-fn join(rng: &mut fastrand::Rng, policy: &str, patience: bool) -> String {
+fn join(rng: &mut fastrand::Rng, policy: &str, has_patience: bool, inputs: &[&str]) -> String {
     let mut join = format!("policy: {policy}");
-    if patience || rng.bool() {
-        let _ = write!(join, ", patience: {}", rng.u8(1..9));
+    if has_patience || rng.bool() {
+        let _ = write!(join, ", patience: {}", patience(rng.u8(1..9), inputs));
     }
     match policy {
         "by_time" => {
@@ -129,8 +136,8 @@ fn connection(rng: &mut fastrand::Rng, outputs: &[Output], upstream: &mut Upstre
     format!("{{ from: {}, when_full: {when_full}{capacity}{marks}{age}{signs} }}", output.name)
 }
 
-/// Draws a graph. The same seed draws the same graph. With `patience` every join has a `patience`.
-pub fn draw(seed: u64, patience: bool) -> Drawn {
+/// Draws a graph. The same seed draws the same graph. With `has_patience` every join has a `patience`.
+pub fn draw(seed: u64, has_patience: bool) -> Drawn {
     let mut rng = fastrand::Rng::with_seed(seed);
     let rng = &mut rng;
     // A second generator, so that the seeds of earlier failures still draw the same graphs.
@@ -184,13 +191,19 @@ pub fn draw(seed: u64, patience: bool) -> Drawn {
             7 => {
                 let other = connection(rng, &outputs, &mut upstream);
                 let policy = pick(rng, &["in_turn", "oldest_first", "priority"]);
-                tail = format!("inputs: {{ a: {input}, b: {other} }}{}", join(rng, policy, patience));
+                tail = format!(
+                    "inputs: {{ a: {input}, b: {other} }}{}",
+                    join(rng, policy, has_patience, &[&input, &other])
+                );
                 ("merge", "{}".to_string())
             }
             n => {
                 let other = connection(rng, &outputs, &mut upstream);
                 let policy = pick(rng, &["zip", "zip", "by_time", "sample"]);
-                tail = format!("inputs: {{ a: {input}, b: {other} }}{}", join(rng, policy, patience));
+                tail = format!(
+                    "inputs: {{ a: {input}, b: {other} }}{}",
+                    join(rng, policy, has_patience, &[&input, &other])
+                );
                 // `synchronize` has an output for each input.
                 ports = if n == 8 { ports } else { &["/a", "/b"] };
                 (if n == 8 { "pair" } else { "synchronize" }, "{}".to_string())
@@ -215,7 +228,8 @@ pub fn draw(seed: u64, patience: bool) -> Drawn {
         let kind = match rng.u8(..6) {
             0 => {
                 let other = connection(rng, &outputs, &mut upstream);
-                let patience = if patience { ", join: { patience: 4 }" } else { "" };
+                let patience = patience(4, &[&input, &other]);
+                let patience = if has_patience { format!(", join: {{ patience: {patience} }}") } else { String::new() };
                 format!("kind: collect, inputs: {{ x: {input}, y: {other} }}{patience}")
             }
             _ => format!("kind: collect, from: {input}"),

@@ -197,22 +197,52 @@ fn a_join_gives_up_lost_partners() {
 /// Where no branch can lose a message, a join waits for a late one although it has a `patience` and the other edge is full.
 #[test]
 fn a_join_of_lossless_branches_loses_nothing() {
-    let graph = |edge: &str| {
+    let graph = |edge: &str, policy: &str, last: &str, capacity: u32| {
         format!(
             "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 2000 }} }}\n  b: {{ kind: pass, core: 1, from: a }}\n  \
              c: {{ kind: step, from: {{ from: a{edge} }} }}\n  \
-             d: {{ kind: pair, core: 1, join: {{ patience: 8 }}, inputs: {{ a: {{ from: b, capacity: 1 }}, b: {{ from: c, capacity: 300 }} }} }}\n  \
-             e: {{ kind: pair, join: {{ patience: 1 }}, inputs: {{ a: {{ from: d, capacity: 1 }}, b: {{ from: a, capacity: 300 }} }} }}\n  \
-             z: {{ kind: collect, from: e }}\n"
+             d: {{ kind: pair, core: 1, join: {{ {policy}patience: 8 }}, inputs: {{ a: {{ from: b, capacity: {capacity} }}, b: {{ from: c, capacity: 300 }} }} }}\n  \
+             {last}"
         )
     };
-    let report = run(&graph(""));
-    assert_eq!((report.lost_total(), report.metric("z.count"), report.is_degraded()), (0, Some(2000.0), false));
-    let ignored = |edge: &str| {
-        let plan = plan(&graph(edge)).unwrap_or_else(|problems| panic!("{problems}"));
-        plan.nodes().iter().filter(|node| node.notes.iter().any(|note| note.contains("`patience`"))).count()
+    let by_number = "e: { kind: pair, join: { patience: 1 }, inputs: { a: { from: d, capacity: 1 }, b: { from: a, capacity: 300 } } }\n  \
+                     z: { kind: collect, from: e }\n";
+    let ignored = |edge: &str, policy: &str, last: &str| {
+        let plan = plan(&graph(edge, policy, last, 8)).unwrap_or_else(|problems| panic!("{problems}"));
+        plan.nodes().iter().filter(|node| node.notes.iter().any(|note| note.contains("ignores `patience`"))).count()
     };
-    assert_eq!((ignored(""), ignored(", when_full: latest")), (2, 0));
+    // A join by time may lose messages, so one behind it keeps its patience.
+    let by_time = "z: { kind: collect, from: d }\n";
+    for (policy, last, joins) in [("", by_number, 2), ("policy: by_time, within: 1us, ", by_time, 1)] {
+        let report = run(&graph("", policy, last, 1));
+        let found = (report.lost_total(), report.metric("z.count"), report.is_degraded());
+        assert_eq!(found, (0, Some(2000.0), false), "{policy}");
+        let found = (ignored("", policy, last), ignored(", when_full: latest", policy, last));
+        assert_eq!(found, (joins, 0), "{policy}");
+        // Where a partner may be lost, the edge holds as many messages as the join waits for.
+        let Err(problems) = plan(&graph(", when_full: latest", policy, last, 1)) else { panic!("not refused") };
+        let problems = problems.to_string();
+        assert!(problems.contains("E0133") && problems.contains("write `capacity: 8` or more"), "{problems}");
+    }
+}
+
+/// Where a partner may be lost, an edge without a written capacity has room for the `patience` of its join.
+#[test]
+fn default_capacities_cover_the_patience_of_a_join() {
+    let capacity = |patience: u64| {
+        let graph = format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 20 }} }}\n  b: {{ kind: step, from: {{ from: a, when_full: latest }} }}\n  \
+             c: {{ kind: pair, join: {{ patience: {patience} }}, inputs: {{ a: b, b: a }} }}\n"
+        );
+        let plan = plan(&graph).unwrap_or_else(|problems| panic!("{problems}"));
+        let short =
+            plan.nodes().iter().any(|node| node.notes.iter().any(|note| note.contains("not for its `patience`")));
+        (plan.edges().iter().find(|edge| edge.to_name == "c/b").unwrap().capacity as u64, short)
+    };
+    assert_eq!((capacity(1_000), capacity(5_000)), ((1_000, false), (5_000, false)));
+    // No number in a graph reserves any amount of memory.
+    let (most, is_short) = capacity(1_000_000_000_000);
+    assert!(most <= 1 << 16 && is_short, "{most}");
 }
 
 /// A lossy edge into a slow model supersedes messages only between threads, so the planner separates the two.

@@ -92,7 +92,7 @@ fn peeking_by_the_scheduler_blocks_no_producer() {
             "version: 1\nnodes:\n  a: {{ kind: numbers, core: 0, config: {{ count: 200 }} }}\n  \
              b: {{ kind: numbers, core: 0, config: {{ count: 200, period_ns: 1000 }} }}\n  \
              c: {{ kind: pair, core: 0, inputs: {{ a: {{ from: a, capacity: 2 }}, b: {{ from: b, when_full: drop_newest, capacity: 1 }} }}, \
-             join: {{ patience: 3 }} }}\n  d: {{ kind: collect, core: 0, from: c }}\ncores: {{ 0: {{ schedule: {schedule} }} }}\n"
+             join: {{ patience: 2 }} }}\n  d: {{ kind: collect, core: 0, from: c }}\ncores: {{ 0: {{ schedule: {schedule} }} }}\n"
         );
         let report = plan(&graph).unwrap().wire().unwrap().simulate(1).unwrap().run_as_scheduled(100_000);
         let report = report.unwrap_or_else(|stuck| panic!("{schedule}: {stuck}"));

@@ -287,7 +287,7 @@ fn joins_of_lossy_streams_are_refused() {
     // Not only the edge itself may be lossy, but also any edge upstream, unless it is upstream of the other inputs too.
     check(
         "version: 1\nnodes:\n  a: { kind: numbers }\n  s: { kind: add, config: { n: 1 }, from: a, on_error: skip }\n  \
-         t: { kind: add, config: { n: 1 }, from: a }\n  \
+         t: { kind: numbers }\n  \
          q: { kind: pair, join: { policy: by_time, within: 1us, patience: 4 }, inputs: { a: a, b: t } }\n  \
          p: { kind: pair, inputs: { a: a, b: s } }\n  r: { kind: pair, inputs: { a: q, b: a } }\n  \
          c: { kind: collect, from: p }\n  d: { kind: collect, from: r }\n",

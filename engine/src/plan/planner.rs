@@ -7,7 +7,7 @@ use super::path::rules;
 use super::transfer::Transfers;
 use super::{EdgePlan, NodePlan, Options, Plan};
 use crate::base::error::{Place, Problem, Problems, suggest};
-use crate::base::policy::{OnError, Schedule, WhenFull};
+use crate::base::policy::{OnError, OnMiss, Schedule, WhenFull};
 use crate::exec::planned::StagePlan;
 use crate::exec::stage::BySource;
 use crate::file::spec::{Doubt, NodeSpec, Spec};
@@ -103,6 +103,12 @@ impl Planner<'_> {
         let whole = self.whole(&nodes, &edges, &specs);
         self.share_or_copy(&mut nodes, &edges);
         let sources = self.number_sources(&mut nodes, &edges);
+        // Where a path drops late messages is known only when the edges are sized.
+        let drops_late = self.spec.paths.iter().any(|path| path.on_miss != OnMiss::Count);
+        if !drops_late {
+            Self::clear_patience(&mut nodes, &edges);
+        }
+        Self::cover_patience(&nodes, &mut edges);
         self.choose_streams(&mut nodes, &edges, &specs, &whole);
         let all_sources = nodes.iter().filter(|node| node.role == Role::Source);
         let measured: HashSet<&str> = self.spec.paths.iter().map(|path| path.from.as_str()).collect();
@@ -136,7 +142,10 @@ impl Planner<'_> {
         Self::note_copies(&nodes, &specs, &mut notes);
         self.check_gathers(&nodes, &edges, &specs, &whole);
         let is_too_wide = self.effort.is_spent();
-        Self::clear_patience(&mut nodes, &edges);
+        if drops_late {
+            Self::clear_patience(&mut nodes, &edges);
+        }
+        self.check_patience(&mut nodes, &edges, &specs);
         self.check_joins(&nodes, &edges, &specs, &whole);
         self.check_effort(is_too_wide);
         settle_stages(&mut nodes, &edges, &workers);

@@ -80,18 +80,6 @@ impl Planner<'_> {
         }
     }
 
-    /// Clears the `patience` of joins that match branches of one stream by sequence number if no branch can lose a message: a partner is
-    /// then late and never lost, and giving up on it would lose a set.
-    pub(super) fn clear_patience(nodes: &mut [NodePlan], edges: &[EdgePlan]) {
-        // A graph that is too wide to be followed keeps its patience.
-        let effort = Effort::new();
-        // A join without patience loses nothing downstream either.
-        while let Some(at) = (0..nodes.len()).find(|at| needs_no_patience(*at, nodes, edges, &effort)) {
-            nodes[at].stage.rule.patience = None;
-            nodes[at].notes.push("ignores `patience`: no partner can be lost".into());
-        }
-    }
-
     /// Refuses joins that could wait forever for a lost partner. A message lost before the paths to the inputs part is missing
     /// at all inputs, and no input waits for it.
     pub(super) fn check_joins(&mut self, nodes: &[NodePlan], edges: &[EdgePlan], specs: &[&NodeSpec], whole: &[bool]) {
@@ -128,8 +116,7 @@ impl Planner<'_> {
                     continue;
                 }
             }
-            // Nodes that match by sequence number, as `zip` and `in_turn` do, stay in step with each other.
-            if matches!(node.stage.rule.policy, JoinPolicy::OldestFirst | JoinPolicy::ByTime)
+            if can_be_held(node)
                 && all_known
                 && let Some(other) = held_by_another(at, nodes, edges, &self.effort)
             {
@@ -482,7 +469,7 @@ impl Planner<'_> {
 
 /// A place where messages may be lost, duplicated or put out of step on the way to a join.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Loss {
+pub(super) enum Loss {
     Edge(usize),
     Node(usize),
     /// An output that gets only part of the messages of a node that routes, or gets them out of step.
@@ -496,7 +483,7 @@ pub(super) fn loses_nothing(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan],
 
 /// Returns every place on the paths to an edge's end where messages may be lost or multiplied: either way the inputs of a join no
 /// longer match.
-fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) -> BTreeSet<Loss> {
+pub(super) fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) -> BTreeSet<Loss> {
     let (mut found, mut seen, mut todo) = (BTreeSet::new(), HashSet::from([edge]), vec![edge]);
     while let Some(at) = todo.pop() {
         if !effort.allows(4) {
@@ -530,25 +517,10 @@ fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) 
     found
 }
 
-/// Returns whether a join matches branches of one stream by sequence number, and no branch can lose a message.
-fn needs_no_patience(at: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) -> bool {
-    let node = &nodes[at];
-    let rule = &node.stage.rule;
-    if rule.patience.is_none() || rule.policy != JoinPolicy::Zip || node.in_edges.len() < 2 {
-        return false;
-    }
-    let is_common = |gate: usize| {
-        gate != at
-            && nodes[gate].in_edges.len() != 1
-            && nodes[gate].reached_by == node.reached_by
-            && comes_through(gate, at, nodes, edges, effort)
-    };
-    if !effort.allows(nodes.len()) || !(0..nodes.len()).any(is_common) {
-        return false;
-    }
-    let mut branches = node.in_edges.iter().map(|edge| losses(*edge, nodes, edges, effort));
-    let first = branches.next();
-    branches.all(|other| Some(other) == first) && !effort.is_spent()
+/// Returns whether another join could hold up a node. Nodes that match by sequence number, as `zip` and `in_turn` do, stay in step with
+/// each other.
+pub(super) fn can_be_held(node: &NodePlan) -> bool {
+    matches!(node.stage.rule.policy, JoinPolicy::OldestFirst | JoinPolicy::ByTime)
 }
 
 /// Returns whether a node forwards messages of several inputs.
@@ -689,7 +661,7 @@ fn stands_alone(at: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effo
 }
 
 /// Returns whether every message that reaches `node` has passed through `gate`.
-fn comes_through(gate: usize, node: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) -> bool {
+pub(super) fn comes_through(gate: usize, node: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) -> bool {
     let (mut seen, mut todo) = (HashSet::from([node]), vec![node]);
     while let Some(at) = todo.pop() {
         if nodes[at].in_edges.is_empty() || !effort.allows(2) {
@@ -718,7 +690,7 @@ fn ways_in(
 }
 
 /// Returns another node without patience that waits for two sources which this one takes by different inputs, not in step.
-fn held_by_another(at: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) -> Option<usize> {
+pub(super) fn held_by_another(at: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) -> Option<usize> {
     if !effort.allows(4 * nodes[at].reached_by.len()) {
         return None;
     }

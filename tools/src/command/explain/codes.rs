@@ -262,7 +262,7 @@ pub(crate) const CODES: &[Code] = &[
     Code {
         code: "E0133",
         title: "impossible capacities or watermarks",
-        cause: "An edge holds fewer messages than move at once (the messages of one call, a batch), or its watermarks contradict its policy or each other.",
+        cause: "An edge holds fewer messages than move at once (the messages of one call, a batch) or than the `patience` of its join, or its watermarks contradict its policy or each other.",
         remedy: "Write at least the number in the message, or leave the key out.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", from: { from: a, when_full: latest, capacity: 4 } }\n"
