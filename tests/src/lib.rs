@@ -69,6 +69,11 @@ pub fn drive(plan: Plan, until: Duration) -> (Vec<Event>, Driven) {
     let end = clock.now() + u64::try_from(until.as_nanos()).expect("a time within the clock");
     let driven = plan.wire().and_then(|wired| wired.drive(Clock::Simulated(clock.clone())));
     let mut driven = driven.unwrap_or_else(|error| panic!("{error}"));
+    (drive_on(&mut driven, &clock, end), driven)
+}
+
+/// Drives a graph on until a time of its clock or its end. Returns the events since.
+pub fn drive_on(driven: &mut Driven, clock: &SimulatedClock, end: Time) -> Vec<Event> {
     let mut events = Vec::new();
     while clock.now() < end {
         match driven.turn() {
@@ -78,7 +83,7 @@ pub fn drive(plan: Plan, until: Duration) -> (Vec<Event>, Driven) {
         }
         events.extend(driven.events());
     }
-    (events, driven)
+    events
 }
 
 /// Runs a graph, given as text, until it ends by itself.

@@ -4,7 +4,7 @@ use limen::node::{
     Building, Connected, Connection, Emit, LossCounter, Metrics, Node, NodeError, NodeStats, PlanErrors, Planning,
     Ports, Transform,
 };
-use limen::{Driven, Event, EventKind, Message, Plan, Spec, Tensor};
+use limen::{Clock, Driven, Event, EventKind, Message, Plan, SimulatedClock, Spec, Tensor, Time};
 use std::time::Duration;
 
 /// Loses messages by their numbers, and its device.
@@ -187,6 +187,17 @@ fn a_path_without_deliveries_is_silent() {
     }
 }
 
+/// A join of numbers that always come and of those of a lossy node.
+fn join(rate: &str, silent: &str) -> String {
+    format!(
+        "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ {rate} }} }}\n  \
+         b: {{ kind: lossy, from: a, config: {{ silent: {silent} }} }}\n  \
+         keeps: {{ kind: numbers, config: {{ period_ns: 10000000 }} }}\n  \
+         j: {{ kind: pair, inputs: {{ a: keeps, b: b }}, join: {{ policy: by_time, within: 1ms, anchor: a, patience: 1000 }} }}\n  \
+         z: {{ kind: collect, from: j }}\n"
+    )
+}
+
 /// A join that lacks one input says so within two seconds, once, and names the edge; not if the input has ended or nothing comes at all.
 #[test]
 fn a_join_that_starves_names_the_input() {
@@ -196,14 +207,7 @@ fn a_join_that_starves_names_the_input() {
         (RATE, "[0, 450]", 1),
         ("count: 100, period_ns: 10000000", "[0, 0]", 0),
     ] {
-        let graph = format!(
-            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ {rate} }} }}\n  \
-             b: {{ kind: lossy, from: a, config: {{ silent: {silent} }} }}\n  \
-             keeps: {{ kind: numbers, config: {{ period_ns: 10000000 }} }}\n  \
-             j: {{ kind: pair, inputs: {{ a: keeps, b: b }}, join: {{ policy: by_time, within: 1ms, anchor: a, patience: 1000 }} }}\n  \
-             z: {{ kind: collect, from: j }}\n"
-        );
-        let (events, _) = drive_graph(&graph, 5);
+        let (events, driven) = drive_graph(&join(rate, silent), 5);
         let starves = names(&events, &["starves"]);
         assert_eq!(starves.len(), told, "{rate} {silent}: {events:?}");
         for event in starves {
@@ -211,5 +215,102 @@ fn a_join_that_starves_names_the_input() {
             let EventKind::Starves { time, .. } = &event.kind else { continue };
             assert!((1000..2100).contains(&time.as_millis()), "{event}");
         }
+        driven.finish();
+    }
+}
+
+/// The statistics say so as long as it lasts.
+#[test]
+fn the_edge_that_a_join_starves_for_has_the_time() {
+    for (until, expected) in [(1, None), (4, Some("b/out -> j/b")), (8, None)] {
+        let (_, driven) = drive_graph(&join(RATE, "[100, 450]"), until);
+        let edges = driven.edge_stats();
+        let starving: Vec<String> = edges
+            .iter()
+            .filter(|edge| edge.starves.is_some_and(|time| time >= Duration::from_secs(1)))
+            .map(|edge| format!("{} -> {}", edge.from, edge.to))
+            .collect();
+        assert_eq!(starving.first().map(String::as_str), expected, "after {until} s: {edges:?}");
+        driven.finish();
+    }
+}
+
+/// Changes a byte in the middle of the fourth chunk of a recording.
+fn damage_a_chunk(file: &mut [u8]) {
+    let (mut at, mut chunks) = (8, 0);
+    loop {
+        let length = u64::from_le_bytes(file[at + 1..at + 9].try_into().unwrap()) as usize;
+        chunks += usize::from(file[at] == 6);
+        if chunks == 4 {
+            file[at + 9 + length / 2] ^= 0xFF;
+            return;
+        }
+        at += 9 + length;
+    }
+}
+
+/// What a stock node loses while it runs is seen at once, not when it ends.
+#[test]
+fn losses_of_stock_nodes_are_seen_while_they_run() {
+    let numbers = |rate: &str| format!("  a: {{ kind: numbers, config: {{ {rate} }} }}\n");
+    let silent = |more: &str| format!("  b: {{ kind: lossy, from: a, config: {{ {more} }} }}\n");
+    let window =
+        "  n: { kind: window, from: { from: b, expect_every: 50ms, on_gap: reset }, config: { length: 1000 } }\n";
+    let parts = "  a: { kind: synthetic, config: { pattern: counter, shape: [4], rate: 100Hz } }\n  \
+                 s: { kind: scatter, from: a }\n  b: { kind: lossy, from: s, config: { malformed_every: 7 } }\n";
+    let gather = "  n: { kind: gather, from: b, config: { max: 4, within: 20ms, missing: drop } }\n";
+    let end = "  z: { kind: 'null', from: n }\n";
+    let sink = |kind: &str, path: &str| {
+        format!("  n: {{ kind: {kind}, from: a, on_error: skip, config: {{ path: {path}, exists: fail }} }}\n")
+    };
+    let recording = "  n: { kind: replay, config: { path: r.mcap } }\n  z: { kind: 'null', from: n/x }\n";
+    for (nodes, reason, prepare) in [
+        (numbers(RATE) + &silent("silent: [100, 150]") + window + end, "dropped", ""),
+        (parts.to_string() + gather + end, "dropped", ""),
+        (numbers(RATE) + &sink("csv", "x.csv"), "unwritten", "x.csv"),
+        (numbers(RATE) + &sink("jsonl", "x.jsonl"), "unwritten", "x.jsonl"),
+        (numbers(RATE) + &sink("npy", "x.npy"), "unwritten", "x.npy"),
+        (numbers(RATE) + &sink("record", "x.mcap"), "unwritten", "x.mcap"),
+        (recording.to_string(), "unreadable", "damaged"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let graph = |nodes: &str| {
+            let path = folder.path().join("graph.yaml");
+            std::fs::write(&path, format!("version: 1\nrun: {{ drops_above: 0 }}\nnodes:\n{nodes}")).unwrap();
+            let registry = limen_tests::registry().transform::<Lossy>("lossy");
+            Plan::from_file(path, &Default::default(), &registry, &Default::default()).unwrap_or_else(|e| panic!("{e}"))
+        };
+        if prepare == "damaged" {
+            let record = "  r: { kind: record, inputs: { x: a }, config: { path: r.mcap } }\n";
+            limen_tests::drive(graph(&(numbers(RATE) + record)), Duration::from_secs(6)).1.finish();
+            let path = folder.path().join("r.mcap");
+            let mut file = std::fs::read(&path).unwrap();
+            damage_a_chunk(&mut file);
+            std::fs::write(&path, file).unwrap();
+        }
+        let clock = SimulatedClock::new(Time(1_000_000_000));
+        let mut driven = graph(&nodes).wire().unwrap().drive(Clock::Simulated(clock.clone())).unwrap();
+        let mut events = Vec::new();
+        for second in 1..=5 {
+            events.extend(limen_tests::drive_on(&mut driven, &clock, Time(1_000_000_000 * (second + 1))));
+            if second == 2 && prepare.starts_with("x.") {
+                std::fs::remove_file(folder.path().join(prepare)).unwrap();
+            }
+        }
+        let live = node(&driven, "n").lost.get(reason).copied().unwrap_or(0);
+        let told: u64 = names(&events, &["lost_inside"])
+            .iter()
+            .filter_map(|event| match &event.kind {
+                EventKind::LostInside { node, reason: why, count, .. } if node == "n" && why == reason => Some(count),
+                _ => None,
+            })
+            .sum();
+        assert!(
+            live > 0 && told > 0 && told <= live,
+            "{nodes}: {live} lost, {told} told: {events:?} {:?}",
+            driven.stats()
+        );
+        let report = driven.finish();
+        assert!(report.losses()[reason] >= live, "{nodes}");
     }
 }

@@ -309,6 +309,14 @@ impl RunMetrics {
         );
         family(false, "limen_edge_capacity", "Messages that an edge holds.", |edge, _| Some(edge.capacity as u64));
         family(false, "limen_edge_bytes", "An upper bound of the bytes in an edge.", |edge, _| edge.bytes);
+        text.gauge(
+            "limen_edge_starves_seconds",
+            "For how long a join has had no set because nothing comes through this edge, if that is unusual, or 0.",
+        );
+        for edge in &self.edges {
+            let starves = edge.starves.unwrap_or_default().as_secs_f64();
+            text.sample(&[("from", &edge.from), ("to", &edge.to)], starves);
+        }
     }
 
     fn of_deadlines(&self, text: &mut impl Families) {

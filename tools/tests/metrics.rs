@@ -165,9 +165,12 @@ fn counters_only_grow_and_end_at_those_of_the_report() {
 }
 
 #[test]
-fn losses_inside_nodes_and_lost_devices_are_metrics() {
+fn losses_inside_nodes_lost_devices_and_starving_joins_are_metrics() {
     let spec = limen::Spec::from_text(GRAPH, "graph.yaml").unwrap();
-    let metrics = RunMetrics::new(&limen::Plan::new(spec, &limen_run::registry()).unwrap());
+    let mut metrics = RunMetrics::new(&limen::Plan::new(spec, &limen_run::registry()).unwrap());
+    let mut edge = limen::run::EdgeStats::default();
+    (edge.from, edge.to, edge.starves) = ("gps/out".into(), "fuse/gps".into(), Some(Duration::from_millis(2500)));
+    metrics.look(&[edge, limen::run::EdgeStats::default()]);
     let mut node = limen::run::NodeStats::default();
     (node.node, node.connected, node.disconnects) = ("imu".into(), Some(false), 2);
     node.lost.extend([("malformed".into(), 3), ("too_large".into(), 0)]);
@@ -178,6 +181,8 @@ fn losses_inside_nodes_and_lost_devices_are_metrics() {
         ("limen_node_lost_total{node=\"imu\",reason=\"too_large\"}", Some(&0.0)),
         ("limen_node_disconnects_total{node=\"imu\"}", Some(&2.0)),
         ("limen_node_connected{node=\"imu\"}", Some(&0.0)),
+        ("limen_edge_starves_seconds{from=\"gps/out\",to=\"fuse/gps\"}", Some(&2.5)),
+        ("limen_edge_starves_seconds{from=\"\",to=\"\"}", Some(&0.0)),
         // It needs none.
         ("limen_node_connected{node=\"\"}", None),
     ] {

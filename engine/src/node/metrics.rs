@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 /// Metrics that a node reports when it has ended.
 ///
-/// Losses inside the node, before data became a message or after a message was taken, and intentional discards are
-/// metrics too; the report adds them to its totals.
+/// Messages lost when the node ends and intentional discards are metrics too; the report adds them to its totals.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metrics {
     figures: BTreeMap<String, (f64, MetricKind)>,
@@ -33,7 +32,8 @@ impl Metrics {
         self.notes.push(note.into());
     }
 
-    /// Sets how many messages the node lost, by reason.
+    /// Sets how many messages the node lost that are known only when it ends, such as those in its buffers, by reason. What it loses while it
+    /// runs is counted with [`Building::lost`](crate::node::Building::lost).
     pub fn lost(&mut self, reason: impl Into<String>, messages: u64) {
         self.figures.insert(reason.into(), (messages as f64, MetricKind::Lost));
     }

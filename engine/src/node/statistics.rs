@@ -107,6 +107,10 @@ pub struct EdgeStats {
     pub sent: u64,
     /// Messages that it lost so far, but for those that the graph thins on purpose.
     pub lost: u64,
+    /// For how long the join that it leads to has had no set because nothing comes through this edge, if that is 1 s or more, and three
+    /// times as long as usual. In JSON `starves_s`, in seconds.
+    #[serde(rename = "starves_s", with = "optional_seconds")]
+    pub starves: Option<Duration>,
 }
 
 /// The statistics of a run at one time.

@@ -75,8 +75,8 @@ pub(crate) struct WatchedEdge {
 }
 
 impl WatchedEdge {
-    /// Its fill now; `seen` is the most that was seen.
-    fn stats(&self, seen: u64) -> EdgeStats {
+    /// Its fill now; `seen` is the most that was seen, `starves` for how long a join has waited for it, in ns.
+    fn stats(&self, seen: u64, starves: Option<u64>) -> EdgeStats {
         let messages = self.counters.fill();
         EdgeStats {
             from: self.from.clone(),
@@ -91,6 +91,7 @@ impl WatchedEdge {
                 .filter(|reason| !self.is_meant(*reason))
                 .map(|reason| self.counters.lost(reason))
                 .sum(),
+            starves: starves.map(Duration::from_nanos),
         }
     }
 
@@ -105,7 +106,9 @@ impl Observe for Watcher {
         let windows = self.windows_without_waiting()?;
         // What was seen stays for the program.
         let seen = try_lock(&self.seen)?;
-        let edges = self.watched.edges.iter().zip(&seen.highest).map(|(edge, highest)| edge.stats(*highest)).collect();
+        let starves = seen.starves();
+        let edges = self.watched.edges.iter().zip(&seen.highest).zip(starves);
+        let edges = edges.map(|((edge, highest), starves)| edge.stats(*highest, starves)).collect();
         drop(seen);
         Some(RunStats { nodes: self.node_stats(&windows), paths: self.path_stats(&windows), edges })
     }
@@ -125,6 +128,15 @@ struct Seen {
     joins: Vec<SeenJoin>,
     /// The most messages seen in each edge since the last query.
     highest: Vec<u64>,
+}
+
+impl Seen {
+    /// By edge: for how long a join has starved for it, ns.
+    fn starves(&self) -> Vec<Option<u64>> {
+        let mut edges = vec![None; self.losses.len()];
+        self.joins.iter().filter_map(|join| join.starves).for_each(|(edge, time)| edges[edge] = Some(time));
+        edges
+    }
 }
 
 /// The turn in which a worker was seen, since when, and whether it was reported as hanging.
@@ -327,8 +339,9 @@ impl Watcher {
     /// Returns the fill of every edge, and the most messages seen there since the last call.
     pub(crate) fn edge_stats(&self) -> Vec<EdgeStats> {
         let mut seen = lock(&self.seen);
-        let fills = self.watched.edges.iter().zip(&mut seen.highest);
-        fills.map(|(edge, highest)| edge.stats(std::mem::take(highest))).collect()
+        let starves = seen.starves();
+        let fills = self.watched.edges.iter().zip(&mut seen.highest).zip(starves);
+        fills.map(|((edge, highest), starves)| edge.stats(std::mem::take(highest), starves)).collect()
     }
 
     fn look_at_workers(&self, workers: &mut [Worker]) {

@@ -60,12 +60,12 @@ pub(crate) struct SeenJoin {
     taken: Pace,
     /// The messages sent to each input when the last set was taken.
     sent: Vec<u64>,
-    is_told: bool,
+    /// The edge of an input that gets no messages while others do, and for how long the join has had no set, if that is unusual; ns.
+    pub(crate) starves: Option<(usize, u64)>,
 }
 
 impl SeenJoin {
-    /// Adds a check. Returns the edge of an input that gets no messages while others do, and for how long the join has had no set, when
-    /// that has become unusual.
+    /// Adds a check. Returns what it starves for when it has begun to.
     pub(crate) fn look(
         &mut self,
         now: u64,
@@ -74,14 +74,14 @@ impl SeenJoin {
         edges: &[WatchedEdge],
     ) -> Option<(usize, u64)> {
         let sent = |at: &usize| edges[*at].counters.producer.moved.get();
+        let before = self.starves.take();
         if self.taken.look(now, taken) {
-            self.is_told = false;
             self.sent = join.edges.iter().map(sent).collect();
         }
-        let waited = self.taken.pause(now, WAIT).filter(|_| !self.is_told)?;
+        let waited = self.taken.pause(now, WAIT)?;
         let inputs = || join.edges.iter().zip(&self.sent);
         let (silent, _) = inputs().find(|(at, before)| sent(at) == **before && !edges[**at].counters.is_closed())?;
-        self.is_told = inputs().any(|(at, before)| sent(at) > *before);
-        self.is_told.then_some((*silent, waited))
+        self.starves = inputs().any(|(at, before)| sent(at) > *before).then_some((*silent, waited));
+        self.starves.filter(|_| before.is_none())
     }
 }

@@ -136,7 +136,7 @@ pub(crate) struct OutputFile {
 
 impl OutputFile {
     /// Opens the file, creating the last folder of its path.
-    pub(crate) fn open(folders: &Folders, path: &str, exists: Exists, on_full: OnFull) -> Result<Self, NodeError> {
+    pub(crate) fn open(folders: &Folders, path: &str, exists: Exists, full: FullDisk) -> Result<Self, NodeError> {
         let target = folders.target(path)?;
         let path = target.path().to_path_buf();
         let at = |error| NodeError::file(path.clone(), error);
@@ -149,7 +149,7 @@ impl OutputFile {
         let (file, part) = begun.map_err(at)?;
         let continues = file.metadata().is_ok_and(|m| m.len() > 0);
         let mut file = OutputFile::of(file, path);
-        (file.continues, file.part, file.full) = (continues, Some(part), FullDisk::new(on_full));
+        (file.continues, file.part, file.full) = (continues, Some(part), full);
         Ok(file)
     }
 
@@ -186,18 +186,13 @@ impl OutputFile {
         &self.path
     }
 
-    /// Reports how many messages were accepted but not written, and an unfinished message that was found, if any.
+    /// Reports the messages that are not written when the node ends, and an unfinished message that was found, if any.
     pub(crate) fn metrics(&self, to: &mut Metrics) {
-        self.full.metrics(self.unwritten(), to);
+        self.full.metrics(self.ends.len() as u64, to);
         if let Some(torn) = &self.torn {
             to.set("torn", 1.0);
             to.note(format!("`{}`: {torn}", self.path.display()));
         }
-    }
-
-    /// The number of messages that were accepted but not written, or were lost with a deleted file.
-    pub(crate) fn unwritten(&self) -> u64 {
-        self.ends.len() as u64 + if self.is_deleted { self.messages } else { 0 }
     }
 
     /// The number of bytes accepted but not yet written.
@@ -258,10 +253,13 @@ impl OutputFile {
         let whole = self.ends.iter().rfind(|end| **end <= done);
         self.begun = whole.map_or(self.begun + done as u64, |end| (done - end) as u64);
         self.ends.retain(|end| *end > done);
-        self.messages += (before - self.ends.len()) as u64;
+        let more = (before - self.ends.len()) as u64;
+        self.messages += more;
         self.ends.iter_mut().for_each(|end| *end -= done);
-        self.is_deleted = files::is_deleted(&self.file);
-        if self.is_deleted {
+        if files::is_deleted(&self.file) {
+            // When it is noticed, those that were written before are lost as well.
+            self.full.unwritten += if self.is_deleted { more } else { self.messages };
+            self.is_deleted = true;
             let text = format!(
                 "it was deleted while it was written; the {} messages in it are lost",
                 self.messages + self.ends.len() as u64
@@ -284,7 +282,7 @@ impl OutputFile {
 
     #[cold]
     fn write_error(&mut self, error: io::Error) -> NodeError {
-        let (written, unwritten) = (self.written, self.unwritten());
+        let (written, unwritten) = (self.written, self.ends.len());
         let text = format!("{error}; {written} bytes are written, {unwritten} messages after them are not");
         self.full.judge(NodeError::file(&self.path, io::Error::new(error.kind(), text)))
     }

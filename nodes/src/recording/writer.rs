@@ -76,7 +76,6 @@ pub(crate) struct RecordingWriter {
     /// Figures of all files.
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
-    pub(crate) lost: u64,
     pub(crate) full: FullDisk,
     pub(crate) files: Vec<PathBuf>,
     pub(crate) file_count: u64,
@@ -125,7 +124,6 @@ impl RecordingWriter {
             due: u64::MAX,
             messages: 0,
             bytes: 0,
-            lost: 0,
             full: FullDisk::default(),
             files: Vec::new(),
             file_count: 0,
@@ -304,7 +302,7 @@ impl RecordingWriter {
         (self.pending, self.pending_bytes) = (0, 0);
         self.retry_at = now.saturating_add(RETRY_NS);
         let Some(open) = self.open.take() else {
-            self.lost += lost;
+            self.full.lose(lost);
             return NodeError::input(&*self.path, error);
         };
         let Open { writer, part, path, complete, .. } = open;
@@ -314,11 +312,7 @@ impl RecordingWriter {
         let _ = writer.file().set_len(complete);
         let text = format!("{error}; {complete} bytes are complete, {lost} messages before this one are lost");
         let error = self.full.judge(NodeError::file(path, io::Error::new(error.kind(), text)));
-        if self.full.is_full() {
-            self.full.lose(lost);
-        } else {
-            self.lost += lost;
-        }
+        self.full.lose(lost);
         error
     }
 

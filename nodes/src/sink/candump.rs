@@ -1,6 +1,6 @@
 //! Frames of a CAN bus as a log.
 
-use crate::file::output_file::{self, Exists, MessageEnd, OnFull, OutputFile};
+use crate::file::output_file::{self, Exists, FullDisk, MessageEnd, OnFull, OutputFile};
 use crate::stream::can_frame;
 use crate::stream::{self, Framing};
 use limen::node::{Building, Connected, Cost, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink};
@@ -54,7 +54,7 @@ impl Node for Candump {
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        let mut file = OutputFile::open(cx.folders(), &config.path, config.exists, config.on_full)?;
+        let mut file = OutputFile::open(cx.folders(), &config.path, config.exists, FullDisk::new(config.on_full, cx))?;
         file.resume(MessageEnd::Mark(b'\n'))?;
         Ok(Candump { file, interface: config.interface, offset: cx.wall_offset(), rows: 0, line: Vec::new() })
     }

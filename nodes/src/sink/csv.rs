@@ -1,6 +1,6 @@
 //! Tables as CSV files.
 
-use crate::file::output_file::{self, Exists, MessageEnd, OnFull, OutputFile};
+use crate::file::output_file::{self, Exists, FullDisk, MessageEnd, OnFull, OutputFile};
 use crate::tensor::text::{Form, Values};
 use limen::Tensor;
 use limen::message::{DType, Dim, Label, PortSpec};
@@ -15,7 +15,9 @@ use std::io::{BufRead, BufReader};
 /// Most columns of a table.
 const MAX_COLUMNS: usize = 1024;
 
-/// Writes one row per message to a comma-separated file: the sequence number, then the value of each input.
+/// Writes one row per message to a comma-separated file: the sequence number (`seq`), then the value of each input.
+///
+/// With several inputs it is the number of the message whose header a result would have: that of the `trigger` or the `anchor`.
 ///
 /// A scalar or text input has one column, `<input>`; a vector or a small array of fixed shape has one column per element,
 /// `<input>_0`, `<input>_1` and so on, or `<input>_<name>` if its numbers have names; a unit follows in brackets: `imu_ax (m/s²)`. Inputs may
@@ -152,7 +154,7 @@ impl Node for Csv {
         }
         let texts = inputs.iter().map(|(_, spec)| spec.is_text()).collect();
         let header = header(inputs.into_iter());
-        let mut file = OutputFile::open(cx.folders(), &config.path, config.exists, config.on_full)?;
+        let mut file = OutputFile::open(cx.folders(), &config.path, config.exists, FullDisk::new(config.on_full, cx))?;
         file.resume(MessageEnd::Mark(b'\n'))?;
         let mut node = Csv { file, texts, line: Vec::new(), rows: 0 };
         node.begin(&header)?;
@@ -239,7 +241,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let folders = Folders { graph: folder.path().into(), ..Folders::default() };
         let begin = |header: &str| {
-            let file = OutputFile::open(&folders, "a.csv", Exists::Append, OnFull::Drop).unwrap();
+            let file = OutputFile::open(&folders, "a.csv", Exists::Append, FullDisk::default()).unwrap();
             let mut node = Csv { file, texts: Vec::new(), line: Vec::new(), rows: 0 };
             node.begin(header)?;
             node.file.finish()

@@ -1,6 +1,6 @@
 //! Messages as lines or records of a file.
 
-use crate::file::output_file::{self, Exists, MessageEnd, OnFull, OutputFile};
+use crate::file::output_file::{self, Exists, FullDisk, MessageEnd, OnFull, OutputFile};
 use crate::stream::{self, Framing};
 use limen::node::{Building, Connected, Cost, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink};
 use limen::{Message, Tensor};
@@ -46,7 +46,7 @@ impl Node for File {
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        let mut file = OutputFile::open(cx.folders(), &config.path, config.exists, config.on_full)?;
+        let mut file = OutputFile::open(cx.folders(), &config.path, config.exists, FullDisk::new(config.on_full, cx))?;
         match (config.framing, config.framing.delimiter()) {
             (Framing::Length | Framing::LengthLe, _) => {
                 file.resume(MessageEnd::Length { is_big: config.framing == Framing::Length })?;

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 ///
 /// The statistics of the run are topics beside them, once a second while someone is connected: `/limen/paths/SOURCE/SINK` the age of
 /// messages at a sink and those that missed their deadline, `/limen/nodes/NODE` how long messages wait for a node, how long its calls take and
-/// what it lost, `/limen/edges/PORT/PORT` the messages on an edge. Times are in microseconds.
+/// what it lost, `/limen/edges/PORT/PORT` the messages on an edge, what it lost and how long a join has starved for it. Times are in microseconds.
 ///
 /// Only this machine can connect, unless `listen` has another address and the command line has `--allow-public`. A client gets the topics
 /// that it subscribes to; one that reads too slowly misses messages, which are counted (`full`), and never makes the graph wait. `sent` counts the
@@ -110,7 +110,7 @@ const NODE: Shape = (
     ],
 );
 const PATH: Shape = ("limen.PathStatistics", &["p50_us", "p99_us", "max_us", "count", "judged", "missed", "silent_s"]);
-const EDGE: Shape = ("limen.EdgeStatistics", &["messages", "highest", "capacity"]);
+const EDGE: Shape = ("limen.EdgeStatistics", &["messages", "highest", "capacity", "lost", "starves_s"]);
 
 /// A topic of the statistics.
 #[derive(Debug)]
@@ -251,7 +251,14 @@ fn of_path(path: &PathStats) -> Value {
 }
 
 fn of_edge(edge: &EdgeStats) -> Value {
-    json!({ "messages": edge.messages, "highest": edge.highest, "capacity": edge.capacity })
+    let starves = edge.starves.unwrap_or_default().as_secs_f64();
+    json!({
+        "messages": edge.messages,
+        "highest": edge.highest,
+        "capacity": edge.capacity,
+        "lost": edge.lost,
+        "starves_s": starves,
+    })
 }
 
 /// Every topic of the statistics with its message.
@@ -507,12 +514,15 @@ mod tests {
         let mut path = PathStats::default();
         (path.latency, path.deadline, path.judged, path.missed) = (window, Some(5_000_000), 9, 3);
         path.silent = Some(std::time::Duration::from_secs(4));
+        let mut edge = EdgeStats::default();
+        (edge.lost, edge.starves) = (7, Some(std::time::Duration::from_secs(2)));
         let mut node = NodeStats::default();
         node.lost.extend([("malformed".into(), 2), ("too_large".into(), 1)]);
         for (found, (_, names), expected) in [
             (of_path(&path), PATH, json!({ "count": 0, "judged": 9, "missed": 3, "silent_s": 4.0 })),
             (of_path(&PathStats::default()), PATH, json!({ "count": 0 })),
             (of_node(&node), NODE, json!({ "done": 0, "failed": 0, "lost": 3 })),
+            (of_edge(&edge), EDGE, json!({ "messages": 0, "highest": 0, "capacity": 0, "lost": 7, "starves_s": 2.0 })),
         ] {
             assert_eq!(found, expected);
             assert!(found.as_object().unwrap().keys().all(|key| names.contains(&key.as_str())), "{found}");

@@ -1,6 +1,6 @@
 //! JSON Lines: one JSON object per line.
 
-use crate::file::output_file::{self, Exists, MessageEnd, OnFull, OutputFile};
+use crate::file::output_file::{self, Exists, FullDisk, MessageEnd, OnFull, OutputFile};
 use crate::tensor::text::{Form, Values};
 use limen::message::PortSpec;
 use limen::node::{
@@ -13,7 +13,8 @@ use serde::Deserialize;
 /// Writes one JSON object per message to a file, one per line: `{"seq":0,"<input>":...}`.
 ///
 /// Inputs may have any names. A scalar is a number, text is a string, any other tensor is an array nested by its shape. NaN and
-/// infinities are `null`.
+/// infinities are `null`. With several inputs, `seq` is the number of the message whose header a result would have: that of the `trigger` or
+/// the `anchor`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The file, relative to the graph's folder or to that given with `--out`. The last folder of the path is created.
@@ -91,7 +92,7 @@ impl Node for Jsonl {
             (format!(",\"{name}\":"), spec.as_ref().is_some_and(PortSpec::is_text))
         };
         let keys = cx.inputs().iter().map(key).collect();
-        let mut file = OutputFile::open(cx.folders(), &config.path, config.exists, config.on_full)?;
+        let mut file = OutputFile::open(cx.folders(), &config.path, config.exists, FullDisk::new(config.on_full, cx))?;
         file.resume(MessageEnd::Mark(b'\n'))?;
         Ok(Jsonl { file, keys, line: Vec::new(), rows: 0 })
     }

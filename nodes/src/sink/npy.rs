@@ -1,6 +1,6 @@
 //! Arrays as NumPy `.npy` files.
 
-use crate::file::output_file::{self, Exists, OnFull, OutputFile};
+use crate::file::output_file::{self, Exists, FullDisk, OnFull, OutputFile};
 use crate::tensor::shape;
 use limen::message::{DType, PortSpec};
 use limen::node::{Building, Connected, Cost, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink};
@@ -110,7 +110,7 @@ impl Node for Npy {
         let given = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
         let given = given.ok_or_else(|| NodeError::input("in", "its shape is not known while planning"))?;
         let (descriptor, shape) = spec_of(given).map_err(|(why, _)| NodeError::input("in", why))?;
-        let mut file = OutputFile::open(cx.folders(), &config.path, config.exists, config.on_full)?;
+        let mut file = OutputFile::open(cx.folders(), &config.path, config.exists, FullDisk::new(config.on_full, cx))?;
         file.push(&header(descriptor, 0, &shape));
         Ok(Npy { file, descriptor, shape, items: 0, items_in_header: 0 })
     }

@@ -141,7 +141,7 @@ impl Node for Record {
         let must_be_new = config.exists == ExistsRecording::Fail;
         let (folders, now) = (cx.folders(), cx.now().0);
         let mut writer = RecordingWriter::new(folders, &config.path, must_be_new, rotation, channels, metadata, now)?;
-        writer.full = FullDisk::new(config.on_full);
+        writer.full = FullDisk::new(config.on_full, cx);
         Ok(Record { writer, offset: cx.wall_offset(), clock: cx.clock() })
     }
 
@@ -150,8 +150,6 @@ impl Node for Record {
         to.set("recorded", writer.messages as f64);
         to.set("bytes", writer.bytes as f64);
         to.set("files", writer.file_count as f64);
-        to.lost("unwritten", writer.lost);
-        writer.full.metrics(0, to);
         let mut paths: Vec<String> = writer.files.iter().map(|path| path.display().to_string()).collect();
         if writer.file_count > paths.len() as u64 {
             paths.push(format!("{} more", writer.file_count - paths.len() as u64));

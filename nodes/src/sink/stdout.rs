@@ -1,7 +1,9 @@
 //! Messages to standard output.
 
 use crate::stream::{self, Framing};
-use limen::node::{Building, Claim, Connected, Cost, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink};
+use limen::node::{
+    Building, Claim, Connected, Cost, LossCounter, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink,
+};
 use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -30,7 +32,7 @@ pub struct Stdout {
     messages: u64,
     /// Messages that are only in the buffer, and messages that may be lost because a write failed.
     buffered: u64,
-    unwritten: u64,
+    unwritten: LossCounter,
 }
 
 impl Stdout {
@@ -66,15 +68,14 @@ impl Node for Stdout {
         errors.into_result(ports.claim(Claim::Device("standard output".into())))
     }
 
-    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
-        Ok(Stdout { framing: config.framing, text: Vec::with_capacity(BUFFER), messages: 0, buffered: 0, unwritten: 0 })
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        let (text, unwritten) = (Vec::with_capacity(BUFFER), cx.lost("unwritten"));
+        Ok(Stdout { framing: config.framing, text, messages: 0, buffered: 0, unwritten })
     }
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("messages", self.messages as f64);
-        if self.unwritten + self.buffered > 0 {
-            to.lost("unwritten", self.unwritten + self.buffered);
-        }
+        to.lost("unwritten", self.buffered);
     }
 }
 

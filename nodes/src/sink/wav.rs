@@ -1,6 +1,6 @@
 //! Sound as WAV files.
 
-use crate::file::output_file::{self, Exists, OnFull, OutputFile};
+use crate::file::output_file::{self, Exists, FullDisk, OnFull, OutputFile};
 use crate::file::sound_file;
 use hound::{SampleFormat, WavSpec, WavWriter};
 use limen::message::{DType, Dim, PortSpec};
@@ -142,7 +142,12 @@ impl Node for Wav {
         let given = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
         let given = given.ok_or_else(|| NodeError::input("in", "its shape is not known while planning"))?;
         let spec = sound(given, config.sample_rate).map_err(|(message, _)| NodeError::input("in", message))?;
-        let file = Rc::new(RefCell::new(OutputFile::open(cx.folders(), &config.path, config.exists, config.on_full)?));
+        let file = Rc::new(RefCell::new(OutputFile::open(
+            cx.folders(),
+            &config.path,
+            config.exists,
+            FullDisk::new(config.on_full, cx),
+        )?));
         let writer = WavWriter::new(Shared(file.clone()), spec).map_err(NodeError::other)?;
         let header = file.borrow().buffered_bytes();
         Ok(Wav { writer, file, frames: 0, bytes: 0, channels: spec.channels.into(), header })

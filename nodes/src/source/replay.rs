@@ -114,6 +114,7 @@ struct Ahead {
 struct Lost {
     malformed: LossCounter,
     oversized: LossCounter,
+    unreadable: LossCounter,
     first: Option<String>,
     other_clock: u64,
     gaps: u64,
@@ -155,7 +156,13 @@ impl Replay {
     fn read_ahead(&mut self) -> Result<Read, NodeError> {
         let until = self.reader.work() + READ_AT_ONCE;
         loop {
-            let header = match self.reader.read_on(until).map_err(|error| NodeError::file(&self.path, error))? {
+            let read = self.reader.read_on(until);
+            // Every pass finds the same places.
+            let (found, counted) = (self.reader.unreadable().places, self.lost.unreadable.get());
+            if found > counted {
+                self.lost.unreadable += found - counted;
+            }
+            let header = match read.map_err(|error| NodeError::file(&self.path, error))? {
                 Progress::Message(header) => header,
                 Progress::NotYet => return Ok(Read::NotYet),
                 Progress::End => return Ok(Read::End),
@@ -418,7 +425,12 @@ impl Node for Replay {
             pass_start: 0,
             latest_due: 0,
             ahead: None,
-            lost: Lost { malformed: cx.lost("malformed"), oversized: cx.lost("oversized"), ..Lost::default() },
+            lost: Lost {
+                malformed: cx.lost("malformed"),
+                oversized: cx.lost("oversized"),
+                unreadable: cx.lost("unreadable"),
+                ..Lost::default()
+            },
             unreadable: Unreadable::default(),
             is_done: false,
             config,
@@ -426,10 +438,9 @@ impl Node for Replay {
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        let Lost { malformed, oversized, first, other_clock, gaps } = &self.lost;
+        let Lost { malformed, oversized, first, other_clock, gaps, .. } = &self.lost;
         let now = self.reader.unreadable();
         let unreadable = if now.places > self.unreadable.places { now } else { &self.unreadable };
-        to.lost("unreadable", unreadable.places);
         to.set("unreadable_bytes", unreadable.bytes as f64);
         if let Some(first) = first {
             to.note(format!("{} messages were not sent; the first: {first}", malformed.get() + oversized.get()));

@@ -3,7 +3,8 @@
 use crate::tensor::shape;
 use limen::message::{Content, Dim, Header, MAX_RANK, PortSpec};
 use limen::node::{
-    Building, Connected, Emit, Metrics, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Reset, Transform,
+    Building, Connected, Emit, LossCounter, Metrics, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Reset,
+    Transform,
 };
 use limen::unit::Span;
 use limen::{Message, Tensor, Time};
@@ -60,7 +61,7 @@ pub struct Gather {
     spare: Vec<Assembly>,
     incomplete: u64,
     /// Incomplete messages whose parts were dropped.
-    dropped: u64,
+    dropped: LossCounter,
 }
 
 /// A message being assembled.
@@ -114,7 +115,9 @@ impl Gather {
 
     fn give_up(&mut self, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
         self.incomplete += 1;
-        self.dropped += u64::from(self.missing == Missing::Drop);
+        if self.missing == Missing::Drop {
+            self.dropped += 1;
+        }
         self.close(0, self.missing == Missing::Send, out)
     }
 
@@ -209,7 +212,7 @@ impl Node for Gather {
             open: Vec::with_capacity(config.open),
             spare: (0..config.open).map(|_| whole()).collect(),
             incomplete: 0,
-            dropped: 0,
+            dropped: cx.lost("dropped"),
         })
     }
 
@@ -221,9 +224,6 @@ impl Node for Gather {
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("incomplete", self.incomplete as f64);
-        if self.dropped > 0 {
-            to.lost("dropped", self.dropped);
-        }
     }
 }
 

@@ -2,7 +2,9 @@
 
 use crate::tensor::shape;
 use limen::message::{Dim, Header, MAX_RANK};
-use limen::node::{Building, Connected, Emit, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Reset, Transform};
+use limen::node::{
+    Building, Connected, Emit, LossCounter, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Reset, Transform,
+};
 use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -50,7 +52,7 @@ pub struct Window {
     /// Messages that were not part of any window yet.
     fresh: usize,
     stopped: u64,
-    dropped: u64,
+    dropped: LossCounter,
 }
 
 impl Window {
@@ -110,7 +112,7 @@ impl Node for Window {
             skip: 0,
             fresh: 0,
             stopped: 0,
-            dropped: 0,
+            dropped: cx.lost("dropped"),
         })
     }
 
@@ -124,9 +126,6 @@ impl Node for Window {
     fn metrics(&self, to: &mut Metrics) {
         if self.stopped > 0 {
             to.thinned("stopped", self.stopped);
-        }
-        if self.dropped > 0 {
-            to.lost("dropped", self.dropped);
         }
     }
 }

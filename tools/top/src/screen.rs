@@ -37,6 +37,10 @@ const HELP: &[(&str, &str)] = &[
     ("fill", "█ messages now, ▒ up to the most of the last seconds"),
     ("lost", "messages lost so far on the way to a node and in it, without those that the graph thins on purpose"),
     ("gone", "the node has lost its device or peer"),
+    (
+        "starves",
+        "a join has had no set for 1 s, or three times as long as usual; nothing comes through the edge that is named so",
+    ),
     ("silent", "nothing arrived for 3 s, or three times as long as usual"),
     ("–", "too few samples for this quantile"),
 ];

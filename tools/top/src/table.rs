@@ -5,7 +5,7 @@ use crate::text::{amount, ns};
 use limen::run::{EdgeStats, PathStats, Window};
 use limen_run::{MonitorNode, MonitorWorker};
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The deepest indentation of the graph; deeper nodes have the same.
 const DEEPEST: usize = 12;
@@ -173,15 +173,16 @@ pub(crate) fn rows(shown: &Shown, view: View) -> Vec<Row> {
     let stats = &shown.stats;
     match view {
         View::Nodes => {
-            let lost = losses(shown);
+            let (lost, starving) = (losses(shown), starving(shown));
             let nodes = stats.nodes.iter().zip(&shown.node_rates);
             let row = |(MonitorNode { stats: node, .. }, rate): (&MonitorNode, &f64)| {
                 let inside: u64 = node.lost.values().sum();
                 let lost = lost.get(node.node.as_str()).copied().unwrap_or(0).saturating_add(inside);
                 let is_gone = node.connected == Some(false);
+                let starves = starving.contains(node.node.as_str());
                 let call = node.compute.as_ref();
                 RowBuilder::default()
-                    .text(&if is_gone { format!("{} (gone)", node.node) } else { node.node.clone() })
+                    .text(&with_state(node.node.clone(), &[(is_gone, "gone"), (starves, "starves")]))
                     .amount(*rate)
                     .time(call, |window| window.p50)
                     .time(call, |window| window.p99)
@@ -189,7 +190,7 @@ pub(crate) fn rows(shown: &Shown, view: View) -> Vec<Row> {
                     .time(node.queue.as_ref(), |window| window.p99)
                     .losses(node.failed)
                     .losses(lost)
-                    .row(node.failed > 0 || lost > 0 || is_gone)
+                    .row(node.failed > 0 || lost > 0 || is_gone || starves)
             };
             nodes.map(row).collect()
         }
@@ -197,7 +198,7 @@ pub(crate) fn rows(shown: &Shown, view: View) -> Vec<Row> {
             let edges = stats.edges.iter().zip(&shown.edge_rates);
             let row = |(edge, rate): (&EdgeStats, &f64)| {
                 RowBuilder::default()
-                    .text(&format!("{} -> {}", edge.from, edge.to))
+                    .text(&with_state(format!("{} -> {}", edge.from, edge.to), &[(edge.starves.is_some(), "starves")]))
                     .shown(
                         bar(edge.messages, edge.highest, edge.capacity as u64),
                         fraction(edge.highest, edge.capacity as u64),
@@ -208,7 +209,7 @@ pub(crate) fn rows(shown: &Shown, view: View) -> Vec<Row> {
                     .amount(*rate)
                     .amount(edge.sent as f64)
                     .losses(edge.lost)
-                    .row(edge.lost > 0 || edge.highest >= edge.capacity.max(1) as u64)
+                    .row(edge.lost > 0 || edge.starves.is_some() || edge.highest >= edge.capacity.max(1) as u64)
             };
             edges.map(row).collect()
         }
@@ -256,6 +257,16 @@ fn losses(shown: &Shown) -> HashMap<&str, u64> {
     lost
 }
 
+/// The joins that starve.
+fn starving(shown: &Shown) -> HashSet<&str> {
+    shown.stats.edges.iter().filter(|edge| edge.starves.is_some()).map(|edge| node_of(&edge.to)).collect()
+}
+
+/// A name with what is wrong with it: `gps (gone)`.
+fn with_state(name: String, states: &[(bool, &str)]) -> String {
+    states.iter().filter(|(is, _)| *is).fold(name, |name, (_, state)| name + " (" + state + ")")
+}
+
 /// From every source to the sinks: each node once with what follows it, where another edge leads to it again only its name.
 fn tree(shown: &Shown) -> Vec<Row> {
     let stats = &shown.stats;
@@ -286,12 +297,14 @@ fn tree(shown: &Shown) -> Vec<Row> {
             let name =
                 format!("{indent}{}{}{}", if depth > 0 { "└ " } else { "" }, node.node, if again { " ↑" } else { "" });
             let lost = edge.map_or(0, |edge| edge.lost);
+            let starves = edge.is_some_and(|edge| edge.starves.is_some());
+            let name = with_state(name, &[(starves, "starves")]);
             let fill = edge.map_or(String::new(), |edge| bar(edge.messages, edge.highest, edge.capacity as u64));
             let row = RowBuilder::default().text(&name).text(if again { "" } else { kind }).text(&fill);
             let call = node.compute.as_ref().filter(|_| !again);
             let rate = if again { row.text("") } else { row.amount(shown.node_rates[at]) };
             let times = rate.time(call, |window| window.p50).time(call, |window| window.p99);
-            rows.push(times.losses(lost).row(lost > 0 || (node.failed > 0 && !again)));
+            rows.push(times.losses(lost).row(lost > 0 || starves || (node.failed > 0 && !again)));
             if !again {
                 stack.extend(next[at].iter().rev().map(|(to, edge)| (*to, Some(*edge), depth + 1)));
             }
@@ -367,6 +380,7 @@ pub(crate) fn text(shown: &Shown, view: View) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::Stats;
     use crate::stats::tests::stats;
 
     fn shown() -> Shown {
@@ -422,6 +436,26 @@ mod tests {
         assert_eq!(lines[6], "lidar");
         assert_eq!(lines[7], "└ fuse_camera_and_lidar_of_the_head ↑");
         assert_eq!(lines.len(), 8);
+    }
+
+    #[test]
+    fn a_join_that_starves_is_named_with_its_edge() {
+        let mut answer = stats(12.0, 1500).with_rates(&stats(11.0, 1000));
+        answer["edges"][3]["starves_s"] = 2.0.into();
+        let answer = serde_json::json!({ "version": 1, "ok": true, "stats": answer });
+        let shown = Shown::new(Stats::read(answer).unwrap(), None);
+        for (view, expected) in [
+            (View::Nodes, &["fuse_camera_and_lidar_of_the_head (starves)"][..]),
+            (View::Edges, &["lidar/bytes -> fuse_camera_and_lidar_of_the_head/b (starves)"]),
+            (View::Graph, &["└ fuse_camera_and_lidar_of_the_head ↑ (starves)"]),
+            (View::Paths, &[]),
+        ] {
+            let rows = rows(&shown, view);
+            let starving: Vec<&Row> = rows.iter().filter(|row| row.cells[0].ends_with("(starves)")).collect();
+            assert!(starving.iter().all(|row| row.warns), "{view:?}");
+            let found: Vec<&str> = starving.iter().map(|row| row.cells[0].trim()).collect();
+            assert_eq!(found, expected, "{view:?}");
+        }
     }
 
     #[test]

@@ -82,7 +82,7 @@ fn whole_frames(mut file: impl Read + Seek, size: u64, is_big: bool) -> std::io:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::file::output_file::Exists;
+    use crate::file::output_file::{Exists, FullDisk};
     use limen::Folders;
 
     #[test]
@@ -104,7 +104,7 @@ mod tests {
             let folders = Folders { graph: folder.path().into(), ..Folders::default() };
             let path = folder.path().join("f");
             std::fs::write(&path, before).unwrap();
-            let mut file = OutputFile::open(&folders, "f", Exists::Append, crate::file::OnFull::Drop).unwrap();
+            let mut file = OutputFile::open(&folders, "f", Exists::Append, FullDisk::default()).unwrap();
             let resumed = file.resume(end);
             assert_eq!(resumed.is_ok(), after.is_some(), "{before:?}");
             assert_eq!(std::fs::read(&path).unwrap(), before, "the file changes when the run writes");

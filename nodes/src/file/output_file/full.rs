@@ -1,6 +1,6 @@
 //! What a sink does when the disk is full.
 
-use limen::node::{Metrics, NodeError, NodeErrorKind};
+use limen::node::{Building, LossCounter, Metrics, NodeError, NodeErrorKind};
 use limen::policy::OnError;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -24,18 +24,20 @@ pub enum OnFull {
     Detach,
 }
 
-/// A disk that may be full, and the messages that were lost by it.
+/// A disk that may be full, and the messages that were accepted and not written.
 #[derive(Debug, Default)]
 pub(crate) struct FullDisk {
     policy: OnFull,
     /// While it is full: when to write again.
     again: Option<Instant>,
-    lost: u64,
+    /// Messages lost because it was full, and for other reasons.
+    lost: LossCounter,
+    pub(super) unwritten: LossCounter,
 }
 
 impl FullDisk {
-    pub(crate) fn new(policy: OnFull) -> Self {
-        FullDisk { policy, ..FullDisk::default() }
+    pub(crate) fn new(policy: OnFull, cx: &Building<'_>) -> Self {
+        FullDisk { policy, again: None, lost: cx.lost("disk_full"), unwritten: cx.lost("unwritten") }
     }
 
     /// Whether it was full just now, so that a write is not tried yet.
@@ -53,9 +55,13 @@ impl FullDisk {
         self.again = None;
     }
 
-    /// Counts messages as lost.
+    /// Counts messages as lost: because the disk is full, if it is, otherwise by another error.
     pub(crate) fn lose(&mut self, messages: u64) {
-        self.lost += messages;
+        if self.is_full() {
+            self.lost += messages;
+        } else {
+            self.unwritten += messages;
+        }
     }
 
     /// Returns the error of a write; with the policy, if the disk is full.
@@ -71,19 +77,17 @@ impl FullDisk {
             OnFull::Detach => OnError::Detach,
         };
         self.again = (then == OnError::Skip).then(|| Instant::now() + RETRY);
-        let lost = if self.lost == 0 { String::new() } else { format!("; {} messages are lost so far", self.lost) };
+        let lost = match self.lost.get() {
+            0 => String::new(),
+            lost => format!("; {lost} messages are lost so far"),
+        };
         let source = io::Error::new(source.kind(), format!("{source}{lost}"));
         NodeErrorKind::DiskFull { path: path.clone(), source, then }.into()
     }
 
-    /// Reports how many messages were lost, and `unwritten` more that were accepted and not written.
-    pub(crate) fn metrics(&self, unwritten: u64, to: &mut Metrics) {
-        let (full, other) = if self.is_full() { (self.lost + unwritten, 0) } else { (self.lost, unwritten) };
-        for (reason, messages) in [("disk_full", full), ("unwritten", other)] {
-            if messages > 0 {
-                to.lost(reason, messages);
-            }
-        }
+    /// Reports messages that are still in a buffer when the node ends.
+    pub(crate) fn metrics(&self, buffered: u64, to: &mut Metrics) {
+        to.lost(if self.is_full() { "disk_full" } else { "unwritten" }, buffered);
     }
 }
 
@@ -96,7 +100,7 @@ mod tests {
     /// A file on Linux's disk that is always full.
     fn full(policy: OnFull) -> OutputFile {
         let mut file = OutputFile::of(File::options().write(true).open("/dev/full").unwrap(), "full.txt".into());
-        file.full = FullDisk::new(policy);
+        file.full = FullDisk { policy, ..FullDisk::default() };
         file
     }
 
@@ -128,7 +132,7 @@ mod tests {
         // Nothing is tried again; the buffer takes as much as before.
         file.flush().unwrap();
         let accepted = (0..100).filter(|_| file.write(&[b'b'; 1 << 10]).unwrap()).count();
-        assert_eq!((accepted, file.full.lost, file.unwritten()), (63, 37, 64));
+        assert_eq!((accepted, file.full.lost.get(), file.ends.len()), (63, 37, 64));
         file.full.again = Some(Instant::now());
         let error = file.write(b"c").unwrap_err().to_string();
         assert!(error.ends_with("; 37 messages are lost so far"), "{error}");

@@ -12,7 +12,7 @@ fn an_existing_file_is_kept_until_the_new_one_is_complete() {
     let path = folder.join("out/a.txt");
     let read = || fs::read_to_string(&path).unwrap_or_default();
     for (old, text, finish) in [("", "one", true), ("one", "two", false)] {
-        let mut file = OutputFile::open(&folders(folder), "out/a.txt", Exists::Replace, OnFull::Drop).unwrap();
+        let mut file = OutputFile::open(&folders(folder), "out/a.txt", Exists::Replace, FullDisk::default()).unwrap();
         file.write(text.as_bytes()).unwrap();
         OutputFile::flush(&mut file).unwrap();
         assert_eq!(read(), old);
@@ -31,7 +31,7 @@ fn an_existing_file_is_kept_until_the_new_one_is_complete() {
 fn an_existing_file_is_appended_to_or_refused_as_configured() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let open = |exists| OutputFile::open(&folders(folder), "a.txt", exists, OnFull::Drop);
+    let open = |exists| OutputFile::open(&folders(folder), "a.txt", exists, FullDisk::default());
     for (text, continues) in [("one ", false), ("two", true)] {
         let mut file = open(Exists::Append).unwrap();
         assert_eq!(file.continues, continues);
@@ -41,9 +41,9 @@ fn an_existing_file_is_appended_to_or_refused_as_configured() {
     assert!(
         matches!(open(Exists::Fail), Err(error) if matches!(error.kind(), limen::node::NodeErrorKind::File { .. }))
     );
-    assert!(OutputFile::open(&folders(folder), "b.txt", Exists::Fail, OnFull::Drop).is_ok());
-    assert!(OutputFile::open(&folders(folder), "no/such/a.txt", Exists::Replace, OnFull::Drop).is_err());
-    assert!(OutputFile::open(&folders(folder), "../a.txt", Exists::Replace, OnFull::Drop).is_err());
+    assert!(OutputFile::open(&folders(folder), "b.txt", Exists::Fail, FullDisk::default()).is_ok());
+    assert!(OutputFile::open(&folders(folder), "no/such/a.txt", Exists::Replace, FullDisk::default()).is_err());
+    assert!(OutputFile::open(&folders(folder), "../a.txt", Exists::Replace, FullDisk::default()).is_err());
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn deleting_the_file_during_the_run_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     for exists in [Exists::Append, Exists::Fail, Exists::Replace] {
-        let mut file = OutputFile::open(&folders(folder), "a.txt", exists, OnFull::Drop).unwrap();
+        let mut file = OutputFile::open(&folders(folder), "a.txt", exists, FullDisk::default()).unwrap();
         file.write(b"one").unwrap();
         file.flush().unwrap();
         fs::remove_file(fs::read_dir(folder).unwrap().next().unwrap().unwrap().path()).unwrap();
@@ -59,7 +59,7 @@ fn deleting_the_file_during_the_run_is_an_error() {
         let error = file.finish().unwrap_err().to_string();
         let expected = "a.txt: it was deleted while it was written; the 2 messages in it are lost";
         assert!(error.ends_with(expected), "{exists:?}: {error}");
-        assert_eq!(file.unwritten(), 2, "{exists:?}");
+        assert_eq!((file.full.unwritten.get(), file.ends.len()), (2, 0), "{exists:?}");
     }
 }
 
@@ -89,7 +89,7 @@ fn symbolic_links_are_followed_only_into_allowed_folders() {
         .map(|(out, append)| (out, if append { Exists::Append } else { Exists::Replace }))
     {
         for path in ["new", "there", "folder/new"] {
-            let error = OutputFile::open(&of(out, false), path, exists, OnFull::Drop).unwrap_err().to_string();
+            let error = OutputFile::open(&of(out, false), path, exists, FullDisk::default()).unwrap_err().to_string();
             assert!(error.contains("leaves the") && error.contains("--allow-path"), "{path}: {error}");
             let mut errors = PlanErrors::default();
             let cx = Planning {
@@ -102,17 +102,17 @@ fn symbolic_links_are_followed_only_into_allowed_folders() {
             plan(path, exists, &cx, Ports::new(), &mut errors);
             assert!(errors.into_result(()).is_err(), "{path}");
         }
-        let circle = OutputFile::open(&of(out, false), "circle", exists, OnFull::Drop).unwrap_err().to_string();
+        let circle = OutputFile::open(&of(out, false), "circle", exists, FullDisk::default()).unwrap_err().to_string();
         assert!(circle.contains("symbolic links") || circle.contains("a link"), "{circle}");
         assert_eq!(fs::read_dir(folder.join("outside")).unwrap().count(), 1, "nothing was created outside");
         // Links inside are followed, even to a file that does not exist yet.
-        let mut file = OutputFile::open(&of(out, false), "first", exists, OnFull::Drop).unwrap();
+        let mut file = OutputFile::open(&of(out, false), "first", exists, FullDisk::default()).unwrap();
         file.write(b"x").unwrap();
         file.finish().unwrap();
         let inside = folder.join(if out { "out/inside" } else { "graph/inside" });
         assert!(fs::symlink_metadata(&inside).unwrap().is_file(), "{exists:?}");
         fs::remove_file(inside).unwrap();
-        OutputFile::open(&of(out, true), "new", exists, OnFull::Drop).unwrap().finish().unwrap();
+        OutputFile::open(&of(out, true), "new", exists, FullDisk::default()).unwrap().finish().unwrap();
         fs::remove_file(folder.join("outside/new")).unwrap();
     }
     assert_eq!(fs::read_to_string(folder.join("outside/there")).unwrap(), "precious");
@@ -142,7 +142,7 @@ fn temporary_files_of_an_interrupted_run_are_reported_and_kept_by_the_next() {
     for (name, is_left) in [(&*own, true), (".77.part", true), (".77-2.part", true), (".78.part", false)] {
         assert_eq!(notices.contains(name), is_left, "{name}: {notices}");
     }
-    let mut file = OutputFile::open(&folders(folder), "a.txt", Exists::Replace, OnFull::Drop).unwrap();
+    let mut file = OutputFile::open(&folders(folder), "a.txt", Exists::Replace, FullDisk::default()).unwrap();
     assert_eq!(fs::read_to_string(folder.join(&own)).unwrap(), "older", "nothing is overwritten");
     let part = file.part.as_ref().unwrap().path().to_path_buf();
     assert!(files::unfinished().contains(&part));
@@ -168,7 +168,7 @@ fn temporary_files_of_an_interrupted_run_are_reported_and_kept_by_the_next() {
 fn if_the_final_rename_fails_the_error_names_the_temporary_file() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let mut file = OutputFile::open(&folders(folder), "a.txt", Exists::Replace, OnFull::Drop).unwrap();
+    let mut file = OutputFile::open(&folders(folder), "a.txt", Exists::Replace, FullDisk::default()).unwrap();
     file.write(b"one").unwrap();
     fs::create_dir(folder.join("a.txt")).unwrap();
     let error = file.finish().unwrap_err().to_string();
@@ -293,7 +293,7 @@ fn messages_that_a_broken_device_rejects_are_reported_and_counted() {
     let error = file.flush().unwrap_err().to_string();
     assert!(error.starts_with("broken: Input/output error"), "{error}");
     assert!(error.ends_with("0 bytes are written, 1 messages after them are not"), "{error}");
-    assert_eq!(file.unwritten(), 1);
+    assert_eq!(file.ends.len(), 1);
 }
 
 #[test]
