@@ -28,7 +28,7 @@ pub use burst::Burst;
 pub use emit::Emit;
 pub use error::{NodeError, NodeErrorKind};
 pub use extensions::Extensions;
-pub use intake::{OneOf, Picked};
+pub use intake::{Lead, OneOf, Picked};
 pub use live::{ClockSteps, Connection, LossCounter};
 pub use metrics::Metrics;
 pub use one_to_one::{InPlace, OneToOne};

@@ -406,6 +406,6 @@ impl Plan {
     pub(crate) fn planned_ports(&self, node: usize) -> PlannedPorts {
         let node = &self.nodes[node];
         let outputs = node.outputs.iter().map(|o| (o.name.clone(), o.spec.clone())).collect();
-        PlannedPorts { inputs: node.inputs.clone(), outputs }
+        PlannedPorts { inputs: node.inputs.clone(), outputs, lead: node.stage.rule.lead() }
     }
 }

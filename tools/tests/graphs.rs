@@ -1,6 +1,7 @@
 //! Every graph under `graphs/` runs, and gives the result recorded beside it. `.ci/graphs` runs those whose results a script checks:
 //! `track`, `navigate`, `bag` and `replay`.
 
+use crate::program::Folder;
 use serde_json::Value;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
@@ -286,6 +287,35 @@ fn a_models_input_may_have_a_constant_value() {
 
 /// Each message comes after a gap that is too long, so each starts with an empty state, as it does if the message before it is
 /// missing. On a simulated clock, so that scheduling does not change the gaps.
+#[test]
+fn printed_numbers_are_those_of_the_trigger_or_the_anchor() {
+    let sources = "version: 1\nnodes:\n  fast: { kind: synthetic, config: { pattern: counter, rate: 1kHz, count: 200 } }\n  \
+                   slow: { kind: synthetic, config: { pattern: counter, rate: 100Hz, count: 20 } }\n";
+    for (join, of) in [
+        ("policy: sample, trigger: y", 2),
+        ("policy: sample, trigger: x", 1),
+        ("policy: by_time, within: 3ms, anchor: y", 2),
+        ("policy: by_time, within: 3ms, anchor: x", 1),
+    ] {
+        for (kind, config) in [("csv", "path: rows"), ("jsonl", "path: rows"), ("console", "every: 1")] {
+            let sink = format!(
+                "  z: {{ kind: {kind}, inputs: {{ x: fast, y: slow }}, join: {{ {join} }}, config: {{ {config} }} }}\n"
+            );
+            let folder = Folder::with("numbers", &format!("{sources}{sink}"));
+            let printed = folder.run("graph.yaml --simulated -q").expect(0, "", "").out.clone();
+            let text = std::fs::read_to_string(folder.0.join("rows")).unwrap_or(printed);
+            // Every source counts from 0, so a value is the number of its message.
+            let numbers = |line: &str| -> Vec<u64> {
+                line.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
+            };
+            let lines = text.lines().filter(|line| !line.starts_with("graph: "));
+            let rows: Vec<Vec<u64>> = lines.skip(usize::from(kind == "csv")).map(numbers).collect();
+            assert!(rows.len() > 10, "{kind}, {join}: {text}");
+            assert!(rows.iter().all(|row| row.len() == 3 && row[0] == row[of]), "{kind}, {join}: {text}");
+        }
+    }
+}
+
 #[test]
 fn a_gap_resets_the_streams_of_an_input() {
     let listen = graphs().join("listen").canonicalize().unwrap();

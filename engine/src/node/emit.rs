@@ -7,7 +7,7 @@ use crate::message::origins::Trace;
 use crate::message::payload::Header;
 use crate::message::tensor::{Tensor, TensorMut};
 use crate::node::error::NodeError;
-use crate::node::intake::{Intake, Lead, SealedInputs};
+use crate::node::intake::Lead;
 use crate::node::port::{Outputs, Port, PortParts, PortSet};
 use crate::node::{Inputs, Taken};
 use std::cell::{Cell, RefCell};
@@ -161,7 +161,7 @@ impl<O: Outputs> Emit<O> {
     /// }
     /// ```
     pub fn header_of<'a, I: Inputs>(&self, taken: &'a Taken<I>) -> &'a Header {
-        <I as SealedInputs>::Intake::header(taken, self.lead)
+        self.lead.header_of::<I>(taken)
     }
 
     /// As [`Emit::header`], with an origin by the run's own clock.

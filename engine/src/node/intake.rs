@@ -6,7 +6,8 @@
 mod join;
 mod merge;
 
-pub(crate) use join::{JoinRule, Lead, ZipMany};
+pub use join::Lead;
+pub(crate) use join::{JoinRule, ZipMany};
 pub use merge::{OneOf, Picked};
 
 use crate::edge::{EdgeState, Reason, Remains, Rx, rx};

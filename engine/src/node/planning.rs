@@ -6,6 +6,7 @@ use crate::host::descriptors::Descriptors;
 use crate::host::folders::Folders;
 use crate::message::tensor::{Memory, PortSpec};
 use crate::node::extensions::Extensions;
+use crate::node::intake::Lead;
 use crate::node::live::{ClockSteps, Connection, LiveCounters, LossCounter};
 use crate::node::statistics::Statistics;
 
@@ -165,6 +166,11 @@ impl Building<'_> {
         &self.ports.inputs
     }
 
+    /// Returns which header represents a set of messages, for a sink that writes its number or time.
+    pub fn lead(&self) -> Lead {
+        self.ports.lead
+    }
+
     /// Returns name and spec of every output, in the order of the node's output ports.
     pub fn outputs(&self) -> &[(String, Option<PortSpec>)] {
         &self.ports.outputs
@@ -176,4 +182,5 @@ impl Building<'_> {
 pub(crate) struct PlannedPorts {
     pub(crate) inputs: Vec<(String, Option<PortSpec>)>,
     pub(crate) outputs: Vec<(String, Option<PortSpec>)>,
+    pub(crate) lead: Lead,
 }

@@ -2,7 +2,9 @@
 
 use crate::tensor::text::{Form, Values};
 use limen::message::PortSpec;
-use limen::node::{Building, Connected, Cost, Many, MessageSet, Node, NodeError, PlanErrors, Planning, Ports, Sink};
+use limen::node::{
+    Building, Connected, Cost, Lead, Many, MessageSet, Node, NodeError, PlanErrors, Planning, Ports, Sink,
+};
 use limen::text::is_terminal_control;
 use limen::{Message, Tensor};
 use schemars::JsonSchema;
@@ -17,7 +19,8 @@ const BUFFER: usize = 8 << 10;
 /// Prints messages to standard output, one line each: `12 label=7 score=0.98`.
 ///
 /// A line has the sequence number and the value of each input. Tensors of more than 16 elements are shown as type and shape.
-/// Inputs may have any names.
+/// Inputs may have any names. With several, it is the number of the message whose header a result would have: that of the `trigger` or the
+/// `anchor`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// Prints the first of every `every` messages; 1 by default.
@@ -34,6 +37,7 @@ fn one() -> u64 {
 pub struct Console {
     /// The name of each input, and whether it is text.
     inputs: Vec<(String, bool)>,
+    lead: Lead,
     every: u64,
     taken: u64,
     text: Vec<u8>,
@@ -115,7 +119,14 @@ impl Node for Console {
         let input =
             |(name, spec): &(String, Option<PortSpec>)| (name.clone(), spec.as_ref().is_some_and(PortSpec::is_text));
         let inputs = cx.inputs().iter().map(input).collect();
-        Ok(Console { inputs, every: config.every.max(1), taken: 0, text: Vec::with_capacity(BUFFER), is_closed: false })
+        Ok(Console {
+            inputs,
+            lead: cx.lead(),
+            every: config.every.max(1),
+            taken: 0,
+            text: Vec::with_capacity(BUFFER),
+            is_closed: false,
+        })
     }
 }
 
@@ -128,7 +139,7 @@ impl Sink for Console {
         if !is_due || self.is_closed {
             return Ok(());
         }
-        let _ = write!(self.text, "{}", input[0].header().seq);
+        let _ = write!(self.text, "{}", self.lead.header_of::<Self::In>(&input).seq);
         for (message, (name, is_text)) in input.iter().zip(&self.inputs) {
             push_value(name, message, *is_text, &mut self.text)?;
         }

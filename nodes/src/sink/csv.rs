@@ -5,7 +5,7 @@ use crate::tensor::text::{Form, Values};
 use limen::Tensor;
 use limen::message::{DType, Dim, Label, PortSpec};
 use limen::node::{
-    Building, Connected, Cost, Many, MessageSet, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink,
+    Building, Connected, Cost, Lead, Many, MessageSet, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -40,6 +40,7 @@ pub struct Csv {
     file: OutputFile,
     /// Which inputs are text.
     texts: Vec<bool>,
+    lead: Lead,
     line: Vec<u8>,
     rows: u64,
 }
@@ -156,7 +157,7 @@ impl Node for Csv {
         let header = header(inputs.into_iter());
         let mut file = OutputFile::open(cx.folders(), &config.path, config.exists, FullDisk::new(config.on_full, cx))?;
         file.resume(MessageEnd::Mark(b'\n'))?;
-        let mut node = Csv { file, texts, line: Vec::new(), rows: 0 };
+        let mut node = Csv { file, texts, lead: cx.lead(), line: Vec::new(), rows: 0 };
         node.begin(&header)?;
         Ok(node)
     }
@@ -172,7 +173,7 @@ impl Sink for Csv {
 
     fn take(&mut self, input: MessageSet<Tensor>) -> Result<(), NodeError> {
         self.line.clear();
-        Values::U64(&[input[0].header().seq]).list(0..1, Form::Plain, &mut self.line);
+        Values::U64(&[self.lead.header_of::<Self::In>(&input).seq]).list(0..1, Form::Plain, &mut self.line);
         for (message, is_text) in input.iter().zip(&self.texts) {
             self.line.push(b',');
             if *is_text {
@@ -242,7 +243,7 @@ mod tests {
         let folders = Folders { graph: folder.path().into(), ..Folders::default() };
         let begin = |header: &str| {
             let file = OutputFile::open(&folders, "a.csv", Exists::Append, FullDisk::default()).unwrap();
-            let mut node = Csv { file, texts: Vec::new(), line: Vec::new(), rows: 0 };
+            let mut node = Csv { file, texts: Vec::new(), lead: Lead::default(), line: Vec::new(), rows: 0 };
             node.begin(header)?;
             node.file.finish()
         };

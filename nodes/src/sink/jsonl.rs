@@ -4,7 +4,7 @@ use crate::file::output_file::{self, Exists, FullDisk, MessageEnd, OnFull, Outpu
 use crate::tensor::text::{Form, Values};
 use limen::message::PortSpec;
 use limen::node::{
-    Building, Connected, Cost, Many, MessageSet, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink,
+    Building, Connected, Cost, Lead, Many, MessageSet, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink,
 };
 use limen::{Message, Tensor};
 use schemars::JsonSchema;
@@ -33,6 +33,7 @@ pub struct Jsonl {
     file: OutputFile,
     /// `,"name":` of every input, and whether it is text.
     keys: Vec<(String, bool)>,
+    lead: Lead,
     line: Vec<u8>,
     rows: u64,
 }
@@ -94,7 +95,7 @@ impl Node for Jsonl {
         let keys = cx.inputs().iter().map(key).collect();
         let mut file = OutputFile::open(cx.folders(), &config.path, config.exists, FullDisk::new(config.on_full, cx))?;
         file.resume(MessageEnd::Mark(b'\n'))?;
-        Ok(Jsonl { file, keys, line: Vec::new(), rows: 0 })
+        Ok(Jsonl { file, keys, lead: cx.lead(), line: Vec::new(), rows: 0 })
     }
 
     fn metrics(&self, to: &mut Metrics) {
@@ -109,7 +110,7 @@ impl Sink for Jsonl {
     fn take(&mut self, input: MessageSet<Tensor>) -> Result<(), NodeError> {
         self.line.clear();
         self.line.extend_from_slice(b"{\"seq\":");
-        Values::U64(&[input[0].header().seq]).list(0..1, Form::Json, &mut self.line);
+        Values::U64(&[self.lead.header_of::<Self::In>(&input).seq]).list(0..1, Form::Json, &mut self.line);
         for (message, (key, is_text)) in input.iter().zip(&self.keys) {
             self.line.extend_from_slice(key.as_bytes());
             push_tensor(message, *is_text, &mut self.line)?;

@@ -20,7 +20,7 @@ use crate::ledger::{Run, push_run};
 use crate::message::MAX_PORTS;
 use crate::message::origins::Origin;
 use crate::message::payload::{Header, Message, Payload};
-use crate::node::{Many, MessageSet, PortType};
+use crate::node::{Inputs, Many, MessageSet, PortType, Taken};
 use std::collections::VecDeque;
 use std::fmt;
 
@@ -47,8 +47,10 @@ pub(crate) struct JoinRule {
     pub(crate) clock: Clock,
 }
 
-/// Which header represents a set of messages.
+/// Which header represents a set of messages: with `join`, that of the `trigger` or the `anchor`; see
+/// [`Building::lead`](crate::node::Building::lead).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Lead {
     /// The one with the oldest origin.
     #[default]
@@ -60,6 +62,11 @@ pub enum Lead {
 }
 
 impl Lead {
+    /// Returns the header that represents what a node takes in a call.
+    pub fn header_of<I: Inputs>(self, taken: &Taken<I>) -> &Header {
+        <I as SealedInputs>::Intake::header(taken, self)
+    }
+
     fn of<'a>(self, mut headers: impl Iterator<Item = &'a Header>) -> Option<&'a Header> {
         match self {
             Lead::Oldest => headers.min_by_key(|header| header.origin),
