@@ -16,6 +16,7 @@ mod planner;
 pub(crate) mod registry;
 mod sizing;
 mod transfer;
+mod unpaced;
 
 pub use on_device::{DevicePorts, OnDevice};
 pub use place::{Placement, WorkerPlan};

@@ -38,6 +38,14 @@ impl Pace {
         Pace { period_ns: rate.map(Rate::period_ns), start: None, begun: 0, max_count: u64::MAX }
     }
 
+    /// Declares the rate of a source whose config has it as `rate`, or that it has none.
+    pub fn declare(rate: Option<Rate>, ports: Ports) -> Ports {
+        match rate {
+            Some(rate) => ports.rate(rate),
+            None => ports.unpaced("rate: 30Hz"),
+        }
+    }
+
     /// Ends the schedule after `count` messages.
     #[must_use]
     pub fn at_most(mut self, count: Option<u64>) -> Self {
@@ -118,10 +126,10 @@ impl RecordedPace {
     /// Declares a source of this pace: it is live, or its messages may begin later than now.
     pub(crate) fn declare(self, ports: Ports) -> Ports {
         match self.0 {
-            None => ports.ahead().note("with `pace: max`, what waits by the clock (`hold`, `expect_every`, `debounce`) does not wait for recorded time"),
+            None => ports.ahead(),
             Some(1.0) => ports.live(),
-            Some(factor) => ports.live().note(format!(
-                "with `pace: {factor}`, every time in the graph (`within`, `throttle`, `expect_every`) covers {factor} times as much of the recording"
+            Some(factor) => ports.live().notice(format!(
+                "has `pace: {factor}`: every time in the graph (`within`, `throttle`, `expect_every`) covers {factor} times as much of the recording"
             )),
         }
     }

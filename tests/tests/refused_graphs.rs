@@ -705,6 +705,80 @@ fn a_sampling_join_behind_a_source_that_runs_ahead_of_the_clock_is_refused() {
     }
 }
 
+/// Files and made-up data without a rate are sent at once, and a sampling join would take whatever comes last.
+#[test]
+fn a_sampling_join_behind_a_source_without_a_rate_is_refused_with_a_help_that_works() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let npy = |items: usize| {
+        let header =
+            format!("{:<117}\n", format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({items}, 2), }}"));
+        [&b"\x93NUMPY\x01\x00\x76\x00"[..], header.as_bytes(), &vec![0; items * 8]].concat()
+    };
+    let wav = [
+        &b"RIFF\x24\x7d\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0\x80\x3e\0\0\0\x7d\0\0\x02\0\x10\0data\0\x7d\0\0"[..],
+        &[0; 32_000],
+    ]
+    .concat();
+    std::fs::write(at("a.npy"), npy(3)).unwrap();
+    std::fs::write(at("one.npy"), npy(1)).unwrap();
+    std::fs::write(at("a.wav"), wav).unwrap();
+    std::fs::write(at("a.csv"), "x,y\n1,2\n3,4\n").unwrap();
+    std::fs::create_dir(at("images")).unwrap();
+    let image = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/digits/data/0144-3.png");
+    for name in ["images/0-1.png", "images/1-2.png"] {
+        std::fs::copy(image, at(name)).unwrap();
+    }
+    let plan = |nodes: &str| {
+        let text = format!("version: 1\nnodes:\n  t: {{ kind: timer, config: {{ rate: 30Hz }} }}\n{nodes}");
+        std::fs::write(at("graph.yaml"), text).unwrap();
+        Plan::from_file(at("graph.yaml"), &Layers::default(), &registry(), &Options::default())
+    };
+    let sample = |from: &str, trigger: &str| {
+        format!(
+            "  j: {{ kind: \"null\", inputs: {{ t: t, a: {from} }}, join: {{ policy: sample, trigger: {trigger} }} }}\n"
+        )
+    };
+    for (kind, config, paced, port) in [
+        ("csv", "path: a.csv", "rate: 30Hz", ""),
+        ("npy", "path: a.npy", "rate: 30Hz", ""),
+        ("npy", "path: one.npy, repeat: 2", "rate: 30Hz", ""),
+        ("file", "path: a.csv", "rate: 30Hz", ""),
+        ("image_files", "path: 'images/*.png'", "rate: 30Hz", "/image"),
+        ("synthetic", "pattern: counter", "rate: 30Hz", ""),
+        ("wav", "path: a.wav, frames: 512", "real_time: true", ""),
+    ] {
+        for trigger in ["t", "a"] {
+            let graph = |more: &str| {
+                format!("  a: {{ kind: {kind}, config: {{ {config}{more} }} }}\n  p: {{ kind: pass, from: a{port} }}\n")
+                    + &sample("p", trigger)
+            };
+            let problems = plan(&graph("")).err().unwrap_or_else(|| panic!("{kind} is not refused")).to_string();
+            let expected = format!(
+                "error[E0167]: `j` samples messages of `a`, which has no rate: which one is newest when another arrives is up to the \
+                 threads\n    help: write `{paced}` in the `config` of `a`, so that it sends by the clock"
+            );
+            assert!(problems.contains(&expected), "{kind}: {problems}");
+            // With the help, or with a join that waits for both.
+            plan(&graph(&format!(", {paced}"))).unwrap_or_else(|problems| panic!("{problems}"));
+        }
+    }
+    // What is as slow as a source with a rate, and what is sent once.
+    let unpaced = "  a: { kind: synthetic, config: { pattern: counter } }\n";
+    for (nodes, from, is_refused) in [
+        (format!("{unpaced}  z: {{ kind: pair, inputs: {{ a: a, b: t }} }}\n"), "z", false),
+        (format!("{unpaced}  z: {{ kind: merge, inputs: {{ a: a, b: t }} }}\n"), "z", true),
+        ("  a: { kind: npy, config: { path: one.npy } }\n".into(), "a", false),
+        ("  a: { kind: synthetic, config: { pattern: counter, count: 1 } }\n".into(), "a", false),
+        ("  a: { kind: synthetic, config: { pattern: counter, count: 2 } }\n".into(), "a", true),
+    ] {
+        let planned = plan(&(nodes.clone() + &sample(from, "t")));
+        let problems = planned.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        assert_eq!(problems.contains("E0167"), is_refused, "{nodes}{problems}");
+        assert_eq!(planned.is_err(), is_refused, "{nodes}{problems}");
+    }
+}
+
 #[test]
 fn a_rejoin_of_different_routes_after_a_join_by_time_is_refused() {
     let graph = |routes: &str, log: &str| {

@@ -83,6 +83,8 @@ pub struct Ports {
     pub(crate) live: bool,
     /// Its messages may begin later than now.
     pub(crate) ahead: bool,
+    /// It sends as fast as the graph takes its messages, until this is written in its config.
+    pub(crate) unpaced: Option<&'static str>,
     pub(crate) endless: bool,
     pub(crate) total: Option<u64>,
     pub(crate) selective: bool,
@@ -224,6 +226,14 @@ impl Ports {
     #[must_use]
     pub fn ahead(mut self) -> Self {
         self.ahead = true;
+        self
+    }
+
+    /// Declares a source that sends as fast as the graph takes its messages, and what to write in its config for it to send by the clock,
+    /// such as `rate: 30Hz`. A join that takes what arrived last refuses more than one message of it.
+    #[must_use]
+    pub fn unpaced(mut self, paced: &'static str) -> Self {
+        self.unpaced = Some(paced);
         self
     }
 

@@ -174,17 +174,6 @@ impl Planner<'_> {
             ports(at).filter(|ports| ports.live || ports.period.is_some()).map(|ports| (at, ports))
         };
         for (at, node) in nodes.iter().enumerate().filter(|(at, _)| whole[*at]) {
-            if node.stage.rule.policy == JoinPolicy::Sample && node.stage.rule.ahead {
-                let is_ahead = |source: &usize| ports(*source).is_some_and(|ports| ports.ahead);
-                let source = node.reached_by.iter().filter_map(|number| numbered.get(number)).find(|at| is_ahead(at));
-                let source = source.map_or("?", |at| &nodes[*at].name);
-                let message = format!(
-                    "`{}` samples messages of `{source}`, which runs ahead of the clock: which one is newest when another arrives is up to the threads",
-                    node.name
-                );
-                let help = "write `pace: original` at the source and run the graph with `--simulated`, which does not wait for the recorded times";
-                self.problem("E0167", &specs[at].place, message, help);
-            }
             let by_time = node.stage.rule.policy == JoinPolicy::ByTime;
             if node.in_edges.len() < 2
                 || node.merges()
@@ -427,7 +416,7 @@ impl Planner<'_> {
 }
 
 /// The place of each source, by its number.
-fn sources_by_number(nodes: &[NodePlan]) -> HashMap<usize, usize> {
+pub(super) fn sources_by_number(nodes: &[NodePlan]) -> HashMap<usize, usize> {
     let sources = nodes.iter().enumerate().rev().filter(|(_, node)| node.role == Role::Source);
     sources.map(|(at, node)| (usize::from(node.stage.source), at)).collect()
 }

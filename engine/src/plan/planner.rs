@@ -5,6 +5,7 @@ use super::effort::Effort;
 use super::lineage::follow;
 use super::path::rules;
 use super::transfer::Transfers;
+use super::unpaced::note_times;
 use super::{EdgePlan, NodePlan, Options, Plan};
 use crate::base::error::{Place, Problem, Problems, suggest};
 use crate::base::policy::{OnError, OnMiss, Schedule, WhenFull};
@@ -139,6 +140,8 @@ impl Planner<'_> {
         self.note_budgets(&nodes, &workers, &mut notes);
         self.check_waits(&nodes, &edges, &whole, &mut notes);
         self.check_rates(&nodes, &edges, &specs, &whole, &mut notes);
+        self.check_arrivals(&nodes, &edges, &specs, &whole);
+        note_times(&nodes, &edges, &paths, &mut notes);
         Self::note_copies(&nodes, &specs, &mut notes);
         self.check_gathers(&nodes, &edges, &specs, &whole);
         let is_too_wide = self.effort.is_spent();

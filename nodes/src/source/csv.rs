@@ -107,8 +107,8 @@ impl Node for Csv {
             let message = format!("{} bytes is out of range", config.max_bytes.0);
             errors.at("max_bytes", message).help("write a size from 1B to 1GiB");
         }
-        let mut ports =
-            Ports::new().cost(Cost::Medium).rate(config.rate).memory(stream::buffer(config.max_bytes, Framing::Lines));
+        let mut ports = Pace::declare(config.rate, Ports::new().cost(Cost::Medium));
+        ports = ports.memory(stream::buffer(config.max_bytes, Framing::Lines));
         match Table::open(config, cx.folders, None) {
             Ok((_, planned)) => {
                 ports =

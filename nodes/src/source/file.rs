@@ -158,7 +158,7 @@ fn ports(config: &Config, folders: &Folders) -> Result<Ports, PlanErrors> {
     let spec = stream::spec(config.max_bytes, config.framing, config.content, &mut errors);
     let ports =
         Ports::new().output("bytes", spec).cost(Cost::Medium).memory(stream::buffer(config.max_bytes, config.framing));
-    errors.into_result(ports.rate(config.rate))
+    errors.into_result(Pace::declare(config.rate, ports))
 }
 
 impl Node for File {

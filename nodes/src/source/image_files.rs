@@ -180,8 +180,8 @@ impl Node for ImageFiles {
             .output("name", PortSpec::new(DType::U8, [Dim::AtMost(MAX_NAME)]).with_content(Content::Text))
             .output("label", PortSpec::fixed(DType::I32, []))
             .cost(Cost::Heavy)
-            .rate(config.rate)
             .total(files.len() as u64 * u64::from(config.repeat));
+        ports = Pace::declare(config.rate, ports);
         if config.channels.is_some() {
             ports = ports.memory(bounds.largest().bytes());
         }

@@ -154,7 +154,7 @@ impl Node for Npy {
         if config.repeat == 0 {
             errors.at("repeat", "0 passes send nothing").help("write 1 or more");
         }
-        let mut ports = Ports::new().rate(config.rate);
+        let mut ports = Pace::declare(config.rate, Ports::new());
         match open(config, cx.folders) {
             Ok((_, _, header)) => {
                 let cost = if header.size >= HEAVY_BYTES { Cost::Heavy } else { Cost::Medium };

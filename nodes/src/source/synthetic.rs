@@ -172,9 +172,7 @@ impl Node for Synthetic {
         if config.pattern.has_boxes() {
             ports = ports.output("boxes", boxes::spec(MAX_OBJECTS));
         }
-        if config.rate.is_some() {
-            ports = ports.live().rate(config.rate);
-        }
+        ports = Pace::declare(config.rate, if config.rate.is_some() { ports.live() } else { ports });
         ports = match config.count {
             Some(count) => ports.total(count),
             None => ports.endless(),

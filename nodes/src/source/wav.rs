@@ -128,7 +128,7 @@ impl Node for Wav {
                 errors.at(field, message).help(help);
             }
         }
-        errors.into_result(if config.real_time { ports.live() } else { ports })
+        errors.into_result(if config.real_time { ports.live() } else { ports.unpaced("real_time: true") })
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {

@@ -527,12 +527,18 @@ pub(crate) const CODES: &[Code] = &[
     },
     Code {
         code: "E0167",
-        title: "a sampling join of a source that runs ahead of the clock",
-        cause: "`join: { policy: sample }` takes the message of each input that arrived last. A source with `pace: max` sends as fast as the \
-                graph takes its messages, so which one arrived last is up to the threads, and differs from run to run.",
-        remedy: "Write `pace: original` and run the graph with `--simulated`: the clock then jumps to what is due next, so an hour of \
-                 recording takes as long as its computations, and the join takes what it took when the recording was made.",
-        example: None,
+        title: "a sampling join of a source that does not wait for a clock",
+        cause: "`join: { policy: sample }` takes the message of each input that arrived last. A source with `pace: max`, and one that reads a \
+                file or makes up data without a `rate`, sends as fast as the graph takes its messages. Which one arrived last is then up to \
+                the threads, and differs from run to run. A source that sends one message, such as a table of constants, is not refused. \
+                Nor is one whose messages are joined with those of a slower source before.",
+        remedy: "Write a `rate` in the config of the source (`real_time: true` for `wav`). For a recording write `pace: original`. To run \
+                 the graph faster than that, use `--simulated`: the clock then jumps to what is due next, so an hour takes only as long as \
+                 its computation, and the join takes what it would take at the real rate.",
+        example: Some(graph!(
+            "  camera: { kind: timer, config: { rate: 30Hz } }\n  pose: { kind: synthetic, config: { pattern: counter, count: 9 } }\n  \
+             both: { kind: \"null\", inputs: { a: camera, b: pose }, join: { policy: sample, trigger: a } }\n"
+        )),
     },
     Code {
         code: "E0169",

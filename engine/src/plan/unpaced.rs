@@ -1,0 +1,129 @@
+//! Sources that send as fast as the graph takes their messages: joins by arrival behind them are refused, and what goes by the clock is
+//! noted.
+
+use crate::base::policy::JoinPolicy;
+use crate::file::spec::NodeSpec;
+use crate::plan::check::sources_by_number;
+use crate::plan::planner::Planner;
+use crate::plan::{EdgePlan, NodePlan, PathPlan};
+
+impl Planner<'_> {
+    /// Refuses a join by arrival behind a source that does not wait for a clock: which of its messages is the newest when another input has
+    /// one is up to the threads.
+    pub(super) fn check_arrivals(
+        &mut self,
+        nodes: &[NodePlan],
+        edges: &[EdgePlan],
+        specs: &[&NodeSpec],
+        whole: &[bool],
+    ) {
+        let samples = |node: &NodePlan| node.stage.rule.policy == JoinPolicy::Sample && node.in_edges.len() > 1;
+        if !nodes.iter().any(samples) {
+            return;
+        }
+        let numbered = sources_by_number(nodes);
+        let hurries = hurries(nodes, edges);
+        for (at, node) in nodes.iter().enumerate().filter(|(at, node)| whole[*at] && samples(node)) {
+            let from = |edge: &usize| edges[*edge].from;
+            let Some(through) = node.in_edges.iter().map(from).find(|from| hurries[*from]) else { continue };
+            let sources = nodes[through].reached_by.iter().filter_map(|number| numbered.get(number));
+            let Some((source, unpaced)) = sources.into_iter().find_map(|at| Some((&nodes[*at], unpaced(&nodes[*at])?)))
+            else {
+                continue;
+            };
+            let (source, node) = (&source.name, &node.name);
+            let (why, help) = match unpaced {
+                Unpaced::Ahead => (
+                    "runs ahead of the clock",
+                    "write `pace: original` at the source and run the graph with `--simulated`, which does not wait for the recorded times"
+                        .to_string(),
+                ),
+                Unpaced::Until(paced) => {
+                    ("has no rate", format!("write `{paced}` in the `config` of `{source}`, so that it sends by the clock"))
+                }
+            };
+            let message = format!(
+                "`{node}` samples messages of `{source}`, which {why}: which one is newest when another arrives is up to the threads"
+            );
+            self.problem("E0167", &specs[at].place, message, help);
+        }
+    }
+}
+
+/// The most times that a note names.
+const MAX_NAMED: usize = 4;
+
+/// Notes what goes by the clock behind a source whose messages have times of their own: it does not cover recorded time.
+pub(super) fn note_times(nodes: &[NodePlan], edges: &[EdgePlan], paths: &[PathPlan], notes: &mut Vec<String>) {
+    let sources = nodes.iter().filter(|node| node.planned.as_ref().is_some_and(|planned| planned.ports().ahead));
+    for source in sources {
+        let number = usize::from(source.stage.source);
+        let behind = || nodes.iter().filter(|node| node.reached_by.contains(&number));
+        let waits = behind().flat_map(|node| {
+            let hold =
+                (node.in_edges.len() > 1 && node.stage.rule.hold > 0).then(|| format!("`hold` of `{}`", node.name));
+            let own = node.planned.as_ref().is_some_and(|planned| planned.ports().waits > 0);
+            hold.into_iter().chain(own.then(|| format!("the wait of `{}`", node.name)))
+        });
+        let inputs = behind().flat_map(|node| &node.in_edges).flat_map(|edge| {
+            let EdgePlan { policy, to_name, .. } = &edges[*edge];
+            let times = [("expect_every", policy.expect_every), ("max_age", policy.max_age)];
+            times.into_iter().filter_map(move |(key, time)| time.map(|_| format!("`{key}` of `{to_name}`")))
+        });
+        let deadlines = paths.iter().filter(|path| path.from == source.name && path.deadline.is_some());
+        let deadlines = deadlines.map(|path| format!("the deadline of `{}` to `{}`", path.from, path.to));
+        let mut times: Vec<String> = waits.chain(inputs).chain(deadlines).collect();
+        if times.is_empty() {
+            continue;
+        }
+        let more = times.len().saturating_sub(MAX_NAMED);
+        times.truncate(MAX_NAMED);
+        if more > 0 {
+            times.push(format!("{more} more"));
+        }
+        notes.push(format!(
+            "`{}` runs ahead of the clock, so no recorded time passes for {}",
+            source.name,
+            times.join(", ")
+        ));
+    }
+}
+
+/// Why a source does not wait for a clock.
+#[derive(Clone, Copy)]
+enum Unpaced {
+    /// Its messages have times of their own.
+    Ahead,
+    /// It has no rate; and what to write for it to have one.
+    Until(&'static str),
+}
+
+/// Of a source that sends several messages as fast as the graph takes them. A single one is always the newest.
+fn unpaced(node: &NodePlan) -> Option<Unpaced> {
+    let ports = node.planned.as_ref()?.ports();
+    let unpaced = if ports.ahead { Some(Unpaced::Ahead) } else { ports.unpaced.map(Unpaced::Until) };
+    unpaced.filter(|_| ports.inputs.is_empty() && ports.total.is_none_or(|total| total > 1))
+}
+
+/// By node: whether it sends as fast as its consumers take messages. A join is as slow as its slowest input, and as the trigger where it
+/// samples; a merge is as fast as its fastest.
+fn hurries(nodes: &[NodePlan], edges: &[EdgePlan]) -> Vec<bool> {
+    let mut hurries = vec![true; nodes.len()];
+    let mut todo: Vec<usize> = (0..nodes.len()).collect();
+    while let Some(at) = todo.pop() {
+        let node = &nodes[at];
+        let inputs = || node.in_edges.iter().map(|edge| hurries[edges[*edge].from]);
+        let rule = &node.stage.rule;
+        let hurried = match rule.policy {
+            _ if node.in_edges.is_empty() => unpaced(node).is_some(),
+            JoinPolicy::Sample => rule.trigger.and_then(|at| inputs().nth(at)).unwrap_or_else(|| inputs().any(|is| is)),
+            _ if node.merges() => inputs().any(|is| is),
+            _ => inputs().all(|is| is),
+        };
+        if hurries[at] && !hurried {
+            hurries[at] = false;
+            todo.extend(node.outputs.iter().flat_map(|out| &out.edges).map(|edge| edges[*edge].to));
+        }
+    }
+    hurries
+}
