@@ -109,6 +109,60 @@ fn origins(path: &Path) -> Vec<u64> {
     times.iter().map(|time| (time - times[0]) / 1_000_000).collect()
 }
 
+/// What goes by origins covers recorded time at `original` and `max`, what goes by the clock only at `original`; otherwise the run says so.
+#[test]
+fn times_cover_as_much_of_a_recording_as_the_page_says() {
+    let folder = Folder::with(
+        "times",
+        "version: 1\nnodes:\n  a: { kind: synthetic, config: { pattern: counter, rate: 10Hz, count: 50 } }\n  \
+         r: { kind: record, inputs: { v: a }, config: { path: r.mcap } }\n",
+    );
+    folder.run("graph.yaml --simulated -q").expect(0, "", "");
+    let end = "  z: { kind: 'null', from: n }\n";
+    for (nodes, figure, by_clock, expected) in [
+        ("  n: { kind: throttle, config: { rate: 5Hz }, from: bag/v }\n", "z.messages", "", [25, 13, 25]),
+        (
+            "  n: { kind: debounce, config: { quiet: 60ms }, from: bag/v }\n",
+            "z.messages",
+            "the wait of `n`",
+            [50, 1, 1],
+        ),
+        (
+            "  n: { kind: pass, from: { from: bag/v, expect_every: 60ms } }\n",
+            "gaps",
+            "`expect_every` of `n/in`",
+            [49, 0, 0],
+        ),
+        (
+            "  n: { kind: pass, fault: { delay: 60ms }, from: bag/v }\n",
+            "missed",
+            "the deadline of `bag` to `z`",
+            [50, 50, 1],
+        ),
+    ] {
+        for (pace, expected) in ["original", "2.0", "max"].into_iter().zip(expected) {
+            let paths = if figure == "missed" { "paths: [{ from: bag, to: z, deadline: 50ms }]\n" } else { "" };
+            let bag = format!("  bag: {{ kind: replay, config: {{ path: r.mcap, pace: {pace} }} }}\n");
+            fs::write(folder.0.join("graph.yaml"), format!("version: 1\nnodes:\n{bag}{nodes}{end}{paths}")).unwrap();
+            let ran = folder.run("graph.yaml --simulated --json");
+            let json = ran.expect(0, "", "").json();
+            assert_eq!(json["metrics"][figure], f64::from(expected), "{pace}, {nodes}");
+            let notes = json["notes"].to_string();
+            assert_eq!(notes.contains("covers 2 times as much of the recording"), pace == "2.0", "{nodes}{notes}");
+            assert_eq!(
+                ran.err.contains("covers 2 times as much of the recording"),
+                pace == "2.0",
+                "{nodes}{}",
+                ran.err
+            );
+            let ahead = format!("`bag` runs ahead of the clock, so no recorded time passes for {by_clock}");
+            let is_noted = pace == "max" && !by_clock.is_empty();
+            assert_eq!(notes.contains(&ahead), is_noted, "{pace}, {nodes}{notes}");
+            assert_eq!(notes.contains("runs ahead of the clock"), is_noted, "{pace}, {nodes}{notes}");
+        }
+    }
+}
+
 /// On a simulated clock the recorded times are those of the replay, whatever the machine does meanwhile.
 #[test]
 fn a_recording_replays_on_a_simulated_clock() {
