@@ -173,7 +173,7 @@ impl<O: Outputs> SourceParts<O> {
     #[inline(always)]
     fn record(&mut self, started: u64, done: u64, failed: u64, cx: &mut Cx) -> (u64, u32) {
         // A turn that began no message is idle time, not a burst to be sampled.
-        let weight = if done > 0 { self.sampler.weight(self.after_idle, started) } else { 0 };
+        let weight = if done > 0 { self.sampler.weight(self.after_idle, started, done) } else { 0 };
         self.after_idle = done == 0;
         self.common.turns = self.common.turns.wrapping_add(1);
         let common = &self.common;
