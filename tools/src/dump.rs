@@ -16,7 +16,9 @@ use limen::files::{self, Part, Target};
 use limen::run::IntervalReport;
 use limen::text::is_terminal_control;
 use run_info::RunInfo;
+use std::ffi::OsStr;
 use std::io::{BufWriter, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use std::{fs, io};
@@ -57,7 +59,7 @@ impl IntervalLog {
         Ok(IntervalLog { log, part, path })
     }
 
-    /// Appends intervals.
+    /// Appends intervals. They are in the file when this returns, so that a process that is killed later leaves them there.
     ///
     /// # Errors
     /// I/O errors, with the path.
@@ -129,6 +131,21 @@ pub(crate) fn file_name(name: &str) -> String {
 
 /// Longer names are cut, because file systems limit the length.
 const LONGEST: usize = 200;
+
+/// Whether a file is the interval log of a run, perhaps under the temporary name that a run has not yet replaced, or never will.
+pub(crate) fn is_log(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "hlog") || is_unfinished_log(path)
+}
+
+/// Whether a file is the interval log of a run that goes on or was killed.
+pub(crate) fn is_unfinished_log(path: &Path) -> bool {
+    let temporary =
+        path.file_name().map(OsStr::as_encoded_bytes).and_then(|name| name.strip_prefix(b".")?.strip_suffix(b".part"));
+    // What is left is `NAME.hlog.PROCESS`.
+    temporary
+        .and_then(|name| Path::new(OsStr::from_bytes(name)).file_stem())
+        .is_some_and(|name| name.as_bytes().ends_with(b".hlog"))
+}
 
 /// Whether the dump of a run of `graph` may write a file of that name. The tags of its histograms are known only after the run.
 pub(crate) fn is_dumped(graph: &str, name: &str) -> bool {
@@ -205,6 +222,22 @@ mod tests {
         assert_eq!(file_name(&"a".repeat(300)).len(), LONGEST);
         for (name, file) in [("../../etc/x", "_.._etc_x"), ("..", "graph"), ("", "graph"), ("a b", "a_b")] {
             assert_eq!(file_name(name), file);
+        }
+    }
+
+    #[test]
+    fn a_log_is_recognized_under_its_temporary_name() {
+        for (name, is_whole, is_unfinished) in [
+            ("a.hlog", true, false),
+            ("x/.a.hlog.17.part", false, true),
+            (".a.hlog.17-2.part", false, true),
+            (".a.csv.17.part", false, false),
+            ("a.hlog.17.part", false, false),
+            (".part", false, false),
+            (".hlog.part", false, false),
+        ] {
+            assert_eq!(is_unfinished_log(Path::new(name)), is_unfinished, "{name}");
+            assert_eq!(is_log(Path::new(name)), is_whole || is_unfinished, "{name}");
         }
     }
 

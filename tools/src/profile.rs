@@ -16,6 +16,7 @@ pub(crate) mod plot;
 pub(crate) mod printed;
 pub(crate) mod svg;
 
+use crate::dump::{is_log, is_unfinished_log};
 use counts::Counts;
 use host::Host;
 use limen::files;
@@ -172,8 +173,8 @@ impl Profile {
         Profile { path: path.into(), has_unit: false, series: Vec::new(), host: None }
     }
 
-    /// Reads the runs in a file or folder. Each `.hlog` in a folder is a run; without one, so is each in its folders. The `run.json`
-    /// beside a file describes its run. `unit` is the number of nanoseconds that a value of 1 stands for in files that do not say.
+    /// Reads the runs in a file or folder. Each `.hlog` in a folder is a run, also one that was killed, whose file still has its temporary
+    /// name (`.NAME.hlog.PID.part`); without one, so is each in its folders. The `run.json` beside a file describes its run. `unit` is the number of nanoseconds that a value of 1 stands for in files that do not say.
     ///
     /// # Errors
     /// What cannot be read, or is not in one of the formats of [`ProfileFormat`].
@@ -184,7 +185,13 @@ impl Profile {
     fn read_file(path: &Path, unit: Option<u64>) -> Result<Self, ProfileError> {
         let wrong = |why: String| ProfileError { path: path.into(), line: None, why };
         let bytes = files::read(path, MAX_BYTES).map_err(|error| wrong(error.to_string()))?;
-        let mut profile = Profile::from_text(path, &String::from_utf8_lossy(&bytes), unit)?;
+        let text = String::from_utf8_lossy(&bytes);
+        if is_unfinished_log(path) {
+            // The last line may be torn, and a `run.json` beside it describes another run.
+            let whole = text.rfind('\n').map_or(0, |end| end + 1);
+            return Profile::from_text(path, &text[..whole], unit);
+        }
+        let mut profile = Profile::from_text(path, &text, unit)?;
         profile.host = Host::read(&path.with_file_name("run.json"));
         Ok(profile)
     }
@@ -350,13 +357,14 @@ fn logs(path: &Path) -> Result<Vec<PathBuf>, ProfileError> {
     if !path.is_dir() {
         return Ok(vec![path.into()]);
     }
-    let own = entries(path, |entry| entry.extension().is_some_and(|e| e == "hlog") && entry.is_file())?;
+    let is_run = |entry: &Path| is_log(entry) && entry.is_file();
+    let own = entries(path, is_run)?;
     if !own.is_empty() {
         return Ok(own);
     }
     let mut all = Vec::new();
     for folder in entries(path, Path::is_dir)? {
-        all.extend(entries(&folder, |entry| entry.extension().is_some_and(|e| e == "hlog") && entry.is_file())?);
+        all.extend(entries(&folder, is_run)?);
     }
     if all.is_empty() {
         let why = "has no .hlog, nor has any folder in it: name a folder that `--histograms` wrote, or a file".into();

@@ -2,6 +2,8 @@
 
 use crate::program::Folder;
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 
 const GRAPH: &str = "version: 1\nnodes:\n  a: { kind: synthetic, config: { pattern: counter, count: 3000 } }\n  \
                      b: { kind: pass, from: a }\n  c: { kind: 'null', from: b }\n";
@@ -44,6 +46,49 @@ fn runs_are_added() {
     let folder = dumps("hist-merge", "");
     folder.run("hist merge runs --out all.hlog").expect(0, "", "histograms of 3 runs");
     folder.run("hist print all.hlog --tag b.compute").expect(0, "b.compute  9000", "");
+}
+
+#[test]
+fn a_killed_run_leaves_histograms_that_are_read() {
+    let graph = "version: 1\nnodes:\n  a: { kind: synthetic, config: { pattern: counter, rate: 50Hz } }\n  \
+                 b: { kind: console, from: a }\n";
+    let folder = Folder::with("hist-killed", graph);
+    let mut child = folder.command("graph.yaml -q --histograms h").stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    // Lines come at the graph's rate; an interval is written after a second or two.
+    let written = lines.by_ref().take(50 * 60).any(|_| folder.run("hist print h").out.contains("a->b"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(written);
+    let names: Vec<_> = fs::read_dir(folder.0.join("h")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let [part] = &names[..] else { panic!("{names:?}") };
+    let printed = folder.run("hist print h");
+    printed.expect(0, "a.compute", "").expect(0, "a->b", "");
+    // The same from the folder above it, and with a torn last line.
+    let text = fs::read_to_string(part).unwrap();
+    fs::write(part, format!("{text}Tag=a.compute,1.0,1.0,0.1,HISTFA")).unwrap();
+    assert_eq!(folder.run("hist print .").out, printed.out);
+    // A run that ends is a run of its own.
+    folder.run("graph.yaml -q --frames 1 --histograms i/new").expect(0, "", "");
+    fs::rename(part, folder.0.join("i/new").join(part.file_name().unwrap())).unwrap();
+    folder.run("hist print i").expect(0, "new/graph.hlog:", "").expect(0, ".part:", "");
+}
+
+#[test]
+fn counts_that_are_estimates_are_said_to_be() {
+    let folder = Folder::with("hist-sampled", GRAPH);
+    for (telemetry, note) in [("full", ""), ("sampled", "counts are estimates")] {
+        let ran = folder.run(&format!("graph.yaml -q --json --telemetry {telemetry} --histograms {telemetry}"));
+        let json = ran.json();
+        for one in json["histograms"].as_array().unwrap() {
+            let (count, samples) = (one["count"].as_u64().unwrap(), one["samples"].as_u64().unwrap());
+            assert!(samples <= count && count <= 3000, "{one}");
+            assert!(telemetry != "full" || samples == 3000, "{one}");
+        }
+        let printed = folder.run(&format!("hist print {telemetry}"));
+        printed.expect(0, "a->c", note);
+        assert_eq!(printed.err.is_empty(), note.is_empty(), "{}", printed.err);
+    }
 }
 
 #[test]

@@ -123,7 +123,7 @@ pub enum HistVerb {
 /// Files of histograms.
 #[derive(Clone, Debug, Args)]
 pub struct HistFiles {
-    /// Files: .hlog, .hgrm, .csv or .json, recognized by their content; a folder that `--histograms` wrote; or a folder of such folders
+    /// Files: .hlog, .hgrm, .csv or .json, recognized by their content; a folder that `--histograms` wrote, also of a run that was killed; or a folder of such folders
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
     /// What a value of 1 is, in files that do not say: 1ns, 1us, 1ms
@@ -276,6 +276,10 @@ fn profiles(paths: &[PathBuf], unit: Option<Span>) -> Result<Vec<Profile>, Refus
     let mut all = Vec::new();
     for path in paths {
         all.extend(Profile::read(path, unit).map_err(refused)?);
+    }
+    for sampled in all.iter().filter(|profile| profile.host.as_ref().is_some_and(|host| host.sampled)) {
+        let name = sampled.path.display();
+        print_info(&format!("{name}: counts are estimates: a recorded burst counts for those that were not recorded"));
     }
     Ok(all)
 }

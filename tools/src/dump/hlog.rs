@@ -36,15 +36,17 @@ impl<W: io::Write> Log<W> {
     /// Those of the writer.
     pub(crate) fn new(mut to: W, started: SystemTime) -> io::Result<Self> {
         to.write_all(&lines(started, std::iter::empty())?)?;
+        to.flush()?;
         Ok(Log { to, started, written: BTreeMap::new() })
     }
 
-    /// Appends intervals.
+    /// Appends intervals, and flushes the writer.
     ///
     /// # Errors
     /// Those of the writer.
     pub(crate) fn write(&mut self, intervals: &[IntervalReport]) -> io::Result<()> {
-        intervals.iter().try_for_each(|one| self.interval(&one.histogram, one.begin, one.length))
+        intervals.iter().try_for_each(|one| self.interval(&one.histogram, one.begin, one.length))?;
+        self.to.flush()
     }
 
     fn interval(&mut self, one: &HistogramReport, begin: Duration, length: Duration) -> io::Result<()> {

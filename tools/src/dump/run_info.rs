@@ -54,6 +54,8 @@ pub struct RunInfo {
     pub started: Option<f64>,
     /// Seconds.
     pub wall_s: f64,
+    /// Whether some messages were recorded for others, so that counts of histograms are estimates.
+    pub sampled: bool,
     /// The threads.
     pub workers: Vec<WorkerInfo>,
     /// The kernel's scheduling policy of the process.
@@ -101,6 +103,7 @@ impl RunInfo {
             limen: env!("CARGO_PKG_VERSION"),
             started: report.started.duration_since(UNIX_EPOCH).ok().map(seconds),
             wall_s: seconds(report.wall),
+            sampled: report.histograms.iter().any(|one| one.recorded.samples < one.recorded.histogram.len()),
             workers: report
                 .workers
                 .iter()

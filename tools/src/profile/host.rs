@@ -26,6 +26,8 @@ pub struct Host {
     pub clock_source: Option<String>,
     /// The hash of the graph file.
     pub graph_fnv1a64: Option<String>,
+    /// Whether counts of histograms are estimates.
+    pub sampled: bool,
     /// The threads.
     pub workers: Vec<HostWorker>,
 }
@@ -129,6 +131,7 @@ mod tests {
             scheduling: Some("SCHED_OTHER".into()),
             clock_source: Some("tsc".into()),
             graph_fnv1a64: None,
+            sampled: false,
             workers: vec![worker],
         };
         change(&mut host);
