@@ -129,7 +129,7 @@ pub enum Verb {
     Compile(Box<RunArguments>),
     /// Print a graph in Graphviz format: `limen-run dot graph.yaml | dot -Tsvg > graph.svg`
     Dot(Box<RunArguments>),
-    /// Print the flat graph, each value with its origin; ${NAME} stays unexpanded unless --env lists it
+    /// Print the flat graph, each value with its origin; paths stay relative to the graph's folder, and ${NAME} unexpanded unless --env lists it
     Expand(Box<RunArguments>),
     /// Write the intact messages of a recording that was not finished into a new file, and read that back
     Recover {
@@ -341,7 +341,7 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Execution")]
     pub allow_public: bool,
 
-    /// Messages whose latency is recorded: full, auto (1 burst in 16 under load), sampled (1 in 16), off
+    /// Bursts of messages whose latency is recorded: full, auto (1 burst in 16 under load), sampled (1 burst in 16), off
     #[arg(long, env = "LIMEN_TELEMETRY", value_name = "HOW", value_parser = telemetry())]
     #[arg(hide_env = true, hide_possible_values = true, help_heading = "Execution")]
     pub telemetry: Option<Telemetry>,
