@@ -23,8 +23,9 @@ mod shared;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod waiter;
 
+pub(crate) use api::LONGEST_CALL;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-pub(crate) use api::{Api, EventState, Fault, LONGEST_CALL};
+pub(crate) use api::{Api, EventState, Fault};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use call::{Calls, Enqueue};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]

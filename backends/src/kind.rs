@@ -2,7 +2,7 @@
 
 mod copy;
 mod infer;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
+#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code))]
 mod kernel;
 mod layer;
 mod layers;
@@ -13,25 +13,34 @@ mod stock;
 pub(crate) const ON_DEVICE: [&str; 8] =
     ["to_tensor", "normalize", "resize", "crop", "letterbox", "threshold", "argmax", "nms"];
 
+/// The devices, whether this program has them, and how to get them.
+const DEVICES: [(&str, bool, &str); 2] = [
+    (
+        "wgpu",
+        cfg!(feature = "wgpu"),
+        "build limen-run with `--features wgpu` (in a program of your own, that feature of limen-backends)",
+    ),
+    (
+        "cuda",
+        cfg!(feature = "cuda"),
+        "build limen-run with `--features cuda12` or `--features cuda13` (in a program of your own, that feature of limen-backends)",
+    ),
+];
+
 /// Adds the devices of this program to the kinds that can run on them, and says of the others how to get them.
 pub(crate) fn register_on_devices(registry: limen::Registry) -> limen::Registry {
     #[cfg(feature = "wgpu")]
     let registry = stock::register::<crate::backend::WgpuApi>(registry);
     #[cfg(feature = "cuda")]
     let registry = stock::register::<crate::backend::CudaApi>(registry);
-    let missing = [
-        (cfg!(feature = "wgpu"), "wgpu", "build it with the cargo feature `wgpu`"),
-        (cfg!(feature = "cuda"), "cuda", "build it with the cargo feature `cuda12` or `cuda13`"),
-    ];
-    let missing = missing.into_iter().filter(|(is_built, ..)| !is_built);
-    missing.fold(registry, |registry, (_, device, way)| {
+    let missing = DEVICES.into_iter().filter(|(_, is_built, _)| !is_built);
+    missing.fold(registry, |registry, (device, _, way)| {
         ON_DEVICE.into_iter().fold(registry, |registry, kind| registry.without_device(kind, device, way))
     })
 }
 
 pub use copy::{CopyConfig, ToDeviceKind, ToHostKind};
 pub use infer::InferKind;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub use kernel::KernelKind;
 pub use layer::{Activation, LayerConfig};
 pub use layers::{LayersNode, MlpConfig, PlannedLayers};

@@ -34,7 +34,7 @@ mod base;
 mod cache;
 pub mod device;
 mod inspect;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
+#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, unused_imports))]
 mod kernel;
 mod kind;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
@@ -64,12 +64,10 @@ pub use base::{BEYOND_TOLERANCE, BackendOptions};
 pub use cache::Compiled;
 pub use device::{CopyDevice, Devices};
 pub use inspect::{Binding, Inspection, Stored, inspect};
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub use kernel::{ArgumentNumber, Expression, KernelArgument, KernelConfig, KernelNumber, KernelOutput};
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-pub use kind::KernelKind;
 pub use kind::{
-    Activation, CopyConfig, InferKind, LayerConfig, LayersNode, MlpConfig, PlannedLayers, ToDeviceKind, ToHostKind,
+    Activation, CopyConfig, InferKind, KernelKind, LayerConfig, LayersNode, MlpConfig, PlannedLayers, ToDeviceKind,
+    ToHostKind,
 };
 pub use onnx::OnnxModel;
 pub use plan::{
@@ -82,11 +80,10 @@ pub use weights::{Encoding, Quantize, Quantized, Slice, WeightConfig, WeightTran
 
 /// Adds the kinds that run models: `Registry::new().with(limen_backends::register)`.
 pub fn register(registry: limen::Registry) -> limen::Registry {
-    #[cfg(any(feature = "cuda", feature = "wgpu"))]
-    let registry = registry.infer::<KernelKind>("kernel");
     let registry = kind::register_on_devices(registry);
     registry
         .infer::<InferKind>("infer")
+        .infer::<KernelKind>("kernel")
         .infer::<ToDeviceKind>("to_device")
         .infer::<ToHostKind>("to_host")
         .transform::<LayersNode<LayerConfig>>("linear")

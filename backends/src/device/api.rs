@@ -6,7 +6,6 @@ use std::fmt;
 use std::time::Duration;
 
 /// A call that takes longer than this is given up, and the device with it.
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(120);
 
 /// What went wrong on a device.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// Runs a program of the graph on a device, on the messages of its inputs: a compute shader in WGSL on `wgpu`, or a kernel of CUDA on
 /// `cuda`: CUDA C (`.cu`), PTX (`.ptx`) or code for one architecture (`.cubin`).
 ///
-/// The ports of a shader are its variables, by name: each input is a `var<storage, read>` (but for those of `in_place`), each output a
+/// The ports of a shader are its variables, by name: each input is a `var<storage, read>` (except those of `in_place`), each output a
 /// `var<storage, read_write>`, in group 0. Elements of `f32` and `i32` are those of the shader; `u8` inputs are packed, four in a `u32`.
 /// A kernel of CUDA gets pointers to the elements of its ports, and numbers, in the order of `arguments`. Messages stay on the device: the
 /// plan inserts copies where others need them.
@@ -47,8 +47,9 @@ pub struct KernelConfig {
     /// Outputs that begin as a copy of an input instead of zeros: `{ y: x }`. A shader reads and writes `y`, and has no variable `x`.
     #[serde(default)]
     pub in_place: BTreeMap<String, String>,
-    /// A call that has not ended so long after the one before it on the device is given up, and the device is lost; 120 s by default and at
-    /// most. It is for programs that do not end: one that ends a little late may pass.
+    /// A call that has not ended so long after the previous one on the device (on `cuda`, after it was enqueued) is given up, and the device is
+    /// lost; 120 s by default and at most. It is for programs that do not end: one that ends a little late may pass. The node's worker checks
+    /// it between turns, so not while it waits for the device in a call of another node.
     pub time_limit: Option<Span>,
     /// Whether the program may run; the command line must say so, too.
     #[serde(default)]

@@ -5,6 +5,7 @@ mod cuda;
 #[cfg(feature = "wgpu")]
 mod shader;
 
+use super::DEVICES;
 use crate::base::{BackendOptions, refuse_remote};
 use crate::device::LONGEST_CALL;
 use crate::kernel::{Expression, KernelConfig, Language, Symbols};
@@ -65,6 +66,7 @@ impl Infer for KernelKind {
             "cuda" => cuda::plan(&config, language.zip(source), given, errors, cx),
             _ => {
                 // Its ports all the same, for what is wrong with them.
+                let _ = source;
                 ports(&config, given, &mut errors)?;
                 Err(errors)
             }
@@ -79,18 +81,14 @@ impl Infer for KernelKind {
 /// Returns the language of the source, if this program has the device that runs it.
 fn check_device(config: &KernelConfig, errors: &mut PlanErrors) -> Option<Language> {
     let (device, language) = (config.device(), config.language());
-    let built = [
-        ("wgpu", cfg!(feature = "wgpu"), "build it with the cargo feature `wgpu`"),
-        ("cuda", cfg!(feature = "cuda"), "build it with the cargo feature `cuda12` or `cuda13`"),
-    ];
-    match built.into_iter().find(|(name, ..)| *name == device) {
+    match DEVICES.into_iter().find(|(name, ..)| *name == device) {
         None => {
             let message = format!("there is no device `{device}` for kernels");
             errors.at("device", message).help("write `wgpu` or `cuda`");
         }
         Some((_, false, help)) => {
             let field = if config.device.is_some() { "device" } else { "source" };
-            errors.at(field, format!("this program has no device `{device}`")).help(help);
+            errors.at(field, format!("this program was built without the device `{device}`")).help(help);
         }
         Some(_) => {}
     }
@@ -300,6 +298,29 @@ fn verify(
         Err(why) => {
             errors.at("verify", why).help("record it again, or leave it out");
             Err(errors)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_without_the_device_says_how_to_build_one_with_it() {
+        for ((device, is_built, way), source) in DEVICES.into_iter().zip(["k.wgsl", "k.cu"]) {
+            if is_built {
+                continue;
+            }
+            let text = format!(
+                "version: 1\nnodes:\n  a: {{ kind: inlet, config: {{ spec: \"f32[3]\" }} }}\n  k:\n    kind: kernel\n    \
+                 config: {{ source: {source}, inputs: {{ x: [n] }}, outputs: {{ y: {{ dtype: f32, shape: [n] }} }}, grid: [1] }}\n    \
+                 from: a\n  z: {{ kind: outlet, from: k }}\n"
+            );
+            let spec = limen::Spec::from_text(&text, "g.yaml").unwrap();
+            let problems = limen::Plan::new(spec, &crate::register(limen::Registry::new())).unwrap_err().to_string();
+            let expected = format!("built without the device `{device}`");
+            assert!(problems.contains(&expected) && problems.contains(way), "{problems}");
         }
     }
 }
