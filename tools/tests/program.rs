@@ -482,6 +482,24 @@ fn models_are_inspected_and_compared_from_the_command_line() {
         .run("inspect digits.onnx")
         .expect(0, "digits.onnx: onnx, opset ", "")
         .expect(0, "rten has all operators: 5 native", "")
+        .expect(
+            0,
+            if cfg!(feature = "wgpu") {
+                "wgpu has all operators"
+            } else {
+                "wgpu is not built in (cargo feature `wgpu`)"
+            },
+            "",
+        )
+        .expect(
+            0,
+            if cfg!(feature = "cuda") {
+                "cuda has all operators"
+            } else {
+                "cuda is not built in (cargo feature `cuda12`)"
+            },
+            "",
+        )
         .expect(0, "Conv", "");
     let inspected = folder.run("inspect digits.onnx --json").json();
     assert_eq!(inspected["sha256"].as_str().map(str::len), Some(64), "{inspected}");
@@ -495,6 +513,13 @@ fn models_are_inspected_and_compared_from_the_command_line() {
         );
     }
     folder.run("verify-backend graph.yaml --against rten").expect(0, "against `rten`, 32 calls", "");
+    if !cfg!(feature = "cuda") {
+        folder.run("verify-backend graph.yaml --against cuda").expect(
+            2,
+            "",
+            "build limen-run with `--features cuda12`",
+        );
+    }
     if cfg!(feature = "tract") {
         // The two round differently, so nothing else has to differ: the whole comparison is printed, and no refusal.
         let ran = folder.run(
@@ -716,6 +741,9 @@ fn a_graph_is_overridden_from_the_command_line() {
     let mut command = folder.command("expand graph.yaml");
     let expanded = Ran::from(command.env("LIMEN_SET", "nodes.numbers.config.count=7;run.stop=9s").output().unwrap());
     expanded.expect(0, "count: 7 # --set nodes.numbers.config.count=7", "").expect(0, "stop: 9s", "");
+    // What it printed runs as it is in the same folder.
+    fs::write(folder.0.join("flat.yaml"), &expanded.out).unwrap();
+    assert_eq!(folder.run("flat.yaml --json").json()["nodes"][1]["done"], 7);
 }
 
 #[test]

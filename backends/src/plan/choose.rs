@@ -211,7 +211,7 @@ fn check_compared(config: &Config, candidates: &[Candidate<'_>], required: &Requ
         // The device that the node requires is that of the backend that serves.
         let verdict = candidate.verdict(&Requirements { device: None, ..required.clone() });
         let way = match &verdict {
-            RuntimeVerdict::NotBuilt(feature) => format!("build this program with the cargo feature `{feature}`"),
+            RuntimeVerdict::NotBuilt(feature) => way_to_build(feature),
             RuntimeVerdict::Unavailable(_) if choice == Choice::Ort => {
                 "name the library of ONNX Runtime with `--onnxruntime FILE`".into()
             }
@@ -338,6 +338,11 @@ fn describe(verdicts: &[(Candidate<'_>, RuntimeVerdict)]) -> Vec<String> {
     verdicts.iter().map(|(candidate, verdict)| format!("`{}` {verdict}", candidate.name)).collect()
 }
 
+/// Returns how to get a runtime that is not built in.
+fn way_to_build(feature: &str) -> String {
+    format!("build limen-run with `--features {feature}` (in a program of your own, that feature of limen-backends)")
+}
+
 /// Returns the error that no requested runtime runs the model, with what to write instead.
 fn none_fits(verdicts: &[(Candidate<'_>, RuntimeVerdict)], config: &Config, model: &str) -> PlanErrors {
     let mut errors = PlanErrors::default();
@@ -357,9 +362,7 @@ fn none_fits(verdicts: &[(Candidate<'_>, RuntimeVerdict)], config: &Config, mode
     match verdicts.iter().find(|(candidate, _)| candidate.serves(config)) {
         Some((candidate, RuntimeVerdict::NotBuilt(feature))) => {
             let message = format!("this program was built without the backend `{}`", candidate.name);
-            let mut help = format!(
-                "build limen-run with `--features {feature}` (in a program of your own, that feature of limen-backends)"
-            );
+            let mut help = way_to_build(feature);
             if !fitting.is_empty() {
                 help = format!("{help}, or write {}", fitting.join(" or "));
             }

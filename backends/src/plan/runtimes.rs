@@ -26,22 +26,26 @@ fn built<R: Runtime>(choice: Choice, options: &BackendOptions) -> Candidate<'_> 
     Candidate { choice, device: OrtDevice::Cpu, name: R::NAME, options, built: Some(built) }
 }
 
+/// Returns a runtime that is not built in.
+#[cfg(not(all(feature = "rten", feature = "tract", feature = "ort", feature = "wgpu", feature = "cuda")))]
+fn missing<'a>(choice: Choice, name: &'static str, options: &'a BackendOptions) -> Candidate<'a> {
+    Candidate { choice, device: OrtDevice::Cpu, name, options, built: None }
+}
+
 /// Returns the runtimes of `auto`, in the order in which it tries them: the fastest first, as measured on nine models.
 pub(crate) fn all_runtimes(options: &BackendOptions) -> [Candidate<'_>; 3] {
-    #[cfg(not(all(feature = "rten", feature = "tract", feature = "ort")))]
-    let missing = |choice, name| Candidate { choice, device: OrtDevice::Cpu, name, options, built: None };
     #[cfg(feature = "ort")]
     let ort = built::<crate::backend::OrtRuntime>(Choice::Ort, options);
     #[cfg(not(feature = "ort"))]
-    let ort = missing(Choice::Ort, "ort");
+    let ort = missing(Choice::Ort, "ort", options);
     #[cfg(feature = "rten")]
     let rten = built::<crate::backend::RtenRuntime>(Choice::Rten, options);
     #[cfg(not(feature = "rten"))]
-    let rten = missing(Choice::Rten, "rten");
+    let rten = missing(Choice::Rten, "rten", options);
     #[cfg(feature = "tract")]
     let tract = built::<crate::backend::TractRuntime>(Choice::Tract, options);
     #[cfg(not(feature = "tract"))]
-    let tract = missing(Choice::Tract, "tract");
+    let tract = missing(Choice::Tract, "tract", options);
     [ort, rten, tract]
 }
 
@@ -53,7 +57,7 @@ pub(crate) fn runtimes<'a>(config: &Config, options: &'a BackendOptions) -> Vec<
         #[cfg(feature = "wgpu")]
         runtimes.push(built::<crate::backend::WgpuRuntime>(Choice::Wgpu, options));
         #[cfg(not(feature = "wgpu"))]
-        runtimes.push(Candidate { choice: Choice::Wgpu, device: OrtDevice::Cpu, name: "wgpu", options, built: None });
+        runtimes.push(missing(Choice::Wgpu, "wgpu", options));
     }
     if config.names(Choice::Cuda) {
         #[cfg(feature = "cuda")]
@@ -62,7 +66,7 @@ pub(crate) fn runtimes<'a>(config: &Config, options: &'a BackendOptions) -> Vec<
             _ => built::<crate::backend::CudaRuntime>(Choice::Cuda, options),
         });
         #[cfg(not(feature = "cuda"))]
-        runtimes.push(Candidate { choice: Choice::Cuda, device: OrtDevice::Cpu, name: "cuda", options, built: None });
+        runtimes.push(missing(Choice::Cuda, "cuda", options));
     }
     if config.device != OrtDevice::Cpu && config.serving() == Choice::Ort {
         let device = config.device;
@@ -77,7 +81,7 @@ pub(crate) fn runtimes<'a>(config: &Config, options: &'a BackendOptions) -> Vec<
             runtimes.push(Candidate { device, ..candidate });
         }
         #[cfg(not(feature = "ort"))]
-        runtimes.push(Candidate { choice: Choice::Ort, device, name: "ort", options, built: None });
+        runtimes.push(Candidate { device, ..missing(Choice::Ort, "ort", options) });
     }
     runtimes
 }
@@ -90,15 +94,17 @@ fn unprobed<R: Runtime>(choice: Choice, options: &BackendOptions) -> Candidate<'
     Candidate { built: candidate.built.map(|built| Built { probe, ..built }), ..candidate }
 }
 
-/// Returns the runtimes on a GPU that are built in, for a look at their operators.
-fn device_runtimes(options: &BackendOptions) -> Vec<Candidate<'_>> {
-    let _ = options;
-    Vec::from([
-        #[cfg(feature = "wgpu")]
-        unprobed::<crate::backend::WgpuRuntime>(Choice::Wgpu, options),
-        #[cfg(feature = "cuda")]
-        unprobed::<crate::backend::CudaRuntime>(Choice::Cuda, options),
-    ])
+/// Returns the runtimes on a GPU, for a look at their operators.
+fn device_runtimes(options: &BackendOptions) -> [Candidate<'_>; 2] {
+    #[cfg(feature = "wgpu")]
+    let wgpu = unprobed::<crate::backend::WgpuRuntime>(Choice::Wgpu, options);
+    #[cfg(not(feature = "wgpu"))]
+    let wgpu = missing(Choice::Wgpu, "wgpu", options);
+    #[cfg(feature = "cuda")]
+    let cuda = unprobed::<crate::backend::CudaRuntime>(Choice::Cuda, options);
+    #[cfg(not(feature = "cuda"))]
+    let cuda = missing(Choice::Cuda, "cuda", options);
+    [wgpu, cuda]
 }
 
 impl Inspection {

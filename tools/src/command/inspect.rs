@@ -46,9 +46,10 @@ pub(crate) fn show_inspection(
             ports.row([what.to_string(), binding.port.clone(), binding.name.clone(), spec]);
         }
     }
-    let mut operators = Table::new(["<operator", "count"].into_iter().chain(dispatch.iter().map(|(name, _)| *name)));
+    let there: Vec<_> = dispatch.iter().filter(|(_, dispatch)| !matches!(dispatch, Dispatch::NotThere(_))).collect();
+    let mut operators = Table::new(["<operator", "count"].into_iter().chain(there.iter().map(|(name, _)| *name)));
     for (operator, n) in &found.operators {
-        let support = dispatch.iter().map(|(_, dispatch)| support(dispatch, operator));
+        let support = there.iter().map(|(_, dispatch)| support(dispatch, operator));
         operators.row([operator.clone(), n.to_string()].into_iter().chain(support));
     }
     let mut tensors = Table::new(["<tensor", "<type", "<shape", "<in"]);
