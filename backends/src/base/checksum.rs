@@ -1,6 +1,6 @@
 //! Checksums of files.
 
-use limen::files::InputFile;
+use limen::files::{InputFile, read_up_to};
 use limen::unit::show_bytes;
 use sha2::{Digest, Sha256};
 use std::io::{self, ErrorKind, Read};
@@ -47,7 +47,7 @@ pub(crate) fn read_and_sum(file: &mut InputFile, most: u64) -> io::Result<(Vec<u
         let hashing = thread::Builder::new().name("limen-checksum".into()).spawn_scoped(scope, hash)?;
         let mut read = 0;
         for piece in bytes.chunks_mut(PIECE) {
-            let there = fill(file, piece)?;
+            let there = read_up_to(file, piece)?;
             read += there;
             // The thread takes all of them, and the channel has room for all.
             let _ = pieces.send(&piece[..there]);
@@ -64,20 +64,6 @@ pub(crate) fn read_and_sum(file: &mut InputFile, most: u64) -> io::Result<(Vec<u
     }
     sum.update(&bytes[read..]);
     Ok((bytes, digits(sum)))
-}
-
-/// Reads until `into` is full or the file ends, and returns the number of bytes.
-fn fill(file: &mut InputFile, into: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < into.len() {
-        match file.read(&mut into[filled..]) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
 }
 
 #[cfg(test)]

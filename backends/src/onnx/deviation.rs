@@ -2,6 +2,7 @@
 
 use super::contents::Op;
 use super::elem::Elem;
+use super::wide::MOVING;
 
 /// An operator that a runtime is known to compute otherwise than ONNX defines it, without an error. Known from the test cases of
 /// the ONNX project (`benches/backends/conformance-*.txt`, which say `deviation`), from `benches/backends/operators.py` and from the tests
@@ -37,14 +38,12 @@ pub(crate) const NARROWS_CONSTANTS: Deviation = Deviation {
     what: "reads 32 bits of an `int64` constant that has more",
 };
 
-/// Operators that do not compute with the numbers of their inputs.
-const MOVING: &str = "\
-    Cast CastLike Compress Concat Constant ConstantOfShape Dropout EyeLike Expand Flatten Gather GatherElements GatherND Identity If \
-    IsInf IsNaN Loop Not Pad Reshape ReverseSequence ScatterElements ScatterND Shape Size Slice Split Squeeze Tile Transpose \
-    Trilu Unsqueeze Where";
+/// Operators that do not compute with the numbers of their inputs, beside those that only move them.
+const UNCOMPUTING: &str = "\
+    Cast CastLike Constant ConstantOfShape Dropout EyeLike If IsInf IsNaN Loop Not ReverseSequence Shape Size Trilu";
 
 fn is_moving(op: &Op) -> bool {
-    MOVING.split_whitespace().any(|moving| moving == op.id)
+    MOVING.iter().map(|(id, _)| *id).chain(UNCOMPUTING.split_whitespace()).any(|id| id == op.id)
 }
 
 /// Whether an operator may give a `float16` that overflows.

@@ -11,7 +11,7 @@ use super::wire;
 use std::collections::HashMap;
 
 /// Operators whose output holds elements of their inputs, with the inputs that hold them: a bit for each, all if there are none.
-const MOVING: [(&str, u32); 19] = [
+pub(super) const MOVING: [(&str, u32); 19] = [
     ("Compress", 1),
     ("Concat", u32::MAX),
     ("Expand", 1),

@@ -337,6 +337,23 @@ pub fn read(path: impl AsRef<Path>, most: u64) -> io::Result<Vec<u8>> {
     InputFile::open(path)?.read_whole(most)
 }
 
+/// Reads until the buffer is full or there is no more, and returns the number of bytes.
+///
+/// # Errors
+/// The system's error.
+pub fn read_up_to(from: &mut impl Read, into: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < into.len() {
+        match from.read(&mut into[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
 /// The content of a file that only the user of this process can have written: it is theirs, and its group and others may not write it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PrivateBytes {

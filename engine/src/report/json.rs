@@ -23,40 +23,28 @@ impl Serialize for Metrics {
     }
 }
 
-impl Serialize for EdgeReport {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        object!(
-            to,
-            from: self.from,
-            to: self.to,
-            capacity: self.capacity,
-            when_full: self.when_full,
-            crossing: self.crossing,
-            sent: self.sent,
-            received: self.received,
-            lost: by_reason(&self.lost),
-            thinned: self.thinned_total(),
-            left: self.left,
-            counted: self.counted,
-        )
-    }
+/// Serializes what messages pass through: some of its fields, then what became of the messages.
+macro_rules! by_fate {
+    ($type:ty: $($field:ident),*) => {
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                object!(
+                    to,
+                    $($field: self.$field,)*
+                    sent: self.sent,
+                    received: self.received,
+                    lost: by_reason(&self.lost),
+                    thinned: self.thinned_total(),
+                    left: self.left,
+                    counted: self.counted,
+                )
+            }
+        }
+    };
 }
 
-impl Serialize for HandleReport {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        object!(
-            to,
-            name: self.name,
-            kind: self.kind,
-            sent: self.sent,
-            received: self.received,
-            lost: by_reason(&self.lost),
-            thinned: self.thinned_total(),
-            left: self.left,
-            counted: self.counted,
-        )
-    }
-}
+by_fate!(EdgeReport: from, to, capacity, when_full, crossing);
+by_fate!(HandleReport: name, kind);
 
 impl Serialize for HistogramReport {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {

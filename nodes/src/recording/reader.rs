@@ -7,7 +7,8 @@
 //! Everything is done in steps of 1 MiB at most, so a node can leave off between two.
 
 use super::record;
-use super::unpack::{PIECE, Unpacking, check_total, grow, read_up_to};
+use super::unpack::{PIECE, Unpacking, check_total, grow};
+use limen::files::read_up_to;
 use mcap::records::{MessageHeader, Record, op};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};

@@ -2,11 +2,12 @@
 
 use super::reader::MAX_RECORD;
 use super::record;
+use limen::files::read_up_to;
 use lz4_flex::frame::FrameDecoder;
 use mcap::records::{Record, op};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder as ZstdDecoder};
 use std::fmt;
-use std::io::{Cursor, ErrorKind, Read};
+use std::io::Cursor;
 
 /// Bytes that are unpacked at a time.
 pub(super) const PIECE: usize = 1 << 20;
@@ -54,20 +55,6 @@ pub(super) fn grow(buffer: &mut Vec<u8>, more: usize, most: usize) {
         // Doubled, as a length that the file gives is not to be trusted.
         buffer.reserve_exact(more.max(buffer.len()).min(most.saturating_sub(buffer.len())).max(more));
     }
-}
-
-/// Reads until the buffer is full or there is no more.
-pub(super) fn read_up_to(from: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
-    let mut done = 0;
-    while done < buffer.len() {
-        match from.read(&mut buffer[done..]) {
-            Ok(0) => break,
-            Ok(n) => done += n,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(done)
 }
 
 impl Unpacking {
