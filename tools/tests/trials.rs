@@ -369,10 +369,14 @@ fn a_model_above_the_limit_of_its_size_is_refused_with_the_one_that_it_needs() {
     ] {
         let folder = with(name, &model);
         fs::write(folder.0.join("w.data"), data).unwrap();
-        let help =
-            "more than the 1.00 KiB of a model: `--model-limits size=1GiB` (in a program, `Trials::size`) allows it";
-        for verb in ["check graph.yaml", "inspect model.onnx", "new robot --model model.onnx"] {
-            folder.run(&format!("{verb} --model-limits size=1KiB")).expect(2, "", why).expect(2, "", help);
+        let help = "`--model-limits size=1GiB` (in a program, `Trials::size`) allows it";
+        for (verb, before) in [
+            ("check graph.yaml", "\n  = help: "),
+            ("inspect model.onnx", "more than the 1.00 KiB of a model: "),
+            ("new robot --model model.onnx", "more than the 1.00 KiB of a model: "),
+        ] {
+            let ran = folder.run(&format!("{verb} --model-limits size=1KiB"));
+            ran.expect(2, "", why).expect(2, "", "more than the 1.00 KiB").expect(2, "", &format!("{before}{help}"));
             assert!(!folder.0.join("robot").exists());
             folder.run(&format!("{verb} --model-limits size=1GiB")).expect(0, "", "");
             let _ = fs::remove_dir_all(folder.0.join("robot"));

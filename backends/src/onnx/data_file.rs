@@ -9,7 +9,7 @@ use limen::unit::show_bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A file of weights beside a model.
 #[derive(Clone, Debug)]
@@ -22,11 +22,29 @@ pub struct DataFile {
     pub bytes: Arc<Vec<u8>>,
 }
 
+/// What is told the size of a model's files.
+static ON_SIZE: OnceLock<fn(u64)> = OnceLock::new();
+
+/// Has the size of a model and its weights told, as far as it is known, before each file of weights is read. For a process that reads one
+/// model within limits that follow from the size.
+pub(crate) fn on_size(told: fn(u64)) {
+    let _ = ON_SIZE.set(told);
+}
+
 /// Returns what is said of a model with at least so many bytes, of which `most` are allowed.
 pub(super) fn too_large(bytes: u64, most: u64) -> String {
     let gib = bytes.div_ceil(1 << 30);
     let most = show_bytes(most);
-    format!("more than the {most} of a model: `--model-limits size={gib}GiB` (in a program, `Trials::size`) allows it")
+    format!("more than the {most} of a model{ADVICE}size={gib}GiB` (in a program, `Trials::size`) allows it")
+}
+
+/// What stands between a message and its advice.
+const ADVICE: &str = ": `--model-limits ";
+
+/// Splits a message that says how to allow a larger model from that advice.
+pub(crate) fn split_advice(message: &str) -> Option<(&str, String)> {
+    let (why, advice) = message.split_once(ADVICE)?;
+    Some((why, ADVICE[2..].to_string() + advice))
 }
 
 /// Reads the files that hold a model's weights, with which the model has at most `max_size` bytes, of which its own file has `own`, and returns also the SHA-256 of each. Runtimes do not read them, because they would trust the paths,
@@ -70,6 +88,9 @@ pub(super) fn data_files(
             return Err(wrong("which it also refers to by another name".into()));
         }
         let least = all.saturating_add(file.size()).max(max_size.saturating_add(1));
+        if let Some(told) = ON_SIZE.get() {
+            told(all.saturating_add(file.size()).min(max_size));
+        }
         let (bytes, sum) =
             read_and_sum(&mut file, max_size.saturating_sub(all)).map_err(|error| match error.kind() {
                 ErrorKind::FileTooLarge => wrong(format!("with which it has {}", too_large(least, max_size))),
@@ -87,4 +108,28 @@ pub(super) fn data_files(
         found.push(DataFile { name: name.clone(), path, bytes: Arc::new(bytes) });
     }
     Ok((found, sums))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::onnx::test_models::{external, model};
+    use rten_onnx::onnx::DataType;
+    use std::sync::Mutex;
+
+    #[test]
+    fn the_size_of_weights_is_told_before_they_are_read() {
+        static TOLD: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+        on_size(|size| TOLD.lock().unwrap().push(size));
+        let folder = tempfile::tempdir().unwrap();
+        let (x, y) = ([("x", DataType::FLOAT, &["2"][..])], [("y", DataType::FLOAT, &["2"][..])]);
+        let weights = external("w", &[2], "w.data", 4000, 8);
+        let file = model(&x, &y, &[weights], &["y = Add x w"]);
+        let path = folder.path().join("m.onnx");
+        std::fs::write(&path, &file).unwrap();
+        // Too short, so it is read and refused.
+        std::fs::write(folder.path().join("w.data"), [0; 4003]).unwrap();
+        assert!(Outline::open(&path).unwrap_err().to_string().contains("has 4003 bytes"));
+        assert!(TOLD.lock().unwrap().contains(&(file.len() as u64 + 4003)));
+    }
 }

@@ -1,7 +1,7 @@
 //! A model's files: where a graph may read them, and which runtimes get them.
 
 use crate::base::refuse_remote;
-use crate::onnx::{Artifact, UncheckedModel};
+use crate::onnx::{Artifact, UncheckedModel, split_advice};
 use limen::backend::BackendError;
 use limen::files::FileError;
 use limen::node::{PlanErrors, Planning};
@@ -104,6 +104,10 @@ pub(super) fn unusable<R: crate::onnx::Runtime>(model: &str, error: &BackendErro
 
 pub(crate) fn unreadable(model: &str, error: &BackendError) -> PlanErrors {
     let mut errors = PlanErrors::default();
-    errors.at("model", format!("`{model}`: {error}")).help("name a complete ONNX model below the graph's folder");
+    let message = format!("`{model}`: {error}");
+    match split_advice(&message) {
+        Some((why, advice)) => errors.at("model", why).help(advice),
+        None => errors.at("model", message).help("name a complete ONNX model below the graph's folder"),
+    };
     errors
 }
