@@ -167,6 +167,36 @@ fn formulas_without_a_finite_result_are_counted() {
     assert_eq!((metric("not_finite"), metric("clipped")), (Some(1.0), Some(1.0)));
 }
 
+/// Stamps and counters keep their digits in formulas and conversions, or the loss is seen.
+#[test]
+fn stamps_and_counters_keep_their_digits() {
+    let columns =
+        "columns: [{ name: t, type: i64 }, { name: n, type: u32 }, { name: s, type: f64 }, { name: hi, type: u16 }]";
+    let graph = format!(
+        "
+  a: {{ kind: csv, config: {{ path: in.csv, {columns} }} }}
+  t: {{ kind: cast, from: a/t, config: {{ dtype: f64 }}, on_error: skip }}
+  m: {{ kind: map, inputs: {{ n: a/n, s: a/s }}, config: {{ outputs: {{ n: 'n + 1', s: 's - 1', past: 'n > s' }} }} }}
+  hi: {{ kind: map, from: a/hi, config: {{ outputs: {{ c: 'in * 65536 + 1' }} }} }}
+  x: {{ kind: csv, config: {{ path: t.txt }}, from: t }}
+  out: {{ kind: csv, config: {{ path: out.txt }}, inputs: {{ n: m/n, s: m/s, past: m/past, c: hi/c }} }}"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let table = "t,n,s,hi\n9007199254740993,1700000000,1700000000.125,1\n9007199254740992,4294967295,1,40000\n";
+    fs::write(folder.path().join("in.csv"), table).unwrap();
+    let report = run(folder.path(), &graph);
+    let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+    assert_eq!(read("t.txt").trim(), "seq,in\n1,9007199254740992");
+    let expected = "seq,n,s,past,c\n0,1700000001,1699999999.125,0,65537\n1,4294967296,0,1,2621440000";
+    assert_eq!(read("out.txt").trim(), expected);
+    let failures = format!("{:?}", report.failures);
+    assert!(
+        failures.contains("9007199254740993 has more digits than f64 keeps; write `scale: 1` to round it"),
+        "{failures}"
+    );
+    assert_eq!((report.metric("m.rounded"), report.metric("hi.rounded")), (Some(0.0), Some(1.0)));
+}
+
 /// The spectrum of a constant has one bin, and frames go on from message to message.
 #[test]
 fn samples_become_spectra() {

@@ -168,7 +168,7 @@ fn nothing_is_allocated_while_messages_move() {
              p: {{ kind: encode, inputs: {{ v: a }}, config: {{ format: struct, fields: [{{ name: v, type: u32, repeat: 2 }}] }} }}\n  \
              d: {{ kind: decode, from: p, config: {{ format: struct, fields: {fields} }} }}\n  \
              m: {{ kind: map, inputs: {{ x: d/x, y: d/y }}, config: {{ outputs: {{ x: 'min(x, y)', y: {{ formula: 'x - y', dtype: f64 }} }} }} }}\n  \
-             e: {{ kind: encode, inputs: {{ x: m/x, y: m/y }}, config: {{ format: json, fields: [{{ name: x, type: f32 }}, {{ name: y, type: f64 }}] }} }}\n  \
+             e: {{ kind: encode, inputs: {{ x: m/x, y: m/y }}, config: {{ format: json, fields: [{{ name: x, type: f64 }}, {{ name: y, type: f64 }}] }} }}\n  \
              z: {{ kind: 'null', from: e }}\n"
         ),
         5,

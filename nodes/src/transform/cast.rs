@@ -13,6 +13,9 @@ use serde::Deserialize;
 /// Conversion saturates: values out of range become the nearest of the type, which may be an infinity. To integer types,
 /// fractions are truncated and NaN becomes 0, as in NumPy and ONNX. Between integer types without `scale` and `offset` the
 /// conversion is exact; otherwise it is computed in double precision.
+///
+/// An integer that `f32` or `f64` cannot hold, such as 16777217 in `f32`, fails the call: time stamps and counters do not lose digits
+/// unnoticed. With `scale` or `offset` the result is rounded: `scale: 1` only rounds, `scale: 1e-9` converts nanoseconds to seconds.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// Element type of the output.
@@ -30,21 +33,42 @@ pub struct Cast {
     scaled: Option<(f64, f64)>,
 }
 
-fn convert<S: Number, D: Number>(scaled: Option<(f64, f64)>, from: &[S], into: &mut [D]) {
+/// Converts all numbers. Returns the first integer that `D` has to round, without a scale.
+fn convert<S: Number, D: Number>(scaled: Option<(f64, f64)>, from: &[S], into: &mut [D]) -> Result<(), i128> {
     let pairs = into.iter_mut().zip(from);
     match scaled {
         Some((scale, offset)) => pairs.for_each(|(to, from)| *to = D::from_f64(from.to_f64() * scale + offset)),
         None if S::IS_WHOLE && D::IS_WHOLE => pairs.for_each(|(to, from)| *to = D::from_whole(from.to_whole())),
-        None => pairs.for_each(|(to, from)| *to = D::from_f64(from.to_f64())),
+        None => {
+            pairs.for_each(|(to, from)| *to = D::from_f64(from.to_f64()));
+            return first_rounded(from, into).map_or(Ok(()), Err);
+        }
     }
+    Ok(())
+}
+
+/// Returns the first integer that `f32` or `f64` rounds. Shorter floating-point types are for models, which need no digits.
+fn first_rounded<S: Number, D: Number>(from: &[S], into: &[D]) -> Option<i128> {
+    if !S::IS_WHOLE || D::IS_WHOLE || size_of::<D>() < size_of::<f32>() || size_of::<S>() < size_of::<D>() {
+        return None;
+    }
+    // A type has every integer below this.
+    let exact = if size_of::<D>() == size_of::<f32>() { (1u64 << 24) as f64 } else { (1u64 << 53) as f64 };
+    let is_kept = |(from, to): &(&S, &D)| from.to_f64().abs() < exact || from.to_whole() == to.to_whole();
+    let rounded = from.iter().zip(into).find(|pair| !is_kept(pair))?;
+    Some(rounded.0.to_whole())
 }
 
 fn cast(scaled: Option<(f64, f64)>, from: &Tensor, into: &mut TensorMut) -> Result<(), NodeError> {
-    with_type!(from.dtype(), S, {
+    let dtype = into.dtype();
+    let converted = with_type!(from.dtype(), S, {
         let from = from.as_slice::<S>()?;
-        with_type!(into.dtype(), D, convert(scaled, from, into.as_mut_slice::<D>()?))
+        with_type!(dtype, D, convert(scaled, from, into.as_mut_slice::<D>()?))
     });
-    Ok(())
+    converted.map_err(|rounded| {
+        let why = format!("{rounded} has more digits than {dtype} keeps; write `scale: 1` to round it");
+        NodeError::input("in", why)
+    })
 }
 
 impl Node for Cast {
@@ -91,8 +115,36 @@ mod tests {
 
     fn check<S: Number, D: Number + std::fmt::Debug>(scaled: Option<(f64, f64)>, from: &[S], expected: &[D]) {
         let mut out = vec![D::from_f64(0.0); from.len()];
-        convert(scaled, from, &mut out);
+        convert(scaled, from, &mut out).unwrap();
         assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn integers_are_exact_in_f32_and_f64_or_fail_the_call() {
+        fn first<S: Number, D: Number>(scaled: Option<(f64, f64)>, from: &[S]) -> Result<(), i128> {
+            convert(scaled, from, &mut vec![D::from_f64(0.0); from.len()])
+        }
+        const PAST: i64 = (1 << 53) + 1;
+        const STAMP: i64 = 1_403_636_579_758_555_393;
+        for (found, expected) in [
+            (first::<i64, f64>(None, &[1, 1 << 53, 1 << 62, i64::MIN]), Ok(())),
+            (first::<i64, f64>(None, &[1, PAST, STAMP]), Err(PAST.into())),
+            (first::<i64, f64>(None, &[-PAST]), Err((-PAST).into())),
+            (first::<i64, f64>(None, &[i64::MAX]), Err(i64::MAX.into())),
+            (first::<u64, f64>(None, &[u64::MAX]), Err(u64::MAX.into())),
+            (first::<i64, f32>(None, &[STAMP]), Err(STAMP.into())),
+            (first::<u32, f32>(None, &[1 << 24, 1_700_000_000]), Ok(())),
+            (first::<u32, f32>(None, &[1_700_000_001]), Err(1_700_000_001)),
+            (first::<i32, f32>(None, &[-16_777_217]), Err(-16_777_217)),
+            (first::<u32, f64>(None, &[u32::MAX]), Ok(())),
+            (first::<u16, f32>(None, &[u16::MAX]), Ok(())),
+            (first::<u16, f16>(None, &[2_049]), Ok(())),
+            (first::<f64, f32>(None, &[16_777_217.0]), Ok(())),
+            (first::<i64, f64>(Some((1.0, 0.0)), &[PAST]), Ok(())),
+            (first::<i64, f64>(Some((1e-9, 0.0)), &[STAMP]), Ok(())),
+        ] {
+            assert_eq!(found, expected);
+        }
     }
 
     #[test]

@@ -22,9 +22,12 @@ use std::collections::BTreeMap;
 /// `tanh`, `deg`, `rad`, `is_nan`, `is_finite`, and the numbers `pi` and `e`.
 ///
 /// `^` binds most, from the right, then signs, then `* / %`; `%` has the sign of its first number, and `round` goes away from zero. Everything is
-/// computed in `f64`. An output is `f32`, of a comparison `u8`, unless `dtype` says otherwise: time stamps need `dtype: f64`. What does not
-/// fit the output's type becomes the nearest number of it, of `f32` and `f64` an infinity; in whole types, fractions are truncated and NaN is 0. The metric `not_finite` counts messages in which a formula gave an infinity or NaN, as a division by zero
-/// does, `clipped` those in which a number did not fit. The result has the header that `join` selects.
+/// computed in `f64`. Unless `dtype` says otherwise, the output of a comparison is `u8`. A formula that reads `f64`, `i32` or `u32`, such as time
+/// stamps and counters, produces `f64`. Other formulas produce `f32`.
+///
+/// What does not fit the output's type becomes the nearest number of it, of `f32` and `f64` an infinity; in whole types, fractions are truncated and NaN is 0. The metric `not_finite` counts messages in which a formula gave an infinity or NaN, as a division by zero
+/// does, `clipped` those in which a number did not fit, and `rounded` those in which `f32` rounded a number beyond 2^24. The result has the header
+/// that `join` selects.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The formula of each output: `{ norm: 'hypot(x, y)', level: { formula: 'v / 3.3 * 100', dtype: u8 } }`.
@@ -35,13 +38,13 @@ pub struct Config {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(untagged, deny_unknown_fields, expecting = "expected a formula, or `{ formula: …, dtype: …, unit: … }`")]
 pub enum Output {
-    /// A formula. Its elements are `f32`, or `u8` if it is true or false.
+    /// A formula. Its elements are `u8` if it is true or false, `f64` if it reads `f64`, `i32` or `u32`, and `f32` otherwise.
     Formula(String),
     /// A formula, and the type or the unit of its elements.
     Typed {
         /// The formula.
         formula: String,
-        /// The type; by default `f32`, or `u8` if it is true or false.
+        /// The type; by default `u8` if it is true or false, `f64` if it reads `f64`, `i32` or `u32`, and `f32` otherwise.
         dtype: Option<DType>,
         /// The unit of the results, such as `m/s`, for tables and recordings.
         unit: Option<String>,
@@ -55,10 +58,14 @@ impl Output {
         }
     }
 
-    fn dtype(&self, formula: &Formula) -> DType {
+    /// Returns the type of a formula's results, whose inputs have the types `inputs`.
+    fn dtype(&self, formula: &Formula, inputs: &[DType]) -> DType {
+        // Types of stamps and counters, which `f32` would round.
+        let is_wide = |at: usize| matches!(inputs[at], DType::F64 | DType::I32 | DType::U32);
         match self {
             Output::Typed { dtype: Some(dtype), .. } => *dtype,
             _ if formula.is_truth() => DType::U8,
+            _ if formula.inputs().any(is_wide) => DType::F64,
             _ => DType::F32,
         }
     }
@@ -91,12 +98,22 @@ fn field(name: &str, output: &Output) -> String {
     }
 }
 
+/// Returns the names of the inputs, and their types. Without a known type it is `f32`.
+fn typed<'a>(inputs: impl Iterator<Item = (&'a str, Option<&'a PortSpec>)>) -> (Vec<&'a str>, Vec<DType>) {
+    inputs.map(|(name, spec)| (name, spec.map_or(DType::F32, |spec| spec.dtype))).unzip()
+}
+
 /// Returns the formulas by output, and reports all that is wrong with them.
-fn formulas(config: &Config, inputs: &[&str], errors: &mut PlanErrors) -> Vec<(String, DType, Formula)> {
+fn formulas(
+    config: &Config,
+    inputs: &[&str],
+    dtypes: &[DType],
+    errors: &mut PlanErrors,
+) -> Vec<(String, DType, Formula)> {
     let mut found = Vec::new();
     for (name, output) in &config.outputs {
         match Formula::parse(output.formula(), inputs) {
-            Ok(formula) => found.push((name.clone(), output.dtype(&formula), formula)),
+            Ok(formula) => found.push((name.clone(), output.dtype(&formula, dtypes), formula)),
             Err(wrong) => {
                 let message = format!("character {} of `{}`: {}", wrong.column, output.formula(), wrong.why);
                 errors.at(field(name, output), message).help(wrong.help);
@@ -112,7 +129,10 @@ fn common(given: &Connected, errors: &mut PlanErrors) -> Option<PortSpec> {
         let Some(spec) = spec else { continue };
         if matches!(spec.dtype, DType::I64 | DType::U64) {
             let message = format!("{spec}: formulas are computed in f64, which cannot hold every {}", spec.dtype);
-            errors.input(name, message).help("put a `cast` node with `dtype: f64` before it");
+            errors.input(name, message).help(
+                "put a `cast` node with `dtype: f64` before it, which refuses numbers that f64 cannot hold; `scale: 1e-9` \
+                 converts nanoseconds to seconds",
+            );
         }
         if spec.content == Content::Text {
             errors.input(name, format!("{spec} is text")).help("put a `decode` node before it");
@@ -150,6 +170,7 @@ pub struct Map {
     stack: Vec<Block>,
     not_finite: u64,
     clipped: u64,
+    rounded: u64,
 }
 
 impl Node for Map {
@@ -157,7 +178,7 @@ impl Node for Map {
 
     fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
-        let inputs: Vec<&str> = given.inputs().map(|(name, _)| name).collect();
+        let (inputs, dtypes) = typed(given.inputs());
         for (count, side) in [(inputs.len(), "inputs"), (config.outputs.len(), "outputs")] {
             if count > MAX_PORTS {
                 let message = format!("it has {count} {side}, and a node has at most {MAX_PORTS}");
@@ -172,7 +193,7 @@ impl Node for Map {
         if config.outputs.is_empty() {
             errors.at("outputs", "is empty; a formula gives an output").help("write `outputs: { y: 'x * 2' }`");
         }
-        let formulas = formulas(config, &inputs, &mut errors);
+        let formulas = formulas(config, &inputs, &dtypes, &mut errors);
         if formulas.len() == config.outputs.len() {
             let is_read = |at: usize| formulas.iter().any(|(_, _, formula)| formula.inputs().any(|input| input == at));
             for (_, name) in inputs.iter().enumerate().filter(|(at, _)| !is_read(*at)) {
@@ -204,9 +225,9 @@ impl Node for Map {
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let names = joined::names(cx);
-        let inputs: Vec<&str> = names.iter().map(String::as_str).collect();
+        let (inputs, dtypes) = typed(cx.inputs().iter().map(|(name, spec)| (name.as_str(), spec.as_ref())));
         // Errors of the config were reported while planning.
-        let formulas = formulas(&config, &inputs, &mut PlanErrors::default());
+        let formulas = formulas(&config, &inputs, &dtypes, &mut PlanErrors::default());
         let depth = formulas.iter().map(|(_, _, formula)| formula.depth()).max().unwrap_or(0);
         let planned = formulas.into_iter().map(|(_, dtype, formula)| {
             let mut reads: Vec<usize> = formula.inputs().collect();
@@ -215,15 +236,19 @@ impl Node for Map {
             Planned { formula, limits: Limits::of(dtype), store: with_type!(dtype, T, store::<T>), reads }
         });
         let (inputs, stack) = (vec![[0.0; LANES]; names.len()], vec![[0.0; LANES]; depth]);
-        let dtypes = cx.inputs().iter().map(|(_, spec)| spec.as_ref().map_or(DType::F32, |spec| spec.dtype));
-        let loads = dtypes.map(|dtype| with_type!(dtype, T, load::<T> as Load)).collect();
+        let loads = dtypes.into_iter().map(|dtype| with_type!(dtype, T, load::<T> as Load)).collect();
         let fixed = fixed(cx.inputs().iter().map(|(_, spec)| spec.as_ref()));
-        Ok(Map { outputs: planned.collect(), fixed, loads, inputs, stack, names, not_finite: 0, clipped: 0 })
+        let outputs = planned.collect();
+        Ok(Map { outputs, fixed, loads, inputs, stack, names, not_finite: 0, clipped: 0, rounded: 0 })
     }
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("not_finite", self.not_finite as f64);
         to.set("clipped", self.clipped as f64);
+        to.set("rounded", self.rounded as f64);
+        if self.rounded > 0 {
+            to.note(format!("f32 rounded numbers beyond 2^24 in {} messages; write `dtype: f64`", self.rounded));
+        }
     }
 }
 
@@ -260,18 +285,46 @@ fn store<T: Number>(numbers: &[f64], into: &mut TensorMut, at: usize) -> Result<
     Ok(())
 }
 
+/// The whole numbers up to which `f32` has every one.
+const EXACT_IN_F32: f64 = 16_777_216.0;
+
 /// Which numbers fit a type: those between the two.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
     below: f64,
     above: f64,
+    /// Whether it is `f32`, for which `below` and `above` are [`EXACT_IN_F32`].
+    is_f32: bool,
+}
+
+/// What a type does to numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Fit {
+    /// All are finite.
+    is_finite: bool,
+    /// All are within the type's range, or are not finite.
+    is_within: bool,
+    /// None is a number beyond [`EXACT_IN_F32`] that `f32` rounds.
+    is_kept: bool,
+}
+
+impl Fit {
+    const ALL: Fit = Fit { is_finite: true, is_within: true, is_kept: true };
+
+    fn and(self, other: Fit) -> Fit {
+        Fit {
+            is_finite: self.is_finite && other.is_finite,
+            is_within: self.is_within && other.is_within,
+            is_kept: self.is_kept && other.is_kept,
+        }
+    }
 }
 
 impl Limits {
     fn of(dtype: DType) -> Limits {
         let (low, high) = match dtype {
             DType::F64 => (f64::NEG_INFINITY, f64::INFINITY),
-            DType::F32 => (f64::from(f32::MIN), f64::from(f32::MAX)),
+            DType::F32 => (-EXACT_IN_F32, EXACT_IN_F32),
             DType::F16 => (-65_504.0, 65_504.0),
             DType::BF16 => (-3.39e38, 3.39e38),
             DType::I8 => (-128.0, 127.0),
@@ -284,20 +337,26 @@ impl Limits {
             DType::U64 => (0.0, u64::MAX as f64),
         };
         // A fraction beyond is cut off.
-        Limits { below: low - 1.0, above: high + 1.0 }
+        Limits { below: low - 1.0, above: high + 1.0, is_f32: dtype == DType::F32 }
     }
 
-    /// Whether all numbers are finite, and whether all of them fit.
-    fn fits(self, numbers: &[f64]) -> (bool, bool) {
+    fn fits(self, numbers: &[f64]) -> Fit {
         let is_within = |all, number: &f64| all & (*number > self.below) & (*number < self.above);
         // Without an early end the compiler makes a loop of several numbers at a time.
         let (turns, rest) = numbers.as_chunks::<TURN>();
         let all = turns.iter().fold(true, |all, turn| all & turn.iter().fold(true, is_within));
         if rest.iter().fold(all, is_within) {
-            return (true, true);
+            return Fit::ALL;
         }
-        let is_finite = numbers.iter().all(|number| number.is_finite());
-        (is_finite, !is_finite)
+        let finite = || numbers.iter().filter(|number| number.is_finite());
+        let is_finite = finite().count() == numbers.len();
+        if !self.is_f32 {
+            return Fit { is_finite, is_within: !is_finite, is_kept: true };
+        }
+        let rounded = |number: &f64| f64::from(*number as f32);
+        let is_kept = |number: &f64| number.abs() < EXACT_IN_F32 || rounded(number) == *number;
+        let is_within = finite().all(|number| rounded(number).is_finite());
+        Fit { is_finite, is_within, is_kept: !is_within || finite().all(is_kept) }
     }
 }
 
@@ -336,7 +395,7 @@ impl Transform for Map {
             }
         };
         let Map { outputs, loads, inputs, stack, .. } = self;
-        let (mut is_finite, mut all_fit) = (true, true);
+        let mut fit = Fit::ALL;
         for (port, output) in out.iter_mut().zip(outputs.iter()).filter(|(port, _)| port.is_connected()) {
             let mut tensor = port.loan(header)?;
             if let Some(lengths) = &lengths {
@@ -350,15 +409,15 @@ impl Transform for Map {
                 }
                 output.formula.compute(n, inputs, stack);
                 let numbers = &stack[0][..n];
-                let (finite, fit) = output.limits.fits(numbers);
-                (is_finite, all_fit) = (is_finite && finite, all_fit && fit);
+                fit = fit.and(output.limits.fits(numbers));
                 (output.store)(numbers, &mut tensor, at)?;
                 at += n;
             }
             port.send(tensor);
         }
-        self.not_finite += u64::from(!is_finite);
-        self.clipped += u64::from(!all_fit);
+        self.not_finite += u64::from(!fit.is_finite);
+        self.clipped += u64::from(!fit.is_within);
+        self.rounded += u64::from(!fit.is_kept);
         Ok(())
     }
 }
@@ -373,8 +432,8 @@ mod tests {
         let given = inputs.iter().map(|(name, spec)| (name.to_string(), spec.parse().ok()));
         let given = Connected::of(given);
         let mut errors = PlanErrors::default();
-        let names: Vec<&str> = given.inputs().map(|(name, _)| name).collect();
-        let formulas = formulas(&config, &names, &mut errors);
+        let (names, dtypes) = typed(given.inputs());
+        let formulas = formulas(&config, &names, &dtypes, &mut errors);
         let common = common(&given, &mut errors);
         errors.into_result(()).map_err(|errors| format!("{errors:?}"))?;
         let show = |(name, dtype, _): &(String, DType, Formula)| {
@@ -388,6 +447,13 @@ mod tests {
         for (outputs, inputs, expected) in [
             (r#""y": "x + 1""#, &[("x", "i16[]")][..], "y f32[]"),
             (r#""y": "x > 1", "z": {"formula": "x", "dtype": "u8"}"#, &[("x", "f64[2,3]")], "y u8[2,3], z u8[2,3]"),
+            (
+                r#""y": "x - 1.7e9", "z": "g", "t": "x > g""#,
+                &[("x", "f64[]"), ("g", "f32[]")],
+                "t u8[], y f64[], z f32[]",
+            ),
+            (r#""y": "x * g""#, &[("x", "u32[2]"), ("g", "f32[]")], "y f64[2]"),
+            (r#""y": "-x", "z": {"formula": "x", "dtype": "f32"}"#, &[("x", "i32[]")], "y f64[], z f32[]"),
             (r#""y": "x * g""#, &[("x", "u8[4,<=3]"), ("g", "f32[]")], "y f32[4,≤3]"),
             (r#""y": "x * g""#, &[("g", "f32[]"), ("x", "f32[2]")], "y f32[2]"),
             (r#""y": "x + z""#, &[("x", "f32[2]"), ("z", "u8[2]")], "y f32[2]"),
@@ -405,16 +471,24 @@ mod tests {
 
     #[test]
     fn numbers_that_are_none_or_do_not_fit_are_noticed() {
+        // Whether all are finite, within the type's range, and kept.
         for (dtype, numbers, expected) in [
-            (DType::U8, &[0.0, 255.9, -0.9][..], (true, true)),
-            (DType::U8, &[0.0, 256.0], (true, false)),
-            (DType::I8, &[-129.0], (true, false)),
-            (DType::F32, &[1e39], (true, false)),
-            (DType::F64, &[1e300], (true, true)),
-            (DType::F32, &[1.0, f64::NAN], (false, true)),
-            (DType::I32, &[f64::INFINITY], (false, true)),
+            (DType::U8, &[0.0, 255.9, -0.9][..], (true, true, true)),
+            (DType::U8, &[0.0, 256.0], (true, false, true)),
+            (DType::I8, &[-129.0], (true, false, true)),
+            (DType::F32, &[1e39], (true, false, true)),
+            (DType::F32, &[0.1, 16_777_216.0, -33_554_432.0, f64::from(f32::MAX)], (true, true, true)),
+            (DType::F32, &[1_700_000_000.0], (true, true, true)),
+            (DType::F32, &[16_777_217.0], (true, true, false)),
+            (DType::F32, &[1_700_000_001.0, f64::INFINITY], (false, true, false)),
+            (DType::F32, &[-1_700_000_000.5], (true, true, false)),
+            (DType::F64, &[1e300, 1_700_000_000.5], (true, true, true)),
+            (DType::F64, &[f64::NAN], (false, true, true)),
+            (DType::F32, &[1.0, f64::NAN], (false, true, true)),
+            (DType::I32, &[f64::INFINITY], (false, true, true)),
         ] {
-            assert_eq!(Limits::of(dtype).fits(numbers), expected, "{dtype} {numbers:?}");
+            let (is_finite, is_within, is_kept) = expected;
+            assert_eq!(Limits::of(dtype).fits(numbers), Fit { is_finite, is_within, is_kept }, "{dtype} {numbers:?}");
         }
     }
 }
