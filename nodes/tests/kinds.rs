@@ -167,6 +167,27 @@ fn formulas_without_a_finite_result_are_counted() {
     assert_eq!((metric("not_finite"), metric("clipped")), (Some(1.0), Some(1.0)));
 }
 
+/// A list in a formula has one number for each element of the last dim, also beyond the elements that are computed at a time.
+#[test]
+fn a_formula_takes_a_list_for_the_elements_of_the_last_dim() {
+    let graph = "
+  a: { kind: csv, config: { path: in.csv, columns: [x, y, z] } }
+  m: { kind: map, from: a, config: { outputs: { n: 'clamp((in - [-0.5, 1, 2]) / [0.5, 2, 4], -10, 10)' } } }
+  long: { kind: stack, inputs: { a: a, b: a }, config: {} }
+  wide: { kind: pad, from: long, config: { before: [0, 0], after: [28, 0], value: 1 } }
+  w: { kind: map, from: wide, config: { outputs: { n: 'in * [1, 10, 100]' } } }
+  last: { kind: slice, from: w/n, config: { dim: 0, from: 29 } }
+  out: { kind: jsonl, config: { path: out.txt }, inputs: { n: m/n, last: last } }";
+    let expected =
+        "{\"seq\":0,\"n\":[1,0,-0.5],\"last\":[[1,10,100]]}\n{\"seq\":1,\"n\":[10,-1.5,0.25],\"last\":[[1,10,100]]}";
+    check(&[("in.csv", b"x,y,z\n0,1,0\n90,-2,3\n")], graph, expected);
+    refused(
+        "  a: { kind: csv, config: { path: t.csv, columns: [a, b] } }\n  m: { kind: map, from: a, config: { outputs: { y: 'in - [1, 2, 3]' } } }\n  \
+         z: { kind: 'null', from: m }",
+        &["a list of 3 numbers, but the input, f32[2], has 2 in its last dim", "write 2 numbers"],
+    );
+}
+
 /// Stamps and counters keep their digits in formulas and conversions, or the loss is seen.
 #[test]
 fn stamps_and_counters_keep_their_digits() {

@@ -20,6 +20,10 @@ pub(crate) struct Formula {
     steps: Vec<Step>,
     /// The numbers in the formula, as blocks.
     numbers: Vec<Block>,
+    /// The lists in the formula. A step reads them as inputs that follow the named ones.
+    lists: Vec<Vec<f64>>,
+    /// How many inputs have a name.
+    named: usize,
     /// The most blocks on the stack.
     depth: usize,
     is_truth: bool,
@@ -198,13 +202,14 @@ impl Formula {
     /// # Errors
     /// The first part that is wrong.
     pub(crate) fn parse(text: &str, inputs: &[&str]) -> Result<Formula, Wrong> {
-        let mut parser = Parser { text, at: 0, inputs, steps: Vec::new(), numbers: Vec::new(), nested: 0 };
+        let (steps, numbers, lists) = (Vec::new(), Vec::new(), Vec::new());
+        let mut parser = Parser { text, at: 0, inputs, steps, numbers, lists, nested: 0 };
         let kind = parser.level(0)?;
         if !parser.rest().is_empty() {
             let found = parser.rest().chars().next().unwrap_or_default();
             return Err(parser.wrong(format!("`{found}` is not understood here"), "write an operator, or leave it out"));
         }
-        let Parser { steps, numbers, .. } = parser;
+        let Parser { steps, numbers, lists, .. } = parser;
         let (mut now, mut depth) = (0usize, 0);
         for step in &steps {
             now = match step {
@@ -215,7 +220,7 @@ impl Formula {
             };
             depth = depth.max(now);
         }
-        Ok(Formula { steps, numbers, depth, is_truth: kind == Kind::Truth })
+        Ok(Formula { steps, numbers, lists, named: inputs.len(), depth, is_truth: kind == Kind::Truth })
     }
 
     /// Whether it is true or false, and not a number.
@@ -228,12 +233,18 @@ impl Formula {
         self.depth
     }
 
-    /// The inputs that it reads, by their numbers.
+    /// The named inputs that it reads, by their numbers.
     pub(crate) fn inputs(&self) -> impl Iterator<Item = usize> {
-        self.steps.iter().filter_map(|step| match step {
+        let all = self.steps.iter().filter_map(|step| match step {
             Step::Input(input) | Step::Binary(_, Operand::Input(input)) => Some(*input),
             _ => None,
-        })
+        });
+        all.filter(|input| *input < self.named)
+    }
+
+    /// The lists in the formula. Their elements are inputs of [`compute`](Formula::compute), after the named ones.
+    pub(crate) fn lists(&self) -> &[Vec<f64>] {
+        &self.lists
     }
 
     /// Computes `n` elements, of which the inputs have as many, and leaves them in the first block of the stack. The stack has
@@ -286,6 +297,7 @@ struct Parser<'a> {
     inputs: &'a [&'a str],
     steps: Vec<Step>,
     numbers: Vec<Block>,
+    lists: Vec<Vec<f64>>,
     nested: usize,
 }
 
@@ -446,6 +458,9 @@ impl<'a> Parser<'a> {
                 false => Err(self.wrong("a `)` is missing".into(), "close the parenthesis")),
             };
         }
+        if self.takes("[") {
+            return self.list();
+        }
         let is_digit = |c: char| c.is_ascii_digit() || c == '.';
         if rest.starts_with(is_digit) {
             return self.number(rest);
@@ -494,6 +509,32 @@ impl<'a> Parser<'a> {
             }
             _ => Err(self.wrong(format!("`{}` is no number", &rest[..end]), "write a number such as 0.5 or 1e-3")),
         }
+    }
+
+    /// Reads the numbers of a list, up to its end.
+    fn list(&mut self) -> Result<Kind, Wrong> {
+        let mut list = Vec::new();
+        loop {
+            self.rest();
+            let begin = self.at;
+            let is = self.nest(|parser| parser.level(0))?;
+            self.expect(is, Kind::Number, begin, "a list")?;
+            // What has no input was computed to one number.
+            let (Some(Step::Number(_)), Some([number, ..])) = (self.steps.pop(), self.numbers.pop()) else {
+                self.at = begin;
+                return Err(self.wrong("expected a number, found a formula".into(), "write a list such as `[0.5, -1]`"));
+            };
+            list.push(number);
+            if !self.takes(",") {
+                break;
+            }
+        }
+        if !self.takes("]") {
+            return Err(self.wrong("a `]` is missing".into(), "close the list"));
+        }
+        self.push(Step::Input(self.inputs.len() + self.lists.len()))?;
+        self.lists.push(list);
+        Ok(Kind::Number)
     }
 
     /// Reads the arguments of a function, of these kinds.
@@ -596,6 +637,24 @@ mod tests {
     }
 
     #[test]
+    fn lists_are_inputs_after_the_named_ones() {
+        for (text, lists, expected) in [
+            ("x - [1, 2]", &[&[1.0, 2.0][..]][..], 3.0 - 10.0),
+            ("x * [ -1 , 2*3, pi ]", &[&[-1.0, 6.0, PI]], 3.0 * 10.0),
+            ("(x - [1]) / [2]", &[&[1.0], &[2.0]], (3.0 - 10.0) / 20.0),
+            ("1 + [5] ^ 2", &[&[5.0]], 101.0),
+            ("clamp([5], [6], 15)", &[&[5.0], &[6.0]], 15.0),
+        ] {
+            let formula = Formula::parse(text, &["x"]).unwrap_or_else(|wrong| panic!("{text}: {wrong:?}"));
+            assert_eq!(formula.lists(), lists, "{text}");
+            assert!(formula.inputs().all(|input| input == 0), "{text}");
+            let mut stack = vec![[f64::NAN; LANES]; formula.depth()];
+            formula.compute(1, &[[3.0; LANES], [10.0; LANES], [20.0; LANES]], &mut stack);
+            assert_eq!(stack[0][0], expected, "{text}");
+        }
+    }
+
+    #[test]
     fn formulas_are_computed_as_they_are_written() {
         for (text, expected) in [
             ("3", 3.0),
@@ -662,12 +721,24 @@ mod tests {
             ("if(x > 1, x > 2, 2)", 1, "`if` gives true or false or a number", "both"),
             ("x = 1", 3, "`=` is not understood here", "operator"),
             ("größe", 1, "there is no input `gr`", "`x`"),
+            ("x - [1, 2", 10, "a `]` is missing", "close the list"),
+            ("x - [1 2]", 8, "a `]` is missing", "close the list"),
+            ("x - []", 6, "a number or a name is missing", "write one"),
+            ("[1, x]", 5, "expected a number, found a formula", "`[0.5, -1]`"),
+            ("[[1], 2]", 2, "expected a number, found a formula", "`[0.5, -1]`"),
+            ("[1 < 2]", 2, "a list takes a number, and this is true or false", "`if(…, 1, 0)`"),
         ] {
             let wrong = Formula::parse(text, &["x", "yaw"]).unwrap_err();
             assert_eq!(wrong.column, column, "{text}: {wrong:?}");
             assert!(wrong.why.contains(why) && wrong.help.contains(help), "{text}: {wrong:?}");
         }
-        for long in ["(".repeat(100_000), "-".repeat(100_000), "abs(".repeat(100_000), "x^".repeat(100_000)] {
+        for long in [
+            "(".repeat(100_000),
+            "-".repeat(100_000),
+            "abs(".repeat(100_000),
+            "x^".repeat(100_000),
+            "[".repeat(100_000),
+        ] {
             assert!(Formula::parse(&long, &["x"]).unwrap_err().why.contains("64 parts in one another"));
         }
         assert!(Formula::parse(&"x+".repeat(100_000), &["x"]).unwrap_err().why.contains("more than 1024 parts"));

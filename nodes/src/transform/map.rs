@@ -19,7 +19,8 @@ use std::collections::BTreeMap;
 /// Tensors are computed element by element: all inputs have the same shape, or are single numbers (`f32[]`). There are `+ - * / % ^`,
 /// `< <= > >= == !=`, `&& || !`, `if(is, yes, no)`, `min`, `max`, `clamp(x, low, high)`, `abs`, `sign`, `floor`, `ceil`, `round`, `trunc`,
 /// `sqrt`, `cbrt`, `hypot`, `pow`, `exp`, `ln`, `log2`, `log10`, `sin`, `cos`, `tan`, `asin`, `acos`, `atan`, `atan2`, `sinh`, `cosh`,
-/// `tanh`, `deg`, `rad`, `is_nan`, `is_finite`, and the numbers `pi` and `e`.
+/// `tanh`, `deg`, `rad`, `is_nan`, `is_finite`, and the numbers `pi` and `e`. A list has one number for each element of the last dim, such as
+/// the means and deviations of an observation: `(x - [0.1, -2]) / [3, 0.5]`.
 ///
 /// `^` binds most, from the right, then signs, then `* / %`; `%` has the sign of its first number, and `round` goes away from zero. Everything is
 /// computed in `f64`. Unless `dtype` says otherwise, the output of a comparison is `u8`. A formula that reads `f64`, `i32` or `u32`, such as time
@@ -148,6 +149,27 @@ fn common(given: &Connected, errors: &mut PlanErrors) -> Option<PortSpec> {
     }
 }
 
+/// Reports the lists that do not have one number for each element of the last dim of what the formulas compute.
+fn check_lists(config: &Config, formulas: &[(String, DType, Formula)], common: &PortSpec, errors: &mut PlanErrors) {
+    for (name, _, formula) in formulas {
+        let Some(output) = config.outputs.get(name) else { continue };
+        for list in formula.lists() {
+            let count = list.len();
+            let (wrong, help) = match common.shape.last() {
+                Some(Dim::Fixed(length)) if *length == count => continue,
+                Some(Dim::Fixed(length)) => (format!("{length} in its last dim"), format!("write {length} numbers")),
+                Some(dim) => {
+                    let help = "connect an input whose last dim has a fixed length";
+                    (format!("{dim} in its last dim"), help.to_string())
+                }
+                None => ("a single one".to_string(), "write one number, without `[` and `]`".to_string()),
+            };
+            let message = format!("a list of {count} numbers, but the input, {common}, has {wrong}");
+            errors.at(field(name, output), message).help(help);
+        }
+    }
+}
+
 /// A formula that is ready to run.
 #[derive(Debug)]
 struct Planned {
@@ -166,6 +188,7 @@ pub struct Map {
     /// Bytes of a message of each input, and the elements of an output, if the shapes of all inputs are fixed.
     fixed: Option<(Vec<usize>, usize)>,
     loads: Vec<Load>,
+    /// Elements of the inputs, and after these of the lists in a formula.
     inputs: Vec<Block>,
     stack: Vec<Block>,
     not_finite: u64,
@@ -207,6 +230,9 @@ impl Node for Map {
             }
         }
         let common = common(given, &mut errors);
+        if let Some(common) = &common {
+            check_lists(config, &formulas, common, &mut errors);
+        }
         let ports = given.inputs().fold(Ports::new(), |ports, (name, spec)| match spec {
             Some(spec) => ports.input(name, spec.clone()),
             None => ports.input_any(name),
@@ -228,6 +254,7 @@ impl Node for Map {
         let (inputs, dtypes) = typed(cx.inputs().iter().map(|(name, spec)| (name.as_str(), spec.as_ref())));
         // Errors of the config were reported while planning.
         let formulas = formulas(&config, &inputs, &dtypes, &mut PlanErrors::default());
+        let lists = formulas.iter().map(|(_, _, formula)| formula.lists().len()).max().unwrap_or(0);
         let depth = formulas.iter().map(|(_, _, formula)| formula.depth()).max().unwrap_or(0);
         let planned = formulas.into_iter().map(|(_, dtype, formula)| {
             let mut reads: Vec<usize> = formula.inputs().collect();
@@ -235,7 +262,7 @@ impl Node for Map {
             reads.dedup();
             Planned { formula, limits: Limits::of(dtype), store: with_type!(dtype, T, store::<T>), reads }
         });
-        let (inputs, stack) = (vec![[0.0; LANES]; names.len()], vec![[0.0; LANES]; depth]);
+        let (inputs, stack) = (vec![[0.0; LANES]; names.len() + lists], vec![[0.0; LANES]; depth]);
         let loads = dtypes.into_iter().map(|dtype| with_type!(dtype, T, load::<T> as Load)).collect();
         let fixed = fixed(cx.inputs().iter().map(|(_, spec)| spec.as_ref()));
         let outputs = planned.collect();
@@ -275,6 +302,12 @@ fn load<T: Number>(from: &Tensor, at: usize, into: &mut [f64]) -> Result<(), Nod
         from => in_turns(into, &from[at..], |to, from| *to = from.to_f64()),
     }
     Ok(())
+}
+
+/// Repeats a list over elements from a place on.
+fn repeat(list: &[f64], at: usize, into: &mut [f64]) {
+    let repeated = list.iter().cycle().skip(at % list.len().max(1));
+    std::iter::zip(into, repeated).for_each(|(to, from)| *to = *from);
 }
 
 /// Writes elements from a place on.
@@ -407,6 +440,9 @@ impl Transform for Map {
                 for read in &output.reads {
                     loads[*read](&input[*read].body, at, &mut inputs[*read][..n])?;
                 }
+                for (list, block) in std::iter::zip(output.formula.lists(), &mut inputs[loads.len()..]) {
+                    repeat(list, at, &mut block[..n]);
+                }
                 output.formula.compute(n, inputs, stack);
                 let numbers = &stack[0][..n];
                 fit = fit.and(output.limits.fits(numbers));
@@ -435,6 +471,7 @@ mod tests {
         let (names, dtypes) = typed(given.inputs());
         let formulas = formulas(&config, &names, &dtypes, &mut errors);
         let common = common(&given, &mut errors);
+        check_lists(&config, &formulas, common.as_ref().unwrap_or(&PortSpec::fixed(DType::F32, [])), &mut errors);
         errors.into_result(()).map_err(|errors| format!("{errors:?}"))?;
         let show = |(name, dtype, _): &(String, DType, Formula)| {
             format!("{name} {}", common.clone().map(|spec| spec.with_dtype(*dtype)).unwrap())
@@ -455,6 +492,15 @@ mod tests {
             (r#""y": "x * g""#, &[("x", "u32[2]"), ("g", "f32[]")], "y f64[2]"),
             (r#""y": "-x", "z": {"formula": "x", "dtype": "f32"}"#, &[("x", "i32[]")], "y f64[], z f32[]"),
             (r#""y": "x * g""#, &[("x", "u8[4,<=3]"), ("g", "f32[]")], "y f32[4,≤3]"),
+            (r#""y": "(x - [1, 2]) * g / [3, 4]""#, &[("x", "f32[3,2]"), ("g", "f32[]")], "y f32[3,2]"),
+            (
+                r#""y": "x - [1, 2]""#,
+                &[("x", "f32[2,3]")],
+                "a list of 2 numbers, but the input, f32[2,3], has 3 in its last dim",
+            ),
+            (r#""y": "x - [1, 2]""#, &[("x", "f32[2,3]")], "write 3 numbers"),
+            (r#""y": "x - [1, 2]""#, &[("x", "f32[<=2]")], "connect an input whose last dim has a fixed length"),
+            (r#""y": "x - [1, 2]""#, &[("x", "f32[]")], "has a single one"),
             (r#""y": "x * g""#, &[("g", "f32[]"), ("x", "f32[2]")], "y f32[2]"),
             (r#""y": "x + z""#, &[("x", "f32[2]"), ("z", "u8[2]")], "y f32[2]"),
             (r#""y": "x + z""#, &[("x", "f32[2]"), ("z", "f32[3]")], "does not have the shape of `x`"),
@@ -466,6 +512,20 @@ mod tests {
                 Ok(found) => assert_eq!(found, expected, "{outputs}"),
                 Err(errors) => assert!(errors.contains(expected), "{outputs}: {errors}"),
             }
+        }
+    }
+
+    #[test]
+    fn a_list_is_repeated_over_the_last_dim() {
+        for (list, at, expected) in [
+            (&[1.0, 2.0, 3.0][..], 0, [1.0, 2.0, 3.0, 1.0]),
+            (&[1.0, 2.0, 3.0], LANES, [2.0, 3.0, 1.0, 2.0]),
+            (&[1.0, 2.0, 3.0], 2 * LANES, [3.0, 1.0, 2.0, 3.0]),
+            (&[5.0], 7, [5.0; 4]),
+        ] {
+            let mut into = [0.0; 4];
+            repeat(list, at, &mut into);
+            assert_eq!(into, expected, "{list:?} {at}");
         }
     }
 
