@@ -24,6 +24,10 @@ fn check(graph: &str, expected: &[(&str, &str)]) {
 fn malformed_files_are_refused() {
     check("", &[("1:1 E0113", "empty")]);
     check("[1, 2]", &[("1:1 E0105", "a graph is a map, not a list")]);
+    check(
+        "version: 1\nnodes:\n  a: { kind: numbers }\n  c: { kind: collect, inputs: a }\n",
+        &[("4:31 E0105", "help: write `from: a`")],
+    );
     check("version: 2\nnodes: {}", &[("1:10 E0111", "version"), ("2:8 E0113", "no nodes")]);
     check(
         "version: 1\nnode: {}\nnodes:\n  A: { kind: numbers }\n  b: { kindd: collect, from: a }\n",

@@ -605,7 +605,12 @@ impl SpecReader<'_> {
                     }
                     other => {
                         let message = format!("`inputs` is a map from ports to `node/port`, not {}", other.describe());
-                        self.problem("E0105", &value.place, message, "write `inputs: { image: camera/image }`");
+                        let help = match value.as_text() {
+                            // A single input needs no name.
+                            Some(text) => format!("write `from: {text}`"),
+                            None => "write `inputs: { image: camera/image }`".into(),
+                        };
+                        self.problem("E0105", &value.place, message, help);
                     }
                 },
                 "core" => node.core = self.number(value, "a core", 0..=1023),
