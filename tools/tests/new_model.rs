@@ -69,7 +69,36 @@ fn every_graph_runs() {
     // A size that no image has, and numbers of classes that no list has.
     let lies =
         [("stride", "32"), ("imgsz", "[99999999, 99999999]"), ("names", "{4294967295: 'a'}"), ("end2end", "True")];
-    let cases: [(&str, Vec<u8>, &[&str]); 8] = [
+    let first = text(5, [text(1, "axes"), number(8, 0), number(20, 7)].concat());
+    let cases: [(&str, Vec<u8>, &[&str]); 10] = [
+        (
+            // A cloud of points: the first dim is no batch, as the output shows.
+            "points",
+            model(
+                &[("points", FLOAT, &["num_points", "3"])],
+                &[("code", FLOAT, &["3"])],
+                &[node("ReduceMax", &["points"], &["code"], &[integer("keepdims", 0), first.clone()].concat())],
+                &[],
+            ),
+            &["batch_dim: none", "a guess: no output has the dim `num_points`", "path: out/code.csv"],
+        ),
+        (
+            // A network on graphs: with one node, there is none for the edges.
+            "nodes",
+            model(
+                &[("feat", FLOAT, &["num_nodes", "4"]), ("edges", I64, &["2", "num_edges"])],
+                &[("y", FLOAT, &["num_nodes", "4"])],
+                &[
+                    longs("flat", &[-1]),
+                    node("Reshape", &["edges", "flat"], &["ends"], &[]),
+                    node("Gather", &["feat", "ends"], &["g"], &[]),
+                    node("ReduceMean", &["g"], &["mean"], &first),
+                    node("Add", &["feat", "mean"], &["y"], &[]),
+                ],
+                &[],
+            ),
+            &["batch_dim: none", "a guess: with the dim as a batch, it does not run"],
+        ),
         (
             // Declared without dims.
             "noshape",

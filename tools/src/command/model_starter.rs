@@ -78,6 +78,8 @@ pub(super) struct Tried {
     pub(super) ports: Option<BTreeMap<String, PortSpec>>,
     /// Why there are no states, though names and shapes show some.
     pub(super) no_states: Option<String>,
+    /// Whether the first dims of the model's inputs are not a batch; `None` if its outputs decide.
+    pub(super) no_batch: Option<bool>,
     /// The outputs, as `node/port`, that need no greatest lengths.
     pub(super) exact: BTreeSet<String>,
     /// Whether no output has greatest lengths.
@@ -121,7 +123,15 @@ impl ModelStarter {
         let read = |(found, file): &(Inspection, String)| {
             Model::of(found, file).map_err(|why| if models.len() > 1 { format!("`{file}`: {why}") } else { why })
         };
-        let models: Vec<Model> = models.iter().map(read).collect::<Result<_, _>>()?;
+        let mut models: Vec<Model> = models.iter().map(read).collect::<Result<_, _>>()?;
+        if let [model] = &mut models[..] {
+            let why = match tried.no_batch {
+                None => model.declares_no_batch(),
+                Some(true) => Some("with the dim as a batch, it does not run".into()),
+                Some(false) => None,
+            };
+            why.into_iter().for_each(|why| model.without_batch(why));
+        }
         ModelStarter::for_models(&models, name, asked, tried)
     }
 

@@ -84,22 +84,40 @@ pub fn begin_with_models(
         tried_files.borrow_mut().extend(starter.files.iter().map(|(name, _)| name.clone()));
         plan(&starter, &path, &registry, &trying)
     };
-    let mut notes = Vec::new();
-    let (mut tried, mut problem) = choose(&sides, starter, planned)?;
-    if problem.is_none() {
-        for record in starter(&tried)?.records {
-            record_one(folder, record, options, &mut tried, &mut notes)?;
+    let attempt = |sides: &[[usize; 2]], no_batch: Option<bool>| -> io::Result<Attempt> {
+        let (mut notes, mut cases) = (Vec::new(), Vec::new());
+        let (mut tried, mut problem) = choose(sides, no_batch, starter, planned)?;
+        if problem.is_none() {
+            for record in starter(&tried)?.records {
+                cases.extend(record_one(folder, record, options, &mut tried, &mut notes));
+            }
+        }
+        let mut chosen = starter(&tried)?;
+        tried_files.borrow_mut().extend(cases.iter().map(|(name, _)| name.clone()));
+        chosen.files.extend(cases);
+        write_all(folder, &chosen, &chosen.graph)?;
+        if problem.is_none() {
+            problem = try_run(&path, &registry, &trying).err();
+        }
+        Ok(Attempt { chosen, problem, notes })
+    };
+    let graph_with = |no_batch| -> io::Result<String> {
+        Ok(starter(&Tried { sides: sides[0], no_batch, ..Tried::default() })?.graph)
+    };
+    // First as the model declares it, then the other way.
+    let mut result = attempt(&sides, None)?;
+    for no_batch in [Some(false), Some(true)] {
+        if result.problem.is_some() && graph_with(no_batch)? != graph_with(None)? {
+            let other = attempt(&sides[..1], no_batch)?;
+            result = if other.problem.is_none() { other } else { result };
         }
     }
-    let chosen = starter(&tried)?;
+    let Attempt { chosen, problem, mut notes } = result;
     write_all(folder, &chosen, &chosen.graph)?;
     for name in tried_files.into_inner().iter().filter(|name| chosen.files.iter().all(|(other, _)| other != *name)) {
         std::fs::remove_file(folder.join(name))?;
         // The folder of the images.
         Path::new(name).parent().into_iter().for_each(|parent| _ = std::fs::remove_dir(folder.join(parent)));
-    }
-    if problem.is_none() {
-        problem = try_run(&path, &registry, &trying).err();
     }
     if let Some(why) = problem {
         write_all(folder, &chosen, &chosen.graph_with(&why))?;
@@ -108,6 +126,15 @@ pub fn begin_with_models(
     }
     notes.extend(chosen.warnings);
     Ok((path, notes))
+}
+
+/// What came of a graph.
+struct Attempt {
+    chosen: ModelStarter,
+    /// Why it does not run, if so.
+    problem: Option<String>,
+    /// What a user has to know.
+    notes: Vec<String>,
 }
 
 /// The types of the outputs of a planned graph by `node/port`, or why it cannot be planned.
@@ -128,10 +155,11 @@ fn plan(starter: &ModelStarter, path: &Path, registry: &Registry, options: &Opti
 /// first that can be planned was made from, or else the first with the reason why it cannot.
 fn choose(
     sides: &[[usize; 2]],
+    no_batch: Option<bool>,
     starter: impl Fn(&Tried) -> io::Result<ModelStarter>,
     planned: impl Fn(&Tried) -> io::Result<Planned>,
 ) -> io::Result<(Tried, Option<String>)> {
-    let begin = |sides: [usize; 2]| Tried { sides, ports: Some(BTreeMap::new()), ..Tried::default() };
+    let begin = |sides: [usize; 2]| Tried { sides, no_batch, ports: Some(BTreeMap::new()), ..Tried::default() };
     let (mut refused, mut first) = (Vec::new(), None);
     for sides in sides {
         let mut tried = begin(*sides);
@@ -185,26 +213,28 @@ fn write_all(folder: &Path, starter: &ModelStarter, graph: &str) -> io::Result<(
     write(folder, "graph.yaml", graph.as_bytes())
 }
 
-/// Records a case of a model in a graph's folder.
+/// Records a case of a model in a graph's folder, and returns its file, unless there is none.
 fn record_one(
     folder: &Path,
     record: Record,
     options: &BackendOptions,
     tried: &mut Tried,
     notes: &mut Vec<String>,
-) -> io::Result<()> {
+) -> Option<(String, Vec<u8>)> {
     let Record { node, file, case, request } = record;
     match record_case(&folder.join(&file), &request, options) {
         Ok(RecordedCase { npz, longest, greatest }) => {
-            match &npz {
-                Some(npz) => write(folder, &case, npz)?,
-                None => notes.push(format!("no case was recorded of `{file}`: its outputs are empty on noise")),
-            }
             tried.models.insert(node, TriedModel { has_case: npz.is_some(), longest, greatest });
+            if npz.is_none() {
+                notes.push(format!("no case was recorded of `{file}`: its outputs are empty on noise"));
+            }
+            Some((case, npz?))
         }
-        Err(error) => notes.push(format!("no case was recorded of `{file}`: {error}")),
+        Err(error) => {
+            notes.push(format!("no case was recorded of `{file}`: {error}"));
+            None
+        }
     }
-    Ok(())
 }
 
 /// Writes a file below a folder.

@@ -35,7 +35,7 @@ impl Bound {
             *dim == Length::Fixed(1) || model.inputs.iter().any(|input| input.shape.first() == Some(dim))
         };
         let item = match shape.split_first() {
-            Some((first, rest)) if is_batch(first) => rest,
+            Some((first, rest)) if model.no_batch.is_none() && is_batch(first) => rest,
             _ => shape,
         };
         // Lengths that the model declares need none.
@@ -92,6 +92,7 @@ mod tests {
             port: port.into(),
             dtype: "f32".into(),
             shape: shape.to_vec(),
+            is_whole: false,
             has_inner_batch: false,
             is_narrowed: false,
         };
@@ -115,6 +116,7 @@ mod tests {
                 computes_f64: false,
                 alphabet: None,
                 trained: None,
+                no_batch: None,
             };
             let bounds = Bound::all(&model);
             let shown: Vec<String> = bounds.iter().map(|bound| bound.show(bound.length(seen))).collect();

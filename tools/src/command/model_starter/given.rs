@@ -47,7 +47,7 @@ impl OpenLengths {
     /// The batch of each input has one item; images have the height and width of `sides`.
     pub(super) fn of(model: &Model, [high, wide]: [usize; 2]) -> OpenLengths {
         let mut lengths = OpenLengths::default();
-        for side in &model.inputs {
+        for side in model.inputs.iter().filter(|side| !side.is_whole) {
             side.shape.first().into_iter().for_each(|batch| _ = lengths.of_dim(batch, 1));
         }
         for ([height, width, _], _) in

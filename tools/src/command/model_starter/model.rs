@@ -5,6 +5,7 @@ use super::given::Frame;
 use super::nodes::Range;
 use super::side::{Length, Side};
 use super::ultralytics::{Task, Ultralytics};
+use crate::text::escape::one_line;
 use limen_backends::{Binding, Inspection};
 use limen_nodes::transform::decode_yolo;
 
@@ -20,6 +21,8 @@ pub(super) struct Model {
     pub(super) alphabet: Option<String>,
     /// What Ultralytics wrote into its file.
     pub(super) trained: Option<Ultralytics>,
+    /// Why its first dims are not a batch, if so.
+    pub(super) no_batch: Option<String>,
 }
 
 /// An output of a model.
@@ -88,7 +91,32 @@ impl Model {
             computes_f64: found.computes_f64(),
             alphabet: found.metadata("character").map(str::to_string),
             trained: Ultralytics::of(found),
+            no_batch: None,
         })
+    }
+
+    /// Returns why the first dims of the inputs cannot be a batch: no output has one. An image without a batch is not expected.
+    pub(super) fn declares_no_batch(&self) -> Option<String> {
+        let batch = self.inputs.iter().find_map(|side| match side.shape.first() {
+            Some(Length::Open(name)) => Some(name),
+            _ => None,
+        })?;
+        let is_batch = |dim: &Length| matches!(dim, Length::Open(name) if name == batch);
+        let has_none = |output: &Output| {
+            let shape = output.side.as_ref().map_or(&[][..], |side| &side.shape);
+            matches!(shape.first(), Some(Length::Fixed(2..))) && !shape.iter().any(is_batch)
+        };
+        let is_sure = self.outputs.iter().all(has_none) && self.inputs.iter().all(|side| side.image_dims().is_none());
+        is_sure.then(|| format!("no output has the dim `{}`", one_line(batch)))
+    }
+
+    /// Makes the first dims of its inputs and outputs part of an item.
+    pub(super) fn without_batch(&mut self, why: String) {
+        let outputs = self.outputs.iter_mut().filter_map(|output| output.side.as_mut());
+        for side in self.inputs.iter_mut().chain(outputs) {
+            (side.is_whole, side.has_inner_batch) = (true, false);
+        }
+        self.no_batch = Some(why);
     }
 
     /// Returns how to read the first output of a YOLO model as boxes, if it has their shape.

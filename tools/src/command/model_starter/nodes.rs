@@ -157,6 +157,12 @@ impl Nodes {
     ) -> String {
         let trial = tried.models.get(name).cloned().unwrap_or_default();
         let mut config = format!("model: {}, backend: auto", scalar(&model.file));
+        if let Some(why) = &model.no_batch {
+            config.push_str(", batch_dim: none");
+            request.no_batch = true;
+            notes
+                .push(format!("`batch_dim: none` makes the first dim of each input part of a message, a guess: {why}"));
+        }
         let case = if name == "model" { "verify.npz".into() } else { format!("{name}.npz") };
         let about = if trial.has_case {
             let _ = write!(config, ", verify: {{ case: {case} }}");

@@ -44,6 +44,8 @@ pub(super) struct Side {
     pub(super) port: String,
     pub(super) dtype: String,
     pub(super) shape: Vec<Length>,
+    /// Whether all dims are those of an item, as with `batch_dim: none`.
+    pub(super) is_whole: bool,
     /// Whether a dim behind the first is the batch of the inputs, as in the state of a recurrent layer.
     pub(super) has_inner_batch: bool,
     /// Whether the model takes f64, where messages have f32.
@@ -66,6 +68,7 @@ impl Side {
             port: binding.port.clone(),
             dtype: dtype.to_string(),
             shape: dims.map(length).collect(),
+            is_whole: false,
             has_inner_batch: false,
             is_narrowed: false,
         })
@@ -83,7 +86,7 @@ impl Side {
     /// The shape of one item, without the batch.
     pub(super) fn item(&self) -> &[Length] {
         match self.shape.split_first() {
-            Some((Length::Open(_) | Length::Fixed(1), item)) => item,
+            Some((Length::Open(_) | Length::Fixed(1), item)) if !self.is_whole => item,
             _ => &self.shape,
         }
     }
