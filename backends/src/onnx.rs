@@ -26,7 +26,7 @@ mod data_file;
 mod deviation;
 #[cfg(feature = "rten")]
 mod dropout;
-#[cfg(any(feature = "rten", feature = "tract"))]
+#[cfg(any(feature = "rten", feature = "tract", feature = "ort"))]
 mod edit;
 mod elem;
 mod elems;
@@ -37,7 +37,7 @@ mod input;
 #[cfg(feature = "rten")]
 mod int_cast;
 mod items;
-#[cfg(feature = "rten")]
+#[cfg(any(feature = "rten", feature = "tract", feature = "ort"))]
 mod known_dims;
 mod lane;
 mod lengths;
@@ -47,7 +47,7 @@ mod lrn;
 mod measure;
 mod node;
 mod node_shapes;
-#[cfg(feature = "rten")]
+#[cfg(any(feature = "rten", feature = "tract", feature = "ort"))]
 mod optional;
 mod outline;
 mod outputs;
@@ -114,8 +114,8 @@ pub(crate) use loaded::Loaded;
 #[cfg(feature = "rten")]
 pub(crate) use lrn::{LONGER as LRN_LONGER, without_lrn};
 pub(crate) use measure::measure;
-#[cfg(feature = "rten")]
-pub(crate) use optional::{OPTIONAL, with_optional_parts, with_plain_nodes};
+#[cfg(any(feature = "rten", feature = "tract", feature = "ort"))]
+pub(crate) use optional::with_left_out;
 pub(crate) use outline::BoundShapes;
 pub use outline::{Outline, Output};
 pub(crate) use outputs::NotPrepared;

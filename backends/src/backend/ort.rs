@@ -26,7 +26,7 @@ use crate::base::{BackendOptions, caught};
 use crate::cache::{self, Compiled, Found, Key};
 use crate::onnx::{
     Artifact, Call, DataFile, Deviation, Elem, Onnx, Op, Runner, Runtime, Take, aligns_fractional_corners,
-    has_same_padding,
+    has_same_padding, with_left_out,
 };
 use ::ort::LoadDynamicError;
 use ::ort::environment::Environment;
@@ -267,7 +267,7 @@ impl Runtime for OrtRuntime {
             Some(Found::Damaged(why)) => made.compiled.warnings.push(format!("compiled again: {why}")),
             Some(Found::Nothing) | None => {}
         }
-        let model = artifact.bytes;
+        let model = with_left_out(artifact.bytes, &artifact.outline.ops);
         let data = data(artifact.data);
         Ok(OrtRuntime { model, data, packed: PrepackedWeights::new(), made: Mutex::new(made), environment, cache, key })
     }

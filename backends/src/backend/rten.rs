@@ -20,10 +20,10 @@
 use crate::base::{BackendOptions, caught, elements};
 use crate::onnx::{
     Artifact, BOOL_CAST_LONGER, CORRECTED_LONGER, Call, Deviation, Elem, INT_CAST_LONGER, LRN_LONGER,
-    NARROWS_CONSTANTS, NARROWS_FLOATS, OPTIONAL, Onnx, Op, Runner, Runtime, SAME_LOWER_LONGER, Take,
-    aligns_fractional_corners, computes_doubles, computes_halves, covers_several_dims, has_same_padding,
-    separate_weights, with_checked_casts, with_corrections, with_external_places, with_optional_parts,
-    with_plain_nodes, with_window_attributes, without_bool_casts, without_dropout, without_lrn, without_same_lower,
+    NARROWS_CONSTANTS, NARROWS_FLOATS, Onnx, Op, Runner, Runtime, SAME_LOWER_LONGER, Take, aligns_fractional_corners,
+    computes_doubles, computes_halves, covers_several_dims, has_same_padding, separate_weights, with_checked_casts,
+    with_corrections, with_external_places, with_left_out, with_window_attributes, without_bool_casts, without_dropout,
+    without_lrn, without_same_lower,
 };
 use ::rten::{
     LoadError, LoadErrorKind, Model, ModelOptions, NodeId, RunOptions, ShapeInferenceMode, ThreadPool, Value,
@@ -235,7 +235,6 @@ impl Runtime for RtenRuntime {
         let int_casts = count(|op| op.id == "Cast" && op.int("to") == Some(INT64) || op.id == "CastLike");
         let lower = count(|op| op.word("auto_pad") == Some("SAME_LOWER"));
         let corrected = count(|op| CORRECTED.contains(&&*op.id));
-        let optional = count(|op| OPTIONAL.contains(&&*op.id));
         let longer = [
             (lrns, LRN_LONGER),
             (casts, BOOL_CAST_LONGER),
@@ -261,9 +260,7 @@ impl Runtime for RtenRuntime {
         let mut bytes = artifact.bytes;
         let rewritten = with_external_places(&bytes, &artifact.outline);
         bytes = rewritten.map_or(bytes, Arc::new);
-        bytes = with_plain_nodes(&bytes).map_or(bytes, Arc::new);
-        let rewritten = (optional > 0).then(|| with_optional_parts(&bytes)).flatten();
-        bytes = rewritten.map_or(bytes, Arc::new);
+        bytes = with_left_out(bytes, &artifact.outline.ops);
         let rewritten = (dropouts > 0).then(|| without_dropout(&bytes)).flatten();
         bytes = rewritten.map_or(bytes, Arc::new);
         let rewritten = (lrns > 0).then(|| without_lrn(&bytes)).flatten();

@@ -8,7 +8,7 @@ use crate::base::{BackendOptions, caught, elements, narrow};
 use crate::cache::Compiled;
 use crate::onnx::{
     Artifact, Call, CallInput, Constant, DataFile, Deviation, Elem, Input, Length, Onnx, Op, Runner, Runtime, Take,
-    has_same_padding, with_corrections,
+    has_same_padding, with_corrections, with_left_out,
 };
 use limen::backend::{BackendError, BatchRef, Capabilities, Ops, SessionMetadata};
 use limen::files::memory_name;
@@ -264,9 +264,11 @@ impl Runtime for TractRuntime {
         let mut onnx = operators::reader();
         onnx.provider = Arc::new(WeightFiles(artifact.data));
         let unsupported = |error: TractError| BackendError::Unsupported(text(&error));
+        let bytes = with_left_out(artifact.bytes, &artifact.outline.ops);
         let corrected = artifact.outline.ops.iter().any(|op| CORRECTED.contains(&&*op.id));
-        let rewritten = corrected.then(|| with_corrections(&artifact.bytes, &CORRECTED)).flatten();
-        let proto = onnx.proto_model_for_read(&mut rewritten.as_deref().unwrap_or(&artifact.bytes));
+        let rewritten = corrected.then(|| with_corrections(&bytes, &CORRECTED)).flatten();
+        let bytes = rewritten.map_or(bytes, Arc::new);
+        let proto = onnx.proto_model_for_read(&mut bytes.as_slice());
         let proto = proto.map_err(|error| BackendError::Model(text(&error)))?;
         let parse = |onnx: &tract_onnx::Onnx| -> Result<InferenceModel, BackendError> {
             let mut model = onnx.parse(&proto, artifact.folder.to_str()).map_err(unsupported)?.model;

@@ -9,7 +9,7 @@ use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, encode
 /// The field numbers of `onnx.proto`.
 pub(super) const GRAPH: u32 = 7;
 const NODE: u32 = 1;
-const ATTRIBUTE: u32 = 5;
+pub(super) const ATTRIBUTE: u32 = 5;
 const ATTRIBUTE_GRAPH: u32 = 6;
 const ATTRIBUTE_GRAPHS: u32 = 11;
 
@@ -21,9 +21,8 @@ pub(super) fn replace_nodes(
     with: impl Fn(&wire::Node) -> Option<Vec<wire::Node>>,
 ) -> Option<Vec<u8>> {
     // A file may hold its graph in several parts, whose nodes are those of one list.
-    let (mut nodes, mut replaced) = (graph.nodes.iter(), false);
-    let edited = replace(file, GRAPH, |graph| Some(vec![replace_in(graph, &mut nodes, &with, &mut replaced)?]))?;
-    replaced.then_some(edited)
+    let mut nodes = graph.nodes.iter();
+    replace(file, GRAPH, |graph| Some(vec![replace_in(graph, &mut nodes, &with)?]))
 }
 
 /// Like [`replace_nodes`], in a part of a graph. `nodes` are those of the part and of what follows.
@@ -31,12 +30,10 @@ fn replace_in(
     graph: &[u8],
     nodes: &mut std::slice::Iter<'_, wire::Node>,
     with: &impl Fn(&wire::Node) -> Option<Vec<wire::Node>>,
-    replaced: &mut bool,
 ) -> Option<Vec<u8>> {
     replace(graph, NODE, |raw| {
         let node = nodes.next()?;
         if let Some(instead) = with(node) {
-            *replaced = true;
             return Some(instead.iter().map(Message::encode_to_vec).collect());
         }
         graphs_of(node).next()?;
@@ -44,15 +41,23 @@ fn replace_in(
         let node = replace(raw, ATTRIBUTE, |raw| {
             let attribute = attributes.next()?;
             let mut nodes = attribute.graph.as_ref().map(|graph| graph.nodes.iter()).unwrap_or_default();
-            let one = replace(raw, ATTRIBUTE_GRAPH, |raw| Some(vec![replace_in(raw, &mut nodes, with, replaced)?]))?;
             let mut graphs = attribute.graphs.iter();
-            let all = replace(&one, ATTRIBUTE_GRAPHS, |raw| {
-                Some(vec![replace_in(raw, &mut graphs.next()?.nodes.iter(), with, replaced)?])
-            })?;
-            Some(vec![all])
+            let one = |raw: &[u8]| replace_in(raw, &mut nodes, with);
+            replace_graphs(raw, one, |raw| replace_in(raw, &mut graphs.next()?.nodes.iter(), with))
         })?;
         Some(vec![node])
     })
+}
+
+/// Returns an attribute with another graph and other graphs; `None` if none is replaced.
+pub(super) fn replace_graphs(
+    attribute: &[u8],
+    mut one: impl FnMut(&[u8]) -> Option<Vec<u8>>,
+    mut each: impl FnMut(&[u8]) -> Option<Vec<u8>>,
+) -> Option<Vec<Vec<u8>>> {
+    let with_one = replace(attribute, ATTRIBUTE_GRAPH, |graph| Some(vec![one(graph)?]));
+    let all = replace(with_one.as_deref().unwrap_or(attribute), ATTRIBUTE_GRAPHS, |graph| Some(vec![each(graph)?]));
+    Some(vec![all.or(with_one)?])
 }
 
 /// A node with one output, named as that is.
@@ -84,46 +89,46 @@ pub(super) fn ints(name: &str, ints: &[i64]) -> wire::Attribute {
 }
 
 /// A number of 32 bits without dims.
+#[cfg(any(feature = "rten", feature = "tract"))]
 pub(super) fn number(number: f32) -> wire::Tensor {
     wire::Tensor { elem: 1, floats: vec![number], ..wire::Tensor::default() }
 }
 
 /// A list of integers of 64 bits.
+#[cfg(any(feature = "rten", feature = "tract"))]
 pub(super) fn list(longs: &[i64]) -> wire::Tensor {
     wire::Tensor { dims: vec![longs.len() as i64], elem: 7, longs: longs.to_vec(), ..wire::Tensor::default() }
 }
 
-/// Returns a message with other fields for some of those with a number; `None` if it is malformed.
+/// Returns a message with other fields for some of those with a number; `None` if none is replaced, or the message is malformed.
 pub(super) fn replace(
     message: &[u8],
     number: u32,
     mut with: impl FnMut(&[u8]) -> Option<Vec<Vec<u8>>>,
 ) -> Option<Vec<u8>> {
-    let (mut rest, mut whole) = (message, Vec::with_capacity(message.len()));
+    // What is before `copied` is in `whole`, once a field is replaced.
+    let (mut rest, mut whole, mut copied) = (message, None, 0);
     while !rest.is_empty() {
-        let field = rest;
+        let begin = message.len() - rest.len();
         let (tag, kind) = decode_key(&mut rest).ok()?;
-        let mut other = None;
-        if kind == WireType::LengthDelimited {
-            let length = usize::try_from(decode_varint(&mut rest).ok()?).ok()?;
-            let (content, behind) = rest.split_at_checked(length)?;
-            rest = behind;
-            if tag == number {
-                other = with(content);
-            }
-        } else {
+        if kind != WireType::LengthDelimited {
             skip_field(kind, tag, &mut rest, DecodeContext::default()).ok()?;
+            continue;
         }
-        match other {
-            Some(fields) => {
-                for content in fields {
-                    encode_key(tag, kind, &mut whole);
-                    encode_varint(content.len() as u64, &mut whole);
-                    whole.extend(content);
-                }
-            }
-            None => whole.extend(&field[..field.len() - rest.len()]),
+        let length = usize::try_from(decode_varint(&mut rest).ok()?).ok()?;
+        let (content, behind) = rest.split_at_checked(length)?;
+        rest = behind;
+        let Some(fields) = (tag == number).then(|| with(content)).flatten() else { continue };
+        let whole = whole.get_or_insert_with(|| Vec::with_capacity(message.len()));
+        whole.extend_from_slice(&message[copied..begin]);
+        for content in fields {
+            encode_key(tag, kind, whole);
+            encode_varint(content.len() as u64, whole);
+            whole.extend(content);
         }
+        copied = message.len() - rest.len();
     }
+    let mut whole = whole?;
+    whole.extend_from_slice(&message[copied..]);
     Some(whole)
 }

@@ -18,8 +18,7 @@ pub(crate) fn with_external_places(file: &[u8], outline: &Outline) -> Option<Vec
     if places.is_empty() {
         return None;
     }
-    let mut is_changed = false;
-    let edited = replace(file, GRAPH, |graph| {
+    replace(file, GRAPH, |graph| {
         let graph = replace(graph, INITIALIZER, |raw| {
             let tensor = Tensor::decode(raw).ok()?;
             let place = places.get(&*tensor.name).filter(|_| tensor.location == 1)?;
@@ -32,10 +31,8 @@ pub(crate) fn with_external_places(file: &[u8], outline: &Outline) -> Option<Vec
                 encode_varint(entry.len() as u64, &mut whole);
                 whole.extend(entry);
             }
-            is_changed |= whole.len() > raw.len();
             (whole.len() > raw.len()).then(|| vec![whole])
         })?;
         Some(vec![graph])
-    })?;
-    is_changed.then_some(edited)
+    })
 }

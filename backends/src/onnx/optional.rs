@@ -1,14 +1,17 @@
 //! Attributes and inputs that ONNX lets a model leave out, written out for runtimes that expect them; and the names of nodes, which
 //! errors of runtimes show.
 
-use super::edit::{GRAPH, constant, int, ints, replace, replace_nodes};
+use super::contents::Op;
+use super::edit::{ATTRIBUTE, GRAPH, constant, int, ints, replace, replace_graphs, replace_nodes};
 use super::known_dims::KnownDims;
 use super::wire;
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
+use std::borrow::Cow;
+use std::sync::Arc;
 
 /// The operators of which a part is written out.
-pub(crate) const OPTIONAL: [&str; 7] = [
+const OPTIONAL: [&str; 7] = [
     "LSTM",
     "GRU",
     "RNN",
@@ -25,9 +28,18 @@ const MAX_SCALES: i64 = 1 << 16;
 /// The `epsilon` of these operators of ONNX Runtime.
 const EPSILON: f32 = 1e-12;
 
+/// Returns the file of a model, with what it leaves out written out as runtimes expect it. `ops` are those of the model.
+pub(crate) fn with_left_out(file: Arc<Vec<u8>>, ops: &[Op]) -> Arc<Vec<u8>> {
+    let file = with_plain_nodes(&file).map_or(file, Arc::new);
+    if !ops.iter().any(|op| OPTIONAL.contains(&&*op.id)) {
+        return file;
+    }
+    with_optional_parts(&file).map_or(file, Arc::new)
+}
+
 /// Returns the file of a model in which each recurrent node has its `hidden_size`, each `QuantizeLinear` a zero point or a type, each
 /// `Slice` with `starts` its `axes`, and the normalizations of ONNX Runtime an `epsilon`; `None` if none lacks its part.
-pub(crate) fn with_optional_parts(file: &[u8]) -> Option<Vec<u8>> {
+fn with_optional_parts(file: &[u8]) -> Option<Vec<u8>> {
     let graph = wire::Model::decode(file).ok()?.graph?;
     let dims = KnownDims::of(&graph);
     replace_nodes(file, &graph, |node| {
@@ -76,6 +88,7 @@ pub(crate) fn with_optional_parts(file: &[u8]) -> Option<Vec<u8>> {
 /// The field numbers of `onnx.proto`.
 const NODE: u32 = 1;
 const INPUT: u32 = 1;
+const OUTPUT: u32 = 2;
 const NAME: u32 = 3;
 
 /// The names of a node, its inputs, its outputs and its operator.
@@ -91,43 +104,64 @@ struct Names {
     op: String,
 }
 
-/// Returns the file of a model in which each node of its graph without a name of its own has that of its first output with its operator,
-/// and none has inputs left out at its end; `None` if that is so. rten drops the name of a node that is also that of a tensor.
-pub(crate) fn with_plain_nodes(file: &[u8]) -> Option<Vec<u8>> {
-    let mut is_changed = false;
-    let edited = replace(file, GRAPH, |graph| {
-        let graph = replace(graph, NODE, |raw| {
-            let Names { inputs, outputs, name, op } = Names::decode(raw).ok()?;
-            // An optional output that is left out has no name.
-            let output = outputs.iter().find(|output| !output.is_empty());
-            let output = output.filter(|_| name.is_empty() || outputs.contains(&name));
-            let given = inputs.iter().rposition(|input| !input.is_empty()).map_or(0, |last| last + 1);
-            if output.is_none() && given == inputs.len() {
-                return None;
+/// The operators with subgraphs.
+const NESTING: [&str; 3] = ["If", "Loop", "Scan"];
+/// The operators that compute something else, or nothing, with fewer outputs.
+const COUNTING: [&str; 6] = ["If", "Loop", "Scan", "Split", "TopK", "Unique"];
+
+/// Returns the file of a model in which each node without a name of its own has that of its first output with its operator, and no node has
+/// inputs or outputs left out at its end; `None` if that is so. rten drops the name of a node that is also that of a tensor; tract counts
+/// what is left out, and ONNX Runtime may read it. An operator that needs all its outputs has names for them.
+fn with_plain_nodes(file: &[u8]) -> Option<Vec<u8>> {
+    replace(file, GRAPH, |graph| Some(vec![plain(graph)?]))
+}
+
+/// The same for a graph.
+fn plain(graph: &[u8]) -> Option<Vec<u8>> {
+    replace(graph, NODE, |raw| {
+        let Names { inputs, outputs, name, op } = Names::decode(raw).ok()?;
+        let mut node = Cow::Borrowed(raw);
+        if NESTING.contains(&&*op) {
+            let inner = replace(raw, ATTRIBUTE, |attribute| replace_graphs(attribute, plain, plain));
+            node = inner.map_or(node, Cow::Owned);
+        }
+        let first = outputs.iter().find(|output| !output.is_empty()).cloned();
+        let unnamed = first.as_ref().filter(|_| name.is_empty() || outputs.contains(&name));
+        if let Some(output) = unnamed {
+            let name = format!("{output} ({op})");
+            let node = node.to_mut();
+            encode_key(NAME, WireType::LengthDelimited, node);
+            encode_varint(name.len() as u64, node);
+            node.extend(name.as_bytes());
+        }
+        let given = |names: &[String]| names.iter().rposition(|name| !name.is_empty()).map_or(0, |last| last + 1);
+        let (inputs, outputs) = (given(&inputs), given(&outputs));
+        let mut at = 0;
+        let shorter = replace(&node, INPUT, |_| {
+            at += 1;
+            (at > inputs).then(Vec::new)
+        });
+        node = shorter.map_or(node, Cow::Owned);
+        let mut at = 0;
+        let other = replace(&node, OUTPUT, |output| {
+            at += 1;
+            match COUNTING.contains(&&*op) {
+                true if output.is_empty() => Some(vec![format!("{} ({op}) {at}", first.as_ref()?).into_bytes()]),
+                false if at > outputs && outputs > 0 => Some(Vec::new()),
+                _ => None,
             }
-            is_changed = true;
-            let mut at = 0;
-            let mut node = replace(raw, INPUT, |_| {
-                at += 1;
-                (at > given).then(Vec::new)
-            })?;
-            if let Some(output) = output {
-                let name = format!("{output} ({op})");
-                encode_key(NAME, WireType::LengthDelimited, &mut node);
-                encode_varint(name.len() as u64, &mut node);
-                node.extend(name.as_bytes());
-            }
-            Some(vec![node])
-        })?;
-        Some(vec![graph])
-    })?;
-    is_changed.then_some(edited)
+        });
+        match other.map_or(node, Cow::Owned) {
+            Cow::Owned(node) => Some(vec![node]),
+            Cow::Borrowed(_) => None,
+        }
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::onnx::test_models::{floats, model};
+    use crate::onnx::test_models::{branches, floats, model};
     use rten_onnx::onnx::DataType as D;
 
     #[test]
@@ -182,6 +216,17 @@ mod tests {
         let nodes = wire::Model::decode(&*named).unwrap().graph.unwrap().nodes;
         assert_eq!(nodes.iter().map(|node| &*node.name).collect::<Vec<_>>(), ["a (Neg)", "b (Abs)", "last"]);
         assert_eq!(with_plain_nodes(&named), None);
+        let inner = model(&[], &[y], &[], &["a = Conv x x _", "y = Relu a"]);
+        let branches = branches(model(&[x], &[y], &[], &["y = Neg x"]), &inner);
+        let file = with_plain_nodes(&branches).unwrap();
+        let nodes = wire::Model::decode(&*file).unwrap().graph.unwrap().nodes;
+        for branch in &nodes[1].attributes {
+            let [conv, relu] = &branch.graph.as_ref().unwrap().nodes[..] else { panic!("{branch:?}") };
+            assert_eq!((&*conv.name, &conv.inputs[..]), ("a (Conv)", &["x".to_string(), "x".to_string()][..]));
+            assert_eq!(relu.name, "y (Relu)");
+        }
+        assert_eq!((nodes.len(), with_plain_nodes(&file)), (2, None));
+        (0..branches.len()).for_each(|length| _ = with_plain_nodes(&branches[..length]));
         for (node, expected) in
             [("y = Clip x _ a _", &["x", "", "a"][..]), ("y = Clip x _ _", &["x"]), ("y = Constant _", &[])]
         {
@@ -189,6 +234,28 @@ mod tests {
             let nodes = wire::Model::decode(&*with_plain_nodes(&file).unwrap()).unwrap().graph.unwrap().nodes;
             assert_eq!(nodes[1].inputs, expected, "{node}");
             assert_eq!(nodes[1].outputs, ["y"], "{node}");
+        }
+    }
+
+    #[test]
+    fn outputs_left_out_are_not_there_or_have_names() {
+        let x = ("x", D::FLOAT, &["n", "2"][..]);
+        for (node, given, expected) in [
+            ("y = MaxPool x", &["y", ""][..], &["y"][..]),
+            ("y = LSTM x", &["", "y", ""], &["", "y"]),
+            ("y = TopK x x", &["", "y"], &["y (TopK) 1", "y"]),
+            ("y = Split x", &["y", "", "z"], &["y", "y (Split) 2", "z"]),
+            ("y = Constant", &["", ""], &["", ""]),
+        ] {
+            let mut left_out = wire::Model::decode(&*model(&[x], &[], &[], &[node])).unwrap();
+            let graph = left_out.graph.as_mut().unwrap();
+            graph.nodes[0].outputs = given.iter().map(|output| output.to_string()).collect();
+            graph.nodes[0].name = "node".into();
+            let file = left_out.encode_to_vec();
+            let plain = with_plain_nodes(&file).unwrap_or(file);
+            let nodes = wire::Model::decode(&*plain).unwrap().graph.unwrap().nodes;
+            assert_eq!(nodes[0].outputs, expected, "{node}");
+            assert_eq!(with_plain_nodes(&plain), None, "{node}");
         }
     }
 }

@@ -69,7 +69,7 @@ pub(crate) fn separate_weights(file: &mut Vec<u8>, name: &str, elems: &[i32]) ->
         })?;
         Some(vec![graph])
     })?;
-    if moves.is_empty() || !fits {
+    if !fits {
         return None;
     }
     for (from, to, length) in moves {

@@ -132,7 +132,7 @@ pub(crate) fn field(number: u32, content: &[u8]) -> Vec<u8> {
 }
 
 /// Adds an `If` to a model; both its branches are the graph of another model.
-#[cfg(feature = "rten")]
+#[cfg(any(feature = "rten", feature = "tract", feature = "ort"))]
 pub(crate) fn branches(outer: Vec<u8>, inner: &[u8]) -> Vec<u8> {
     let parse = |bytes: &[u8]| onnx::ModelProto::parse_buf(bytes).unwrap();
     let (mut model, inner) = (parse(&outer), parse(inner).graph);

@@ -6,7 +6,7 @@
 use super::{Data, Home, Opened, OrtRunner, OrtRuntime, builder, data, environment, home, unsupported, version};
 use crate::base::{BackendOptions, caught};
 use crate::cache::Compiled;
-use crate::onnx::{Artifact, Call, Deviation, Provider, Runtime};
+use crate::onnx::{Artifact, Call, Deviation, Provider, Runtime, with_left_out};
 use ::ort::environment::Environment;
 use ::ort::ep::{ArbitrarilyConfigurableExecutionProvider, CUDA, ExecutionProvider, TensorRT};
 use ::ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
@@ -188,7 +188,7 @@ impl<P: NvidiaProvider> Runtime for OrtNvidiaRuntime<P> {
             compiled.warnings.push("the compiled model is not cached: ONNX Runtime would load it unchecked".into());
         }
         Ok(OrtNvidiaRuntime {
-            model: artifact.bytes,
+            model: with_left_out(artifact.bytes, &artifact.outline.ops),
             data: data(artifact.data),
             environment,
             gpu,

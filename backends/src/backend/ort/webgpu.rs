@@ -15,7 +15,7 @@ use super::plugin::{self, Found, PROVIDER};
 use super::{Data, Home, Opened, OrtRunner, OrtRuntime, builder, data, home, unsupported, version};
 use crate::base::BackendOptions;
 use crate::cache::Compiled;
-use crate::onnx::{Artifact, Call, Deviation, Provider, Runtime};
+use crate::onnx::{Artifact, Call, Deviation, Provider, Runtime, with_left_out};
 use ::ort::environment::Environment;
 use ::ort::session::builder::GraphOptimizationLevel;
 use limen::backend::{BackendError, Capabilities};
@@ -91,7 +91,8 @@ impl Runtime for OrtWebgpuRuntime {
             compiled.warnings.push("the compiled model is not cached: it would fit this plugin only".into());
         }
         let compiled = Mutex::new(compiled);
-        Ok(OrtWebgpuRuntime { model: artifact.bytes, data: data(artifact.data), environment, found, compiled })
+        let model = with_left_out(artifact.bytes, &artifact.outline.ops);
+        Ok(OrtWebgpuRuntime { model, data: data(artifact.data), environment, found, compiled })
     }
 
     fn share(&self, call: &Call) -> Result<Home, BackendError> {
