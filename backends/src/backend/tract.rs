@@ -129,7 +129,7 @@ const AS_THEY_ARE: &str = "\
     Sign Sin Sinh Slice Sqrt Sub Sum Tan Tanh";
 
 /// Loaded as others: see [`with_corrections`].
-const CORRECTED: [&str; 2] = ["Softplus", "LogSoftmax"];
+const CORRECTED: [&str; 3] = ["Softplus", "LogSoftmax", "NonMaxSuppression"];
 
 /// What tract 0.23 computes otherwise than ONNX.
 const DEVIATIONS: &[Deviation] = &[
@@ -176,11 +176,6 @@ const DEVIATIONS: &[Deviation] = &[
         // A second operand without dims is never larger than the first.
         concerns: |op| op.ranks[1] != Some(0),
         what: "may swap its operands where the first is broadcast",
-    },
-    Deviation {
-        op: "NonMaxSuppression",
-        concerns: |op| !op.has_input(2),
-        what: "keeps boxes where `max_output_boxes_per_class` is left out",
     },
     Deviation {
         op: "ReduceLogSumExp",

@@ -1,5 +1,6 @@
 //! Operators that some runtimes compute otherwise at an edge, as others: `Softplus`, whose exponential overflows, as its input where that is
-//! large; `LogSoftmax` as a difference; and `ReduceL2` of nothing as the `Abs` that it is.
+//! large; `LogSoftmax` as a difference; `ReduceL2` of nothing as the `Abs` that it is; and `NonMaxSuppression` of at most 0 boxes, which
+//! tract takes for any number, with at most -1.
 
 use super::edit::{constant, int, ints, list, made, number, replace_nodes};
 use super::wire;
@@ -29,6 +30,7 @@ pub(crate) fn with_corrections(file: &[u8], ops: &[&str]) -> Option<Vec<u8>> {
                 let has_axes = node.inputs.get(1).is_some_and(|axes| !axes.is_empty());
                 (is_noop && !has_axes).then(|| vec![made("Abs", &[x], y, Vec::new())])
             }
+            "NonMaxSuppression" => Some(non_max_suppression(node, y)),
             "LogSoftmax" => {
                 let axis = node.attributes.iter().find(|a| a.name == "axis").and_then(|a| a.int);
                 Some(log_softmax(x, y, axis, opset))
@@ -50,6 +52,28 @@ fn softplus(x: &str, y: &str) -> Vec<wire::Node> {
         plain("Softplus", &[x], &named("below")),
         plain("Where", &[&named("is_linear"), x, &named("below")], y),
     ]
+}
+
+/// Returns a node with -1 for a limit that is 0 or left out.
+fn non_max_suppression(node: &wire::Node, y: &str) -> Vec<wire::Node> {
+    const LIMIT: usize = 2;
+    let [none, zero, is_zero, most] = ["none", "zero", "is_zero", "most"].map(|what| format!("{y}/boxes/{what}"));
+    let mut node = node.clone();
+    node.inputs.resize(node.inputs.len().max(LIMIT + 1), String::new());
+    let mut nodes = vec![constant(&none, list(&[-1]))];
+    match std::mem::take(&mut node.inputs[LIMIT]) {
+        limit if limit.is_empty() => node.inputs[LIMIT] = none,
+        limit => {
+            nodes.extend([
+                constant(&zero, list(&[0])),
+                plain("Equal", &[&limit, &zero], &is_zero),
+                plain("Where", &[&is_zero, &none, &limit], &most),
+            ]);
+            node.inputs[LIMIT] = most;
+        }
+    }
+    nodes.push(node);
+    nodes
 }
 
 /// Returns `d - log(sum(exp(d)))` of the differences `d` to the greatest element.
@@ -89,7 +113,7 @@ mod tests {
     use prost::Message;
     use rten_onnx::onnx::DataType as D;
 
-    const OPS: [&str; 3] = ["Softplus", "ReduceL2", "LogSoftmax"];
+    const OPS: [&str; 4] = ["Softplus", "ReduceL2", "LogSoftmax", "NonMaxSuppression"];
 
     #[test]
     fn only_these_nodes_are_replaced() {
@@ -104,6 +128,9 @@ mod tests {
         assert_eq!(ops("y = ReduceL2 x axes noop_with_empty_axes==1"), None);
         assert_eq!(ops("y = ReduceL2 x"), None);
         assert_eq!(ops("y = LogSoftmax x").unwrap(), "Constant ReduceMax Sub Exp ReduceSum Log Sub");
+        assert_eq!(ops("y = NonMaxSuppression x x").unwrap(), "Constant NonMaxSuppression");
+        assert_eq!(ops("y = NonMaxSuppression x x _ axes").unwrap(), "Constant NonMaxSuppression");
+        assert_eq!(ops("y = NonMaxSuppression x x axes").unwrap(), "Constant Constant Equal Where NonMaxSuppression");
         assert_eq!(ops("y = Relu x"), None);
         let file = model(&[x], &[y], &[], &["y = Softplus x"]);
         assert_eq!(with_corrections(&file, &["LogSoftmax"]), None);

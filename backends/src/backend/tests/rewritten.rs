@@ -25,6 +25,29 @@ fn as_ort<R: Runtime>(model: &OnnxModel, calls: &[(usize, &[f32])], what: &str) 
     }
 }
 
+/// A limit of 0, which is also the one of a node without a limit, keeps no box.
+#[cfg(feature = "tract")]
+#[test]
+fn at_most_0_boxes_are_none() {
+    let (x, y) = (("x", D::FLOAT, &["1", "1", "3"][..]), ("y", D::FLOAT, &["1", "1"][..]));
+    let apart = [0.0, 0.0, 1.0, 1.0, 0.0, 5.0, 1.0, 6.0, 0.0, 9.0, 1.0, 10.0];
+    let weights = [
+        floats("boxes", &[1, 3, 4], &apart),
+        ints("zero", &[0]),
+        ints("two", &[2]),
+        floats("iou", &[1], &[0.5]),
+        floats("score", &[1], &[0.6]),
+    ];
+    for limit in ["", "zero", "_ iou", "zero iou score", "two", "two iou score", "two _ _"] {
+        // The sum of the indices of the boxes.
+        let nodes = [&format!("a = NonMaxSuppression boxes x {limit}"), "s = ReduceSum a", "y = Cast s to==1"];
+        let bytes = Some(model(&[x], &[y], &weights, &nodes));
+        let given = OnnxModel { path: "m.onnx".into(), bytes, ..OnnxModel::default() };
+        let calls: [(usize, &[f32]); 3] = [(1, &[0.9, 0.7, 0.5]), (1, &[0.1, 0.2, 0.3]), (1, &[0.7, 0.8, 0.9])];
+        as_ort::<crate::backend::TractRuntime>(&given, &calls, limit);
+    }
+}
+
 #[cfg(feature = "tract")]
 mod branches {
     use super::*;
