@@ -3,19 +3,19 @@
 //! Knows the file's own structure, units and names; knows no node kinds and opens no other file. Every problem of the
 //! file is found in one pass.
 
+mod nodes;
+mod paths;
+
 use crate::base::document::{Key, Tree, Value};
 use crate::base::error::{Place, Problem, Problems, suggest};
-use crate::base::policy::{
-    ClockOffset, EdgePolicy, FaultSpec, Isolation, NodePolicy, OnError, OnMiss, RealTime, RestartSpec, Schedule,
-    Telemetry, Wait,
-};
-use crate::base::unit::{Bytes, Offset, Span};
+use crate::base::policy::{EdgePolicy, Isolation, NodePolicy, OnMiss, RealTime, Schedule, Telemetry, Wait};
+use crate::base::unit::{Bytes, Span};
 use crate::file::layers::{Expectation, Flat, Layers};
 use crate::file::record::recorders;
 use crate::host::folders::Folders;
 use serde::Deserialize;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -285,9 +285,6 @@ impl Default for RunSpec {
     }
 }
 
-/// The largest number of messages an edge may hold.
-const MAX_CAPACITY: i128 = 1 << 24;
-
 impl Spec {
     /// Reads a graph file and its includes.
     ///
@@ -459,6 +456,11 @@ impl SpecReader<'_> {
         }
     }
 
+    /// The node that a name stands for: that of `camera` may be written `Camera`, which is reported.
+    fn meant(&self, node: String) -> String {
+        self.misnamed.iter().find(|there| there.eq_ignore_ascii_case(&node)).cloned().unwrap_or(node)
+    }
+
     fn graph(&mut self, tree: &Tree) -> Spec {
         let mut spec = Spec {
             name: String::new(),
@@ -531,302 +533,6 @@ impl SpecReader<'_> {
             spec.nodes.extend(recorders(record, &spec.nodes, self.problems));
         }
         spec
-    }
-
-    fn nodes(&mut self, tree: &Tree) -> Vec<NodeSpec> {
-        let Value::Map(entries) = &tree.value else {
-            let message = format!("`nodes` is a map from names to nodes, not {}", tree.value.describe());
-            self.problem("E0105", &tree.place, message, "write `nodes:` and below it `camera: { kind: .. }`");
-            return Vec::new();
-        };
-        // YAML refuses duplicate keys, but an expanded subgraph may produce the name of another node.
-        let mut seen: HashMap<&str, &Place> = HashMap::new();
-        self.misnamed.extend(entries.iter().map(|(key, _)| &key.name).filter(|name| !is_name(name)).cloned());
-        let mut nodes = Vec::new();
-        for (key, value) in entries {
-            let before = self.problems.0.len();
-            let mut node = self.node(key, value);
-            let unread = |problem: &Problem| matches!(problem.code, "E0103" | "E0105" | "E0112" | "E0114");
-            node.in_doubt = self.problems.0[before..].iter().any(unread);
-            match seen.get(&*key.name) {
-                None => {
-                    seen.insert(&key.name, &key.place);
-                    nodes.push(node);
-                }
-                Some(first) => {
-                    let message = format!("there are two nodes `{}`, the other at {first}", key.name);
-                    self.problem("E0149", &key.place, message, "give one of them another name");
-                }
-            }
-        }
-        nodes
-    }
-
-    fn node(&mut self, key: &Key, tree: &Tree) -> NodeSpec {
-        self.name(key, "a node");
-        let known =
-            ["kind", "config", "from", "inputs", "core", "cpu", "on_error", "join", "budget", "fault", "qos", "clock"];
-        let mut node = NodeSpec {
-            name: key.name.clone(),
-            place: key.place.clone(),
-            kind: Placed { value: String::new(), place: tree.place.clone() },
-            config: Tree { place: tree.place.clone(), value: Value::Null },
-            inputs: Vec::new(),
-            constants: Vec::new(),
-            core: None,
-            cpu: None,
-            policy: NodePolicy::default(),
-            places: Places::default(),
-            in_doubt: false,
-        };
-        let before = self.problems.0.len();
-        let entries = self.map(tree, &format!("node `{}`", key.name), &known);
-        node.places = Places::of(entries);
-        let policy = &mut node.policy;
-        for (key, value) in entries {
-            match key.name.as_str() {
-                "kind" => {
-                    let kind = self.text(value, "a kind").unwrap_or_default();
-                    node.kind = Placed { value: kind, place: value.place.clone() };
-                }
-                "config" => node.config = value.clone(),
-                "from" => node.inputs.extend(self.input(None, value)),
-                "inputs" => match &value.value {
-                    Value::Map(inputs) => {
-                        for (port, value) in inputs {
-                            self.name(port, "an input");
-                            if let Some(constant) = value.get("value") {
-                                self.map(value, "a constant input", &["value"]);
-                                node.constants.push((port.clone(), constant.clone()));
-                                continue;
-                            }
-                            node.inputs.extend(self.input(Some(port.name.clone()), value));
-                        }
-                    }
-                    other => {
-                        let message = format!("`inputs` is a map from ports to `node/port`, not {}", other.describe());
-                        let help = match value.as_text() {
-                            // A single input needs no name.
-                            Some(text) => format!("write `from: {text}`"),
-                            None => "write `inputs: { image: camera/image }`".into(),
-                        };
-                        self.problem("E0105", &value.place, message, help);
-                    }
-                },
-                "core" => node.core = self.number(value, "a core", 0..=1023),
-                "cpu" => node.cpu = self.number(value, "a CPU", 0..=1023),
-                "on_error" => (policy.on_error, policy.restart) = self.on_error(value),
-                "qos" => policy.qos = value.read(self.problems),
-                "clock" => policy.clock = self.clock(value).unwrap_or_default(),
-                "join" => policy.join = value.read(self.problems),
-                "budget" => policy.budget = value.read(self.problems),
-                "fault" => policy.fault = self.fault(value),
-                _ => {}
-            }
-        }
-        if node.core.is_some() && node.cpu.is_some() {
-            self.problem("E0117", &node.place, "both `core` and `cpu` are set", "keep one of them");
-        }
-        let is_map = matches!(tree.value, Value::Map(_));
-        if is_map && node.places.get("kind").is_none() && !tree.has_misspelt("kind", &self.problems.0[before..]) {
-            let message = format!("node `{}` has no kind", key.name);
-            self.problem("E0112", &key.place, message, "write `kind:`; `limen-run kinds` lists the kinds");
-        }
-        node
-    }
-
-    /// `skip`, or `{ restart: { max: 3, backoff: 100ms } }`.
-    fn on_error(&mut self, tree: &Tree) -> (OnError, RestartSpec) {
-        if matches!(tree.value, Value::Map(_)) {
-            let entries = self.map(tree, "`on_error`", &["restart"]);
-            let restart = entries.iter().find(|(key, _)| key.name == "restart");
-            let spec: RestartSpec = restart.and_then(|(_, value)| value.read(self.problems)).unwrap_or_default();
-            let longest = spec.backoff.as_nanos().saturating_mul((1u64 << spec.max.min(40)) - 1);
-            if entries.is_empty() {
-                self.problem(
-                    "E0105",
-                    &tree.place,
-                    "`on_error` is a word or `restart` with its settings",
-                    "write `{ restart: { max: 3 } }`",
-                );
-            } else if spec.within.is_some_and(|within| within.as_nanos() <= longest) {
-                let message = format!("failures are forgotten before the backoff of {} restarts has passed", spec.max);
-                let help = format!("write `within:` longer than {}", crate::base::unit::show_ns(longest));
-                self.problem("E0106", &tree.place, message, help);
-            }
-            if spec.max == 0 {
-                self.problem(
-                    "E0106",
-                    &tree.place,
-                    "`max: 0` never restarts the node",
-                    "write `max: 1` or more, or `on_error: stop`",
-                );
-            }
-            return (OnError::Restart, spec);
-        }
-        (tree.read(self.problems).unwrap_or_default(), RestartSpec::default())
-    }
-
-    fn fault(&mut self, tree: &Tree) -> Option<FaultSpec> {
-        let fault: Option<FaultSpec> = tree.read(self.problems);
-        if let Some((message, help)) = fault.as_ref().and_then(FaultSpec::problem) {
-            self.problem("E0138", &tree.place, message, help);
-        }
-        fault
-    }
-
-    /// `{ offset: -3ms }`, or `{ offset: auto }`.
-    fn clock(&mut self, tree: &Tree) -> Option<ClockOffset> {
-        let entries = self.map(tree, "`clock`", &["offset"]);
-        let Some((_, offset)) = entries.iter().find(|(key, _)| key.name == "offset") else {
-            if matches!(tree.value, Value::Map(_)) && !tree.has_misspelt("offset", &self.problems.0) {
-                self.problem(
-                    "E0105",
-                    &tree.place,
-                    "`clock` without `offset`",
-                    "write `clock: { offset: -3ms }` or `offset: auto`",
-                );
-            }
-            return None;
-        };
-        if offset.as_text() == Some("auto") {
-            return Some(ClockOffset::Auto);
-        }
-        Some(ClockOffset::By(offset.read::<Offset>(self.problems)?.0))
-    }
-
-    /// `camera`, `camera/image`, or `{ from: camera/image, capacity: 64, when_full: latest }`.
-    fn input(&mut self, port: Option<String>, tree: &Tree) -> Option<InputSpec> {
-        let mut places = Places::default();
-        let (from, policy) = match &tree.value {
-            Value::Map(entries) => {
-                places = Places::of(entries);
-                self.connection(tree)?
-            }
-            _ => (tree, EdgePolicy::default()),
-        };
-        if let (Some(port), Value::Int(_) | Value::Float(_) | Value::Bool(_)) = (&port, &from.value) {
-            let found = from.value.describe();
-            let value = found.trim_start_matches("the number ").trim_matches('`');
-            let message = format!("input `{port}` takes from a node, not from {found}");
-            let help = format!("for the same value in every call write `{port}: {{ value: {value} }}`");
-            self.problem("E0105", &from.place, message, help);
-            return None;
-        }
-        let text = self.text(from, "`from`")?;
-        let (node, output) = match text.split_once('/') {
-            Some((node, output)) => (node.to_string(), Some(output.to_string())),
-            None => (text.clone(), None),
-        };
-        let node = self.meant(node);
-        let is_node = is_name(&node) || self.misnamed.contains(&node);
-        if !is_node || !output.as_deref().is_none_or(is_name) {
-            let message = format!("`{text}` is not `node` or `node/port`");
-            // A port of a topic has dots where the topic has slashes.
-            let dotted =
-                output.filter(|output| is_name(&node) && output.contains('/')).map(|output| output.replace('/', "."));
-            let help = dotted.filter(|dotted| is_name(dotted)).map_or_else(
-                || "name a node of this graph".to_string(),
-                |dotted| format!("a port has no `/` in its name: write `{node}/{dotted}`"),
-            );
-            self.problem("E0114", &from.place, message, help);
-            return None;
-        }
-        Some(InputSpec { port, place: from.place.clone(), node, output, policy, places })
-    }
-
-    /// The node that a name stands for: that of `camera` may be written `Camera`, which is reported.
-    fn meant(&self, node: String) -> String {
-        self.misnamed.iter().find(|there| there.eq_ignore_ascii_case(&node)).cloned().unwrap_or(node)
-    }
-
-    /// Reads a connection that is a map: its producer and the policy of its edge.
-    fn connection<'t>(&mut self, tree: &'t Tree) -> Option<(&'t Tree, EdgePolicy)> {
-        let (mut from, mut policy) = (None, EdgePolicy::default());
-        let known = [
-            "from",
-            "capacity",
-            "when_full",
-            "soft_capacity",
-            "max_bytes",
-            "soft_bytes",
-            "soft_evict",
-            "urgent_capacity",
-            "max_age",
-            "expect_every",
-            "on_gap",
-            "stream",
-        ];
-        let before = self.problems.0.len();
-        for (key, value) in self.map(tree, "a connection", &known) {
-            match key.name.as_str() {
-                "from" => from = Some(value),
-                "capacity" => policy.capacity = self.capacity(value),
-                "when_full" => policy.when_full = value.read(self.problems).unwrap_or_default(),
-                "soft_capacity" => policy.soft_capacity = self.capacity(value),
-                "urgent_capacity" => policy.urgent_capacity = self.capacity(value),
-                "max_bytes" => policy.max_bytes = value.read(self.problems),
-                "soft_bytes" => policy.soft_bytes = value.read(self.problems),
-                "soft_evict" => policy.soft_evict = value.read(self.problems),
-                "max_age" => policy.max_age = value.read(self.problems),
-                "expect_every" => policy.expect_every = value.read(self.problems),
-                "on_gap" => policy.on_gap = value.read(self.problems).unwrap_or_default(),
-                "stream" => policy.stream = value.read(self.problems).unwrap_or_default(),
-                _ => {}
-            }
-        }
-        if from.is_none() && !tree.has_misspelt("from", &self.problems.0[before..]) {
-            let message = "the connection has no `from`";
-            self.problem("E0114", &tree.place, message, "write `from: node/port`");
-        }
-        Some((from?, policy))
-    }
-
-    fn capacity(&mut self, tree: &Tree) -> Option<usize> {
-        self.number(tree, "a capacity", 1..=MAX_CAPACITY).map(|number| number.value)
-    }
-
-    fn paths(&mut self, tree: &Tree) -> Vec<PathSpec> {
-        #[derive(Deserialize)]
-        struct Written {
-            from: String,
-            to: String,
-            deadline: Option<Span>,
-            #[serde(default)]
-            on_miss: OnMiss,
-        }
-        let Value::List(items) = &tree.value else {
-            let message = format!("`paths` is a list, not {}", tree.value.describe());
-            self.problem(
-                "E0105",
-                &tree.place,
-                message,
-                "write `paths: [{ from: camera, to: labels, deadline: 10ms }]`",
-            );
-            return Vec::new();
-        };
-        let mut paths = Vec::new();
-        for item in items {
-            let written = item.read::<Written>(self.problems);
-            if let Some(Written { deadline: None, on_miss, .. }) = written
-                && on_miss != OnMiss::Count
-            {
-                let message = format!("`on_miss: {}` without a deadline", on_miss.name());
-                self.problem("E0118", &item.place, message, "write `deadline: 10ms`");
-            }
-            // Its ends are checked even if the rest could not be read.
-            let end = |key| item.get(key).and_then(Tree::as_text).unwrap_or_default().to_string();
-            let Written { from, to, deadline, on_miss } = written.unwrap_or_else(|| Written {
-                from: end("from"),
-                to: end("to"),
-                deadline: None,
-                on_miss: OnMiss::Count,
-            });
-            let (place, deadline_place) = (item.place.clone(), item.locate("deadline"));
-            let (from, to) = (self.meant(from), self.meant(to));
-            paths.push(PathSpec { place, deadline_place, from, to, deadline, on_miss });
-        }
-        paths
     }
 
     fn cores(&mut self, tree: &Tree) -> BTreeMap<usize, CoreSpec> {
