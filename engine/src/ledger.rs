@@ -113,7 +113,8 @@ impl Term {
 #[derive(Clone, Debug)]
 pub struct Recorded {
     /// Nanoseconds; of [`Term::Batch`], messages. What was sampled counts for as many as it stands for. The type is `hdrhistogram`'s,
-    /// so that a program can add histograms, ask for any quantile, and write them as other tools read them.
+    /// so that a program can add histograms, ask for any quantile, and write them as other tools read them. It has room for what was
+    /// recorded, and grows when others are added.
     pub histogram: Histogram<u64>,
     /// How many of its counts were measured; the others are estimated by sampling.
     pub samples: u64,
@@ -122,9 +123,19 @@ pub struct Recorded {
 impl Recorded {
     /// Returns the value at a quantile, if at least ten samples lie beyond it.
     pub fn quantile(&self, q: f64) -> Option<u64> {
+        self.has_samples_beyond(q).then(|| self.histogram.value_at_quantile(q))
+    }
+
+    /// Returns the values at ascending quantiles, until fewer than ten samples lie beyond one. All take as long as one call of
+    /// [`Recorded::quantile`].
+    pub fn quantiles(&self, ascending: impl IntoIterator<Item = f64>) -> impl Iterator<Item = u64> {
+        self.histogram.value_at_quantiles(ascending.into_iter().take_while(|q| self.has_samples_beyond(*q)))
+    }
+
+    fn has_samples_beyond(&self, q: f64) -> bool {
         // 100 samples have ten beyond p90, although 100 × (1 − 0.9) is a little less in binary.
         let beyond = (self.samples as f64 * (1.0 - q) + 1e-6).floor();
-        (beyond >= 10.0).then(|| self.histogram.value_at_quantile(q))
+        beyond >= 10.0
     }
 }
 

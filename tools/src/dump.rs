@@ -10,7 +10,7 @@ pub(crate) mod run_info;
 
 use crate::report::summary::Summary;
 use hgrm::percentile_text;
-use hlog::{Log, clean, write_hlog};
+use hlog::{Log, clean, with_all_bounds, write_hlog};
 use limen::Report;
 use limen::files::{self, Part, Target};
 use limen::run::IntervalReport;
@@ -100,11 +100,13 @@ impl Dump<'_> {
         ]);
         for one in &self.report.histograms {
             let is_time = one.term != limen::report::Term::Batch;
-            let text = percentile_text(&one.recorded.histogram) + &hgrm_unit(&one.tag(), is_time);
+            let text = percentile_text(&with_all_bounds(&one.recorded.histogram)) + &hgrm_unit(&one.tag(), is_time);
             files.push((format!("{}.hgrm", file_name(&one.tag())), text.into_bytes()));
         }
-        let log = self.log.map(|log| Ok(log.to_path_buf()));
-        log.into_iter().chain(files.iter().map(|(name, bytes)| replace(folder, name, bytes))).collect()
+        let all = files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice()));
+        files::replace_all(folder, all).map_err(|(name, error)| with_path(&folder.join(name), &error))?;
+        let log = self.log.map(Path::to_path_buf);
+        Ok(log.into_iter().chain(files.iter().map(|(name, _)| folder.join(name))).collect())
     }
 }
 
@@ -151,13 +153,6 @@ pub(crate) fn is_unfinished_log(path: &Path) -> bool {
 pub(crate) fn is_dumped(graph: &str, name: &str) -> bool {
     let is_fixed = matches!(name, "summary.json" | "summary.csv" | "run.json");
     is_fixed || name.ends_with(".hgrm") || name.strip_suffix(".hlog") == Some(file_name(graph).as_str())
-}
-
-/// Writes a file under a temporary name and renames it.
-fn replace(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
-    let path = folder.join(name);
-    files::replace(folder, name, bytes).map_err(|e| with_path(&path, &e))?;
-    Ok(path)
 }
 
 /// Writes the file that an option names, and creates its folders.
@@ -243,7 +238,9 @@ mod tests {
 
     #[test]
     fn an_error_names_the_path() {
-        let error = replace(Path::new("/nowhere/at"), "all", b"x").unwrap_err();
+        let folder = Path::new("/nowhere/at");
+        let (name, error) = files::replace_all(folder, [("all", &b"x"[..])]).unwrap_err();
+        let error = with_path(&folder.join(name), &error);
         assert!(error.to_string().starts_with("/nowhere/at/all: "), "{error}");
     }
 }

@@ -201,13 +201,14 @@ impl ReportPage {
             }
             terms
         };
+        let name = |n: usize| self.outline.nodes[n].name.as_str();
+        let cost = |n: usize| terms(name(n)).iter().map(|(_, mean)| mean).sum();
+        let costs: Vec<f64> = (0..self.outline.nodes.len()).map(cost).collect();
         let route = |(from, to, recorded): (&str, &str, &limen::report::Recorded)| {
-            let cost = |node: &str| terms(node).iter().map(|(_, mean)| mean).sum();
-            let nodes = self.outline.slowest_route(from, to, cost);
-            let name = |n: usize| self.outline.nodes[n].name.as_str();
+            let nodes = self.outline.slowest_route(from, to, &costs);
             let mean = recorded.histogram.mean();
             // A join counts the wait of each set. That of this path's messages is what no other term has, shared by the joins on the way.
-            let others: f64 = nodes.iter().map(|n| cost(name(*n))).sum();
+            let others: f64 = nodes.iter().map(|n| costs[*n]).sum();
             let held = |n: usize| {
                 let is_join = joins.contains(name(n)) && nodes.first() != Some(&n);
                 if is_join { of(name(n), Term::Hold).flatten().unwrap_or(0.0) } else { 0.0 }
@@ -235,10 +236,9 @@ fn curves(report: &Report) -> Value {
     let followed = |term: Term| matches!(term, Term::EndToEnd | Term::Compute | Term::Queue);
     let curves = report.histograms.iter().filter(|one| followed(one.term) && !one.recorded.histogram.is_empty());
     let curve = |recorded: &limen::report::Recorded| {
-        let mut points: Vec<(f64, u64)> = (0..12 * STEPS)
-            .map(|step| 10f64.powf(f64::from(step) / f64::from(STEPS)))
-            .map_while(|one_in| Some((one_in, recorded.quantile(1.0 - 1.0 / one_in)?)))
-            .collect();
+        let steps = || (0..12 * STEPS).map(|step| 10f64.powf(f64::from(step) / f64::from(STEPS)));
+        let values = recorded.quantiles(steps().map(|one_in| 1.0 - 1.0 / one_in));
+        let mut points: Vec<(f64, u64)> = steps().zip(values).collect();
         points.push((recorded.histogram.len() as f64, recorded.histogram.max()));
         let round = |one_in: f64| (one_in * 1000.0).round() / 1000.0;
         points.into_iter().map(|(one_in, value)| json!([round(one_in), value])).collect::<Vec<Value>>()

@@ -2,6 +2,7 @@
 
 pub(crate) mod exit_code;
 pub(crate) mod gate;
+pub(crate) mod index;
 #[cfg(test)]
 pub(crate) mod made_up;
 pub(crate) mod printed;

@@ -93,22 +93,21 @@ impl TraceFile {
     pub fn create(path: &Path, plan: &Plan) -> io::Result<Self> {
         std::fs::create_dir_all(path.parent().unwrap_or(Path::new("")))?;
         let (file, part) = NamedOutput::begin(path)?.into_parts();
-        let index = |end: &str| {
-            let node = end.split('/').next().unwrap_or(end);
-            plan.nodes().iter().position(|one| one.name == node)
-        };
-        let edges = plan.edges().iter().filter_map(|edge| Some((index(&edge.from_name)?, index(&edge.to_name)?)));
-        let edges: Vec<(usize, usize)> = edges.collect();
-        let nodes = plan.nodes().iter().enumerate().map(|(at, node)| NodeTrack {
+        let indices: HashMap<&str, usize> =
+            plan.nodes().iter().enumerate().map(|(at, node)| (node.name.as_str(), at)).collect();
+        let index = |end: &str| indices.get(end.split('/').next().unwrap_or(end)).copied();
+        let mut before = vec![Vec::new(); plan.nodes().len()];
+        let mut after = vec![BTreeSet::new(); plan.nodes().len()];
+        for edge in plan.edges() {
+            if let (Some(from), Some(to)) = (index(&edge.from_name), index(&edge.to_name)) {
+                before[to].push((from, 0));
+                after[from].insert(to);
+            }
+        }
+        let nodes = plan.nodes().iter().zip(before).zip(after).map(|((node, before), after)| NodeTrack {
             name: plain(&node.name),
-            before: edges.iter().filter(|(_, to)| *to == at).map(|(from, _)| (*from, 0)).collect(),
-            after: edges
-                .iter()
-                .filter(|(from, _)| *from == at)
-                .map(|(_, to)| *to)
-                .collect::<BTreeSet<_>>()
-                .into_iter()
-                .collect(),
+            before: before.into_iter().collect(),
+            after: after.into_iter().collect(),
             waits: Vec::new(),
             came: Vec::new(),
             sent: VecDeque::new(),

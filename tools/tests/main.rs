@@ -10,6 +10,7 @@ mod explain;
 mod files;
 mod full_disk;
 mod graphs;
+mod growth;
 mod histograms;
 mod hostile;
 mod json_keys;

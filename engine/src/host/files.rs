@@ -30,7 +30,7 @@ pub use memory::{MemoryFiles, memory_name};
 pub use named_output::{NamedOutput, check_output, write_output};
 pub use output::{
     MAX_NAME, Part, Target, check_creatable, check_writable, discard_unfinished, is_deleted, kept_path, left,
-    names_folder, outlive_size_limit, replace, shortened, unfinished,
+    names_folder, outlive_size_limit, replace, replace_all, shortened, unfinished,
 };
 
 use crate::base::error::nearest;

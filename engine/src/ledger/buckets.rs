@@ -99,8 +99,7 @@ impl Buckets {
         Buckets {
             counts: Vec::new(),
             stood_for: 0,
-            // As in the library: half the least power of two of steps that resolves `digits` decimal digits.
-            magnitude: if digits <= 2 { 7 } else { 10 },
+            magnitude: magnitude(digits),
             digits,
             part,
             limit,
@@ -199,27 +198,52 @@ impl Buckets {
         }
     }
 
-    /// Returns what was recorded between two copies of a histogram's counts; each copy ends with the number of
-    /// estimated counts.
-    pub(crate) fn between(digits: u8, then: &[u64], now: &[u64]) -> Recorded {
-        let mut passed = Buckets::new(digits, Part::Other);
-        for ((count, then), now) in passed.counts.iter_mut().zip(then).zip(now) {
-            *count = now.saturating_sub(*then);
+    /// Returns what was recorded since the previous copy of a histogram's counts, and updates that copy; each ends with the number of
+    /// estimated counts. `changed` is a buffer: most counts stay as they are, and cost a comparison.
+    pub(crate) fn since(digits: u8, then: &mut [u64], now: &[u64], changed: &mut Vec<(usize, u64)>) -> Recorded {
+        changed.clear();
+        for (block, (then, now)) in then.chunks_mut(BLOCK).zip(now.chunks(BLOCK)).enumerate() {
+            if then != now {
+                let passed = now.iter().zip(&*then).enumerate();
+                let passed = passed.map(|(at, (now, then))| (block * BLOCK + at, now.saturating_sub(*then)));
+                changed.extend(passed.filter(|(_, n)| *n > 0));
+                then.copy_from_slice(now);
+            }
         }
-        let stood_for = now.last().zip(then.last()).map_or(0, |(now, then)| now.saturating_sub(*then));
-        let histogram = passed.histogram();
+        let stood_for = changed.pop_if(|(at, _)| *at + 1 == now.len()).map_or(0, |(_, n)| n);
+        let histogram = to_histogram(digits, changed.last().map(|(at, _)| *at), changed.iter().copied());
         Recorded { samples: histogram.len().saturating_sub(stood_for), histogram }
     }
 
     pub(super) fn histogram(&self) -> Histogram<u64> {
-        let mut histogram = histogram(self.digits);
-        let steps = 1 << self.magnitude;
-        for (at, n) in self.counts.iter().enumerate().filter(|(_, n)| **n > 0) {
-            let bucket = (at / steps).saturating_sub(1);
-            histogram.saturating_record_n(((at - bucket * steps) as u64) << bucket, *n);
-        }
-        histogram
+        let counts = self.counts.iter().copied().enumerate().filter(|(_, n)| *n > 0);
+        to_histogram(self.digits, self.counts.iter().rposition(|n| *n > 0), counts)
     }
+}
+
+/// Counts that are compared at once.
+const BLOCK: usize = 64;
+
+/// A bucket of a histogram has 2 to this power steps of one width: as in the library, half the least power of two of steps that resolves
+/// `digits` decimal digits.
+const fn magnitude(digits: u8) -> u8 {
+    if digits <= 2 { 7 } else { 10 }
+}
+
+/// Converts counts with their places, of which `last` is the largest. The histogram has room up to there, and more when it needs it: that
+/// for all values would have 230 KB with three digits, which adds up in a graph of thousands of nodes.
+fn to_histogram(digits: u8, last: Option<usize>, counts: impl Iterator<Item = (usize, u64)>) -> Histogram<u64> {
+    let steps = 1 << magnitude(digits);
+    let value = |at: usize| {
+        let bucket = (at / steps).saturating_sub(1);
+        ((at - bucket * steps) as u64) << bucket
+    };
+    // The library requires a highest value of 2 at least. Its digits are constants that it accepts.
+    let highest = last.map_or(0, value).max(2);
+    let mut histogram = Histogram::new_with_bounds(1, highest, digits).expect("bounds within the library's limits");
+    histogram.auto(true);
+    counts.for_each(|(at, n)| histogram.saturating_record_n(value(at), n));
+    histogram
 }
 
 #[cfg(test)]
@@ -240,6 +264,43 @@ mod tests {
             // Not `assert_eq`, which would print thousands of counts.
             assert!(found == expected, "{digits} digits");
             assert_eq!((found.min(), found.max()), (expected.min(), expected.max()), "{digits} digits");
+        }
+    }
+
+    #[test]
+    fn a_histogram_has_room_for_what_was_recorded_and_no_more() {
+        for (digits, largest, most) in [(2, 0, 256), (2, 1_000, 640), (3, 0, 2048), (3, 100_000, 8192)] {
+            let mut buckets = Buckets::new(digits, Part::Other);
+            buckets.count(largest, 1);
+            let (mut found, full) = (buckets.histogram(), histogram(digits).distinct_values());
+            assert!(found.distinct_values() <= most && most < full, "{} for {largest}", found.distinct_values());
+            // What is larger still has its place.
+            let mut other = Buckets::new(digits, Part::Other);
+            other.count(MAX_NS, 1);
+            found.add(other.histogram()).unwrap();
+            assert!(found.len() == 2 && found.max() >= MAX_NS);
+        }
+    }
+
+    #[test]
+    fn what_was_recorded_since_a_copy_is_found_by_its_changes() {
+        let mut buckets = Buckets::new(2, Part::Other);
+        let copy = |buckets: &Buckets, stood_for| [&buckets.counts[..], &[stood_for]].concat();
+        let (mut then, mut changed) = (vec![0; buckets.counts.len() + 1], Vec::new());
+        for (values, stood_for, samples) in
+            [(&[5, 5, 70_000, MAX_NS][..], 0, 4), (&[], 0, 0), (&[5, 1_000_000], 1, 1), (&[MAX_NS], 1, 1)]
+        {
+            let mut expected = histogram(2);
+            for value in values {
+                buckets.count(*value, 1);
+                expected.saturating_record(*value);
+            }
+            let now = copy(&buckets, stood_for);
+            let found = Buckets::since(2, &mut then, &now, &mut changed);
+            assert!(found.histogram == expected && found.samples == samples, "{values:?}: {}", found.samples);
+            assert_eq!(then, now);
+            // No more is touched than what was recorded.
+            assert!(changed.len() <= values.len(), "{values:?}: {changed:?}");
         }
     }
 }

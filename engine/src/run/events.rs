@@ -21,7 +21,7 @@ use crate::run::misses::{Misses, WatchedPaths};
 use crate::run::starving::{Pace, SeenJoin, WatchedJoin};
 use crate::run::tails::Tails;
 use crate::run::windows::Windows;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -321,11 +321,12 @@ impl Watcher {
             _ => None,
         });
         let mut paths: Vec<PathStats> = paths.collect();
+        let known = paths.iter().enumerate().map(|(at, one)| ((one.from.clone(), one.to.clone()), at));
+        let known: HashMap<(String, String), usize> = known.collect();
         // Another thread that checks just now has the time of a silence.
         let seen = try_lock(&self.seen);
         for (i, (path, misses)) in self.watched.paths.iter().enumerate() {
-            let known = paths.iter().position(|one| one.from == path.from && one.to == path.to);
-            let at = known.unwrap_or_else(|| {
+            let at = known.get(&(path.from.clone(), path.to.clone())).copied().unwrap_or_else(|| {
                 paths.push(PathStats::new(path.from.clone(), path.to.clone(), None));
                 paths.len() - 1
             });

@@ -1,8 +1,9 @@
 //! Deadlines of a running graph: what the sinks counted, read from outside.
 
 use crate::exec::stage::Judged;
-use crate::host::sync::Arc;
+use crate::host::sync::{Arc, DynArc};
 use crate::plan::Plan;
+use std::collections::HashMap;
 
 /// The paths with a deadline, and the counters at their sinks.
 pub(crate) struct WatchedPaths {
@@ -17,7 +18,7 @@ pub(crate) struct WatchedPath {
     /// Nanoseconds.
     pub(crate) deadline: u64,
     /// The edges of its source; all are closed when the source has ended.
-    pub(crate) source_edges: Vec<usize>,
+    pub(crate) source_edges: DynArc<[usize]>,
     /// Its index in the plan.
     at: usize,
 }
@@ -32,12 +33,18 @@ pub(crate) struct Misses {
 impl WatchedPaths {
     pub(crate) fn new(plan: &Plan, judged: Arc<Vec<Judged>>) -> Self {
         let tracked = plan.paths().iter().enumerate().filter(|(_, path)| path.untracked_behind.is_none());
+        let mut of_sources: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (index, edge) in plan.edges().iter().enumerate() {
+            of_sources.entry(&plan.nodes()[edge.from].name).or_default().push(index);
+        }
+        // Shared: a source may begin thousands of paths by thousands of edges.
+        let of_sources: HashMap<&str, DynArc<[usize]>> =
+            of_sources.into_iter().map(|(source, edges)| (source, edges.into())).collect();
         let paths = tracked.filter_map(|(at, path)| {
             let deadline = path.deadline?;
-            let edges = plan.edges().iter().enumerate();
-            let of_source = edges.filter(|(_, edge)| plan.nodes()[edge.from].name == path.from).map(|(edge, _)| edge);
+            let source_edges = of_sources.get(&*path.from).cloned().unwrap_or_default();
             let (from, to) = (path.from.clone(), path.to.clone());
-            Some(WatchedPath { from, to, deadline, source_edges: of_source.collect(), at })
+            Some(WatchedPath { from, to, deadline, source_edges, at })
         });
         WatchedPaths { paths: paths.collect(), judged }
     }

@@ -12,7 +12,7 @@ use crate::report::{TailCauseReport, TailReport};
 use crate::run::throttling::Throttling;
 use arrayvec::ArrayVec;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 /// A message is explained when it is this old, ns: by then the workers have told of their parts.
@@ -27,7 +27,8 @@ const FEW: u64 = 20;
 /// A message that took long, and why.
 #[derive(Clone, Copy, Debug)]
 struct Explained {
-    path: (usize, usize),
+    /// The index of the path.
+    path: usize,
     value: u64,
     /// How much longer than usual.
     excess: u64,
@@ -39,7 +40,9 @@ struct Explained {
 /// The outliers of a run.
 pub(crate) struct Tails {
     graph: Neighbours,
-    paths: Vec<(usize, usize)>,
+    /// The index of each path, and how many of its messages are kept.
+    paths: HashMap<(usize, usize), usize>,
+    kept_of: Vec<usize>,
     parts: VecDeque<Judged>,
     pending: VecDeque<Judged>,
     kept: Vec<Explained>,
@@ -74,7 +77,8 @@ impl Tails {
     ) -> Self {
         Tails {
             graph: Neighbours::new(nodes, edges),
-            paths,
+            kept_of: vec![0; paths.len()],
+            paths: paths.into_iter().enumerate().map(|(index, path)| (path, index)).collect(),
             parts: VecDeque::with_capacity(PARTS),
             pending: VecDeque::with_capacity(PENDING),
             kept: Vec::with_capacity(KEPT),
@@ -146,20 +150,22 @@ impl Tails {
 
     /// Explains and keeps a message; does nothing with a part of one.
     fn conclude(&mut self, judged: &Judged) {
-        if let Subject::Path(from, to) = judged.subject {
-            let explained = self.explain(judged, (from, to));
+        if let Subject::Path(from, to) = judged.subject
+            && let Some(index) = self.paths.get(&(from, to)).copied()
+        {
+            let explained = self.explain(judged, (from, to), index);
             self.keep(explained);
         }
     }
 
-    fn explain(&mut self, message: &Judged, path: (usize, usize)) -> Explained {
+    fn explain(&mut self, message: &Judged, path: (usize, usize), index: usize) -> Explained {
         let Tails { graph, parts, clock_set, slowdowns, .. } = self;
         graph.find_between(path.0, path.1);
         let on_path = parts.iter().filter(|part| graph.is_between(node_of(part)));
         let longest = on_path.map(|part| (overlap(part, message), part)).max_by_key(|(overlap, _)| *overlap);
         let excess = message.value - message.usual.min(message.value);
-        let mut explained =
-            Explained { path, value: message.value, excess, cause: TailCause::Unexplained, node: None, behind: None };
+        let (value, cause) = (message.value, TailCause::Unexplained);
+        let mut explained = Explained { path: index, value, excess, cause, node: None, behind: None };
         let Some((_, mut part)) = longest.filter(|(overlap, _)| *overlap > 0 && *overlap >= excess / 4) else {
             return explained;
         };
@@ -191,12 +197,14 @@ impl Tails {
     /// Keeps a message; if there are too many, the path with most of them loses its fastest.
     fn keep(&mut self, explained: Explained) {
         if self.kept.len() == KEPT {
-            let count = |path: (usize, usize)| self.kept.iter().filter(|kept| kept.path == path).count();
-            let most = self.paths.iter().copied().max_by_key(|path| count(*path));
+            // Among the messages, not the paths: there may be many more of these.
+            let most = self.kept.iter().map(|kept| kept.path).max_by_key(|path| self.kept_of[*path]);
             let of_most = self.kept.iter().enumerate().filter(|(_, kept)| Some(kept.path) == most);
             let fastest = of_most.min_by_key(|(_, kept)| kept.value).map(|(at, _)| at);
-            self.kept.swap_remove(fastest.unwrap_or(0));
+            let lost = self.kept.swap_remove(fastest.unwrap_or(0));
+            self.kept_of[lost.path] -= 1;
         }
+        self.kept_of[explained.path] += 1;
         self.kept.push(explained);
     }
 
@@ -210,43 +218,42 @@ impl Tails {
             Subject::Path(from, to) if *term == Term::EndToEnd => Some(((*from, *to), latency)),
             _ => None,
         });
-        // The parts of every path are searched in all that was recorded: only of paths that are reported.
         let enough = latencies.filter(|(_, latency)| latency.samples >= FEW);
-        let report = |(path, latency)| {
-            let longest = self.longest_part(path, recorded);
-            self.report(path, latency, longest, name)
+        let longest = self.longest_parts(recorded);
+        let report = |(path, latency): ((usize, usize), _)| {
+            self.graph.find_between(path.0, path.1);
+            let on_path = self.graph.between.nodes.iter().filter_map(|node| longest[*node]);
+            self.report(path, latency, on_path.max_by_key(|part| (part.usual, part.node)), name)
         };
         enough.map(report).collect()
     }
 
-    /// The part that takes most of the time of a usual message: its name as a cause, its node, and how long it usually takes.
-    fn longest_part(
-        &mut self,
-        path: (usize, usize),
-        recorded: &[(Subject, Term, Recorded)],
-    ) -> Option<(TailCause, usize, u64)> {
-        let Tails { graph, .. } = self;
-        graph.find_between(path.0, path.1);
-        let has_batches = |node: usize| {
-            recorded.iter().any(|(subject, term, sizes)| {
-                (subject, term) == (&Subject::Node(node), &Term::Batch) && sizes.histogram.max() > 1
-            })
-        };
-        let parts = recorded.iter().filter_map(|(subject, term, part)| {
-            let Subject::Node(node) = *subject else { return None };
+    /// Of each node, the part that takes most of a usual message's time there.
+    fn longest_parts(&self, recorded: &[(Subject, Term, Recorded)]) -> Vec<Option<UsualPart>> {
+        let batches = recorded.iter().filter_map(|(subject, term, sizes)| match subject {
+            Subject::Node(node) if *term == Term::Batch && sizes.histogram.max() > 1 => Some(*node),
+            _ => None,
+        });
+        let has_batches: HashSet<usize> = batches.collect();
+        let mut longest: Vec<Option<UsualPart>> = vec![None; self.graph.before.len()];
+        for (subject, term, part) in recorded {
+            let Subject::Node(node) = *subject else { continue };
             let cause = match term {
-                Term::Source if node == path.0 => TailCause::Source,
+                Term::Source => TailCause::Source,
                 Term::Queue => TailCause::Queued,
-                Term::Hold if graph.before[node].len() > 1 => TailCause::Partner,
-                Term::Hold | Term::BatchWait if has_batches(node) => TailCause::Batch,
+                Term::Hold if self.graph.before[node].len() > 1 => TailCause::Partner,
+                Term::Hold | Term::BatchWait if has_batches.contains(&node) => TailCause::Batch,
                 Term::Hold | Term::BatchWait => TailCause::DeviceBusy,
                 Term::Blocked => TailCause::NoRoom,
                 Term::Compute => TailCause::Compute,
-                _ => return None,
+                _ => continue,
             };
-            graph.is_between(node).then(|| (cause, node, part.histogram.value_at_quantile(0.5)))
-        });
-        parts.max_by_key(|(_, _, usual)| *usual)
+            let usual = part.histogram.value_at_quantile(0.5);
+            if longest[node].is_none_or(|known| known.usual <= usual) {
+                longest[node] = Some(UsualPart { cause, node, usual });
+            }
+        }
+        longest
     }
 
     /// `longest` is the part that takes most of a usual message's time. It explains a message whose parts are not unusual, if it takes at
@@ -255,18 +262,19 @@ impl Tails {
         &self,
         path: (usize, usize),
         Recorded { histogram, samples }: &Recorded,
-        longest: Option<(TailCause, usize, u64)>,
+        longest: Option<UsualPart>,
         name: &impl Fn(usize) -> String,
     ) -> TailReport {
         let quantile = if *samples < MANY { 1.0 - 10.0 / *samples as f64 } else { 0.999 };
         let limit = histogram.value_at_quantile(quantile);
         let beyond = histogram.len() - histogram.count_between(0, limit);
+        let index = self.paths.get(&path).copied();
         let mut causes: BTreeMap<_, TailCauseReport> = BTreeMap::new();
         let mut judged = 0;
-        for kept in self.kept.iter().filter(|kept| kept.path == path && kept.value > limit) {
+        for kept in self.kept.iter().filter(|kept| Some(kept.path) == index && kept.value > limit) {
             judged += 1;
-            let usual = longest.filter(|(_, _, usual)| kept.node.is_none() && *usual >= kept.value / 2);
-            let (cause, node) = usual.map_or((kept.cause, kept.node), |(cause, node, _)| (cause, Some(node)));
+            let usual = longest.filter(|part| kept.node.is_none() && part.usual >= kept.value / 2);
+            let (cause, node) = usual.map_or((kept.cause, kept.node), |part| (part.cause, Some(part.node)));
             let report = causes.entry((cause, node, kept.behind)).or_insert_with(|| TailCauseReport {
                 cause,
                 node: node.map(name),
@@ -326,13 +334,50 @@ fn root<'a>(wait: &Judged, parts: &'a VecDeque<Judged>, graph: &mut Neighbours) 
     longest.filter(|(overlap, _)| *overlap >= wait.value / 2).map(|(_, part)| part)
 }
 
+/// A part of a latency at a node, and how long it usually takes, ns.
+#[derive(Clone, Copy, Debug)]
+struct UsualPart {
+    cause: TailCause,
+    node: usize,
+    usual: u64,
+}
+
 /// The neighbours of each node, and the nodes found last: a run allocates nothing.
 struct Neighbours {
     after: Vec<Vec<usize>>,
     before: Vec<Vec<usize>>,
-    found: Vec<bool>,
-    between: Vec<bool>,
+    found: Marked,
+    between: Marked,
     open: Vec<usize>,
+}
+
+/// A set of nodes; emptying it takes as long as filling it took, however large the graph is.
+struct Marked {
+    is_in: Vec<bool>,
+    nodes: Vec<usize>,
+}
+
+impl Marked {
+    fn new(nodes: usize) -> Self {
+        Marked { is_in: vec![false; nodes], nodes: Vec::with_capacity(nodes) }
+    }
+
+    fn clear(&mut self) {
+        self.nodes.drain(..).for_each(|node| self.is_in[node] = false);
+    }
+
+    /// Adds a node; false if it is there already.
+    fn insert(&mut self, node: usize) -> bool {
+        let is_new = !std::mem::replace(&mut self.is_in[node], true);
+        if is_new {
+            self.nodes.push(node);
+        }
+        is_new
+    }
+
+    fn contains(&self, node: usize) -> bool {
+        self.is_in.get(node).copied().unwrap_or(false)
+    }
 }
 
 impl Neighbours {
@@ -342,42 +387,47 @@ impl Neighbours {
             after[*from].push(*to);
             before[*to].push(*from);
         }
-        let (found, between) = (vec![false; nodes], vec![false; nodes]);
+        let (found, between) = (Marked::new(nodes), Marked::new(nodes));
         Neighbours { after, before, found, between, open: Vec::with_capacity(edges.len() + 1) }
     }
 
     /// Finds the nodes that messages of a node can reach, itself included.
     fn find_after(&mut self, node: usize) {
-        find(node, &self.after, &mut self.found, &mut self.open);
+        find(node, &self.after, |_| true, &mut self.found, &mut self.open);
     }
 
     /// Finds the nodes whose messages can reach a node, itself included.
     fn find_before(&mut self, node: usize) {
-        find(node, &self.before, &mut self.found, &mut self.open);
+        find(node, &self.before, |_| true, &mut self.found, &mut self.open);
     }
 
     fn is_found(&self, node: usize) -> bool {
-        self.found.get(node).copied().unwrap_or(false)
+        self.found.contains(node)
     }
 
     /// Finds the nodes on the ways from one node to another.
     fn find_between(&mut self, from: usize, to: usize) {
-        self.find_after(from);
-        self.between.copy_from_slice(&self.found);
         self.find_before(to);
-        self.between.iter_mut().zip(&self.found).for_each(|(between, found)| *between &= found);
+        find(from, &self.after, |node| self.found.contains(node), &mut self.between, &mut self.open);
     }
 
     fn is_between(&self, node: usize) -> bool {
-        self.between.get(node).copied().unwrap_or(false)
+        self.between.contains(node)
     }
 }
 
-fn find(start: usize, next: &[Vec<usize>], found: &mut [bool], open: &mut Vec<usize>) {
-    found.fill(false);
+/// Finds the nodes that are reached from one by steps to nodes that are allowed, itself included.
+fn find(
+    start: usize,
+    next: &[Vec<usize>],
+    is_allowed: impl Fn(usize) -> bool,
+    found: &mut Marked,
+    open: &mut Vec<usize>,
+) {
+    found.clear();
     open.push(start);
     while let Some(node) = open.pop() {
-        if !std::mem::replace(&mut found[node], true) {
+        if is_allowed(node) && found.insert(node) {
             open.extend(&next[node]);
         }
     }

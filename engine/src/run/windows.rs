@@ -12,7 +12,7 @@ use crate::ledger::{Buckets, Recorded, Term};
 use crate::node::Window;
 use crate::run::events::Watcher;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// The shortest window, ns of the run's clock.
@@ -28,6 +28,8 @@ pub(crate) struct Windows {
     /// When the run began, and whether the warm-up is excluded.
     begun: u64,
     warms_up: bool,
+    /// A buffer for the changes of a histogram.
+    changed: Vec<(usize, u64)>,
     /// What was recorded since the last call of `intervals`; `None` until its first call.
     kept: Option<BTreeMap<(Subject, Term), Kept>>,
 }
@@ -72,15 +74,15 @@ impl Windows {
                 continue;
             };
             if before.words.len() != words.len() || before.epoch != epoch {
-                before.words.clear();
-                before.words.resize(words.len(), 0);
+                // Zeros that are never written take no memory.
+                before.words = vec![0; words.len()];
                 before.epoch = epoch;
             }
             let within = Duration::from_nanos(at.saturating_sub(before.at));
             let mut from = 0;
             for part in parts {
-                let (now, then) = (&words[from..][..=part.words], &before.words[from..][..=part.words]);
-                let recorded = Buckets::between(part.digits, then, now);
+                let (now, then) = (&words[from..][..=part.words], &mut before.words[from..][..=part.words]);
+                let recorded = Buckets::since(part.digits, then, now, &mut self.changed);
                 self.latest.insert((part.subject, part.term), window(&recorded, within));
                 // A node may have a histogram of a term that another term replaced; nothing is recorded there.
                 let counts = !recorded.histogram.is_empty() && (epoch > 0 || !self.warms_up);
@@ -90,7 +92,6 @@ impl Windows {
                 from += part.words + 1;
             }
             before.at = at;
-            before.words.copy_from_slice(&words);
             // Returns the buffer; its place is free.
             let is_put = mailbox.empty.push(words).is_ok();
             debug_assert!(is_put, "there is one buffer");
@@ -140,9 +141,14 @@ fn window(recorded: &Recorded, within: Duration) -> Window {
 impl Watcher {
     /// Returns the latest windows; requests new ones if the last are older than a second, and waits for them.
     pub(crate) fn windows(&self) -> BTreeMap<(Subject, Term), Window> {
+        self.renew_windows().latest.clone()
+    }
+
+    /// Takes the copies that have arrived; requests new ones if the last are older than a second, and waits for them.
+    fn renew_windows(&self) -> MutexGuard<'_, Windows> {
         let shared = &self.shared;
-        let Some(now) = shared.clock().map(|clock| clock.now().0) else { return BTreeMap::new() };
         let mut windows = lock(&self.windows);
+        let Some(now) = shared.clock().map(|clock| clock.now().0) else { return windows };
         windows.take(shared);
         if windows.ask(shared, now) && self.has_workers {
             let end = Instant::now() + PATIENCE;
@@ -151,7 +157,7 @@ impl Watcher {
             }
             windows.take(shared);
         }
-        windows.latest.clone()
+        windows
     }
 
     /// As [`windows`](Self::windows), for a worker, which never waits: new windows are there for the next call. `None` while another
@@ -174,8 +180,7 @@ impl Watcher {
     /// Returns what was recorded since the last call, as far as the workers have passed it on; the first call covers the run so far.
     pub(crate) fn intervals(&self) -> Vec<Interval> {
         lock(&self.windows).kept.get_or_insert_default();
-        self.windows();
-        let mut windows = lock(&self.windows);
+        let mut windows = self.renew_windows();
         let begun = windows.begun;
         let kept = windows.kept.as_mut().map(std::mem::take).unwrap_or_default();
         let some = kept.into_iter().filter(|(_, kept)| !kept.recorded.histogram.is_empty());

@@ -4,6 +4,7 @@
 //! written while the graph runs, so that a log of any length takes no memory. The intervals of a tag add up to the report's
 //! histogram.
 
+use crate::profile::counts::HIGH;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, IntervalLogWriterError, Tag};
 use hdrhistogram::serialization::{V2DeflateSerializeError, V2DeflateSerializer};
@@ -106,6 +107,14 @@ pub fn write_hlog(to: &mut impl io::Write, report: &Report) -> io::Result<()> {
     Log::new(to, report.started)?.finish(report).map(|_| ())
 }
 
+/// Returns a histogram of a run with the bounds of all of them: some readers add no histograms of different bounds.
+pub(crate) fn with_all_bounds(histogram: &Histogram<u64>) -> Histogram<u64> {
+    let mut whole = Histogram::new_with_bounds(1, HIGH, histogram.sigfig()).expect("a run's digits are possible");
+    // Larger values do not exist: a run counts them as the highest.
+    let _ = whole.add(histogram);
+    whole
+}
+
 /// The headings, and a line for each histogram.
 fn lines<'a>(
     started: SystemTime,
@@ -120,7 +129,7 @@ fn lines<'a>(
         .with_max_value_divisor(1.0)
         .begin_log_with(&mut text, &mut serializer)?;
     for (tag, histogram, begin, length) in histograms {
-        log.write_histogram(histogram, begin, length, Tag::new(&tag)).map_err(io_error)?;
+        log.write_histogram(&with_all_bounds(histogram), begin, length, Tag::new(&tag)).map_err(io_error)?;
     }
     Ok(text)
 }

@@ -1,6 +1,7 @@
 //! What the nodes of a run did, and which part of their threads' time it took.
 
 use super::nanoseconds;
+use crate::report::index::ReportIndex;
 use limen::Report;
 use limen::report::{NodeReport, Recorded, Term};
 
@@ -29,8 +30,9 @@ pub(super) fn loads(report: &Report) -> Vec<NodeLoad> {
     let wall = nanoseconds(report.wall).max(1) as f64;
     let mut loads: Vec<NodeLoad> = Vec::with_capacity(report.nodes.len());
     let mut of_threads = vec![0.0; report.workers.len()];
+    let index = ReportIndex::new(report);
     for node in &report.nodes {
-        let compute = report.histogram(&node.name, Term::Compute);
+        let compute = index.term(&node.name, Term::Compute);
         let share = compute.map(|compute| time_in_calls(node, compute.histogram.mean()) / wall);
         if let (Some(share), Some(sum)) = (share, of_threads.get_mut(node.worker)) {
             *sum += share;

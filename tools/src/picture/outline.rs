@@ -88,17 +88,18 @@ impl Outline {
         Outline { nodes: nodes.collect(), edges: edges.collect(), rows: counts }
     }
 
-    /// Returns the nodes from a source to a sink by the way on which `cost` adds up to most; empty if there is none.
-    pub(crate) fn slowest_route(&self, from: &str, to: &str, cost: impl Fn(&str) -> f64) -> Vec<usize> {
+    /// Returns the nodes from a source to a sink by the way on which the costs of the nodes add up to most; empty if there is
+    /// none.
+    pub(crate) fn slowest_route(&self, from: &str, to: &str, costs: &[f64]) -> Vec<usize> {
         let find = |name: &str| self.nodes.iter().position(|node| node.name == name);
         let (Some(from), Some(to)) = (find(from), find(to)) else { return Vec::new() };
         let mut edges: Vec<&OutlineEdge> = self.edges.iter().filter(|edge| !edge.is_back).collect();
         edges.sort_by_key(|edge| self.nodes[edge.from].layer);
         let mut best: Vec<Option<(f64, usize)>> = vec![None; self.nodes.len()];
-        best[from] = Some((cost(&self.nodes[from].name), from));
+        best[from] = Some((costs[from], from));
         for edge in edges {
             let Some((sum, _)) = best[edge.from] else { continue };
-            let sum = sum + cost(&self.nodes[edge.to].name);
+            let sum = sum + costs[edge.to];
             if best[edge.to].is_none_or(|(before, _)| sum > before) {
                 best[edge.to] = Some((sum, edge.from));
             }

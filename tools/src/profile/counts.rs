@@ -8,7 +8,7 @@ pub(super) const MAX_DIGITS: u8 = 5;
 /// The largest value and the largest sum of counts: other implementations have signed numbers.
 const MAX: u64 = i64::MAX as u64;
 /// The highest value of a histogram with lower ones, as in those of a run: some readers add no histograms of different bounds.
-const HIGH: u64 = 60_000_000_000;
+pub(crate) const HIGH: u64 = 60_000_000_000;
 /// The most bits of a histogram's unit and of the sub-buckets in it.
 const MAX_BITS: u32 = 61;
 

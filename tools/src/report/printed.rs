@@ -5,11 +5,12 @@
 mod full;
 mod latency;
 
+use crate::report::index::ReportIndex;
 use crate::text::escape::one_line;
 use crate::text::number::{count, figure, if_some, percent};
 use crate::text::paragraph::paragraph;
 use crate::text::table::Table;
-use latency::{node_of, sources};
+use latency::sources;
 use limen::Report;
 use limen::backend::BackendStatus;
 use limen::report::{EdgeReport, HandleKind, NodeReport, Outcome, Reason};
@@ -37,17 +38,18 @@ const CAUSES: usize = 4;
 /// Formats a report as text.
 pub fn show_report(report: &Report, detail: Detail) -> String {
     let mut text = String::new();
+    let index = ReportIndex::new(report);
     let bad = report.exit_code() != 0 || report.is_degraded();
     if detail != Detail::Problems || bad {
-        headline(&mut text, report);
+        headline(&mut text, report, &index);
     }
     if detail != Detail::Problems {
-        latency::latencies(&mut text, report);
-        latency::joins(&mut text, report);
-        latency::devices(&mut text, report);
-        latency::path_latencies(&mut text, report);
+        latency::latencies(&mut text, report, &index);
+        latency::joins(&mut text, report, &index);
+        latency::devices(&mut text, report, &index);
+        latency::path_latencies(&mut text, report, &index);
         latency::tails(&mut text, report, if detail == Detail::Full { usize::MAX } else { CAUSES });
-        latency::coverage(&mut text, report);
+        latency::coverage(&mut text, report, &index);
         losses(&mut text, report);
         handles(&mut text, report);
         figures(&mut text, report);
@@ -59,7 +61,7 @@ pub fn show_report(report: &Report, detail: Detail) -> String {
         full::histograms(&mut text, report);
     }
     if detail != Detail::Problems || !report.bugs.is_empty() {
-        laws(&mut text, report);
+        laws(&mut text, report, &index);
     }
     if detail != Detail::Problems {
         report.notes.iter().for_each(|note| paragraph(&mut text, "note: ", note));
@@ -69,12 +71,11 @@ pub fn show_report(report: &Report, detail: Detail) -> String {
 }
 
 /// The number of messages that a source began. Its ports carry parts of the same messages, so this is the count of the busiest one.
-fn begun_by(report: &Report, source: &NodeReport) -> u64 {
-    let edges = report.edges.iter().filter(|e| node_of(&e.from) == source.name);
-    edges.map(|e| e.sent).max().unwrap_or(source.done)
+fn begun_by(index: &ReportIndex<'_>, source: &NodeReport) -> u64 {
+    index.outgoing(&source.name).iter().map(|e| e.sent).max().unwrap_or(source.done)
 }
 
-fn headline(text: &mut String, report: &Report) {
+fn headline(text: &mut String, report: &Report, index: &ReportIndex<'_>) {
     let ended = match report.outcome {
         Outcome::Finished => "finished in",
         Outcome::Stopped => "stopped after",
@@ -83,13 +84,13 @@ fn headline(text: &mut String, report: &Report) {
         _ => "ended after",
     };
     let wall = show_ns(u64::try_from(report.wall.as_nanos()).unwrap_or(u64::MAX));
-    let messages: u64 = sources(report).map(|s| begun_by(report, s)).sum();
+    let messages: u64 = sources(report, index).map(|s| begun_by(index, s)).sum();
     let _ = write!(
         text,
         "{}: {ended} {wall}, {} from {}, {} lost",
         one_line(&report.graph),
         count(usize::try_from(messages).unwrap_or(usize::MAX), "message"),
-        count(sources(report).count(), "source"),
+        count(sources(report, index).count(), "source"),
         report.lost_total()
     );
     if report.thinned_total() > 0 {
@@ -202,7 +203,7 @@ fn figures(text: &mut String, report: &Report) {
     }
 }
 
-fn laws(text: &mut String, report: &Report) {
+fn laws(text: &mut String, report: &Report, index: &ReportIndex<'_>) {
     let counted = report.edges.iter().filter(|e| e.counted).count();
     let answered = report.nodes.iter().filter(|n| !n.abandoned).count();
     text.push('\n');
@@ -216,14 +217,14 @@ fn laws(text: &mut String, report: &Report) {
         let _ = write!(text, " ({rest} not counted: a thread did not answer)");
     }
     text.push('\n');
-    recorded_laws(text, report);
+    recorded_laws(text, report, index);
     report.bugs.iter().for_each(|bug| paragraph(text, "bug: ", bug));
 }
 
 /// The law of each edge into a recording, in full: whoever reads the file later asks what is missing in it.
-fn recorded_laws(text: &mut String, report: &Report) {
+fn recorded_laws(text: &mut String, report: &Report, index: &ReportIndex<'_>) {
     for node in report.nodes.iter().filter(|node| node.kind == "record") {
-        let edges = report.edges.iter().filter(|edge| edge.counted && node_of(&edge.to) == node.name);
+        let edges = index.incoming(&node.name).iter().filter(|edge| edge.counted);
         let laws: Vec<String> = edges.map(|edge| law(&node.name, edge)).collect();
         if !laws.is_empty() {
             paragraph(text, &format!("{}: ", one_line(&node.name)), &laws.join(", "));

@@ -29,6 +29,7 @@
 
 use crate::report::exit_code::exit_code;
 use crate::report::gate::GateVerdict;
+use crate::report::index::ReportIndex;
 use crate::text::escape::{one_line, plain_json};
 use crate::text::number::seconds;
 use limen::report::{
@@ -151,8 +152,9 @@ impl<'a> Summary<'a> {
 }
 
 fn paths(report: &Report) -> Vec<PathSummary<'_>> {
+    let index = ReportIndex::new(report);
     let path = |from, to, recorded: Option<&Recorded>| {
-        let deadline = report.deadlines.iter().find(|d| d.from == from && d.to == to);
+        let deadline = index.deadline(from, to);
         let quantile = |q| recorded.and_then(|r| r.quantile(q));
         PathSummary {
             from,
@@ -169,11 +171,11 @@ fn paths(report: &Report) -> Vec<PathSummary<'_>> {
             p99: quantile(0.99),
             p999: quantile(0.999),
             max: recorded.map(|r| r.histogram.max()),
-            closure_p99: report.histogram(to, Term::Closure).and_then(|r| r.quantile(0.99)),
+            closure_p99: index.term(to, Term::Closure).and_then(|r| r.quantile(0.99)),
         }
     };
     let recorded = report.paths().map(|(from, to, recorded)| path(from, to, Some(recorded)));
-    let silent = report.deadlines.iter().filter(|p| !report.paths().any(|(from, to, _)| from == p.from && to == p.to));
+    let silent = report.deadlines.iter().filter(|p| !index.has_path(&p.from, &p.to));
     recorded.chain(silent.map(|p| path(&p.from, &p.to, None))).collect()
 }
 

@@ -8,6 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use limen::plan::Role;
 use limen::run::{EdgeStats, NodeStats};
 use limen::{Plan, Running};
+use std::collections::HashMap;
 use std::io::{IsTerminal, stderr, stdout};
 use std::time::{Duration, Instant};
 
@@ -77,7 +78,8 @@ impl ProgressLine {
         }
         self.shown = Instant::now();
         let stats = running.stats();
-        let done = |name: &str| stats.iter().find(|stats| stats.node == name).map_or(0, |stats| stats.done);
+        let done: HashMap<&str, u64> = stats.iter().map(|stats| (&*stats.node, stats.done)).collect();
+        let done = |name: &str| done.get(name).copied().unwrap_or(0);
         let sources = self.ends.iter().filter(|(_, role)| *role == Role::Source);
         let begun: u64 = sources.map(|(name, _)| done(name)).sum();
         let lost: u64 = edges.iter().map(|edge| edge.lost).sum();

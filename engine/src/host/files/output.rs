@@ -180,6 +180,12 @@ impl Target {
     /// # Errors
     /// The system's error.
     pub fn begin(self) -> io::Result<(File, Part)> {
+        let parts = self.parts();
+        self.begin_among(&parts)
+    }
+
+    /// Begins a file in a folder with these partial files.
+    fn begin_among(self, parts: &[OsString]) -> io::Result<(File, Part)> {
         if self.read.find(&self.path).is_some() {
             return Err(io::Error::new(ErrorKind::InvalidInput, "the graph reads the same file"));
         }
@@ -197,7 +203,7 @@ impl Target {
                     // A search for leftovers may hold the lock for a moment. Without locks in the file system, leftovers are not
                     // recognised, and nothing else is lost.
                     let _ = file.lock();
-                    let left = self.left(&name);
+                    let left = self.left(parts);
                     return Ok((file, Part::begin(self, PartPlace::Beside(name), left)));
                 }
                 // Process ids repeat, especially in containers.
@@ -208,13 +214,16 @@ impl Target {
         Err(ErrorKind::AlreadyExists.into())
     }
 
-    /// Returns leftovers of earlier runs: partial files without a lock.
-    fn left(&self, own: &OsStr) -> Vec<OsString> {
-        let Some(Ok(entries)) = real_path(&self.path).parent().map(fs::read_dir) else { return Vec::new() };
-        let names = entries.filter_map(Result::ok).map(|entry| entry.file_name());
+    /// Returns the partial files in its folder.
+    fn parts(&self) -> Vec<OsString> {
+        real_path(&self.path).parent().map_or_else(Vec::new, parts_in)
+    }
+
+    /// Returns leftovers of earlier runs, of the partial files in its folder: those without a lock.
+    fn left(&self, parts: &[OsString]) -> Vec<OsString> {
         let repeated = shortened(&self.name, MAX_REPEATED);
-        let parts = names.filter(|name| name != own && is_part_of(name, &repeated));
-        parts.filter(|name| self.is_left(name)).take(MAX_LEFT).collect()
+        let own = parts.iter().filter(|name| is_part_of(name, &repeated) && self.is_left(name));
+        own.take(MAX_LEFT).cloned().collect()
     }
 
     fn is_left(&self, name: &OsStr) -> bool {
@@ -244,6 +253,13 @@ pub fn shortened(name: &OsStr, most: usize) -> OsString {
     let mut short = OsStr::from_bytes(&bytes[..end]).to_owned();
     short.push(format!("~{digest:016x}"));
     short
+}
+
+/// Returns the names of partial files in a folder.
+fn parts_in(folder: &Path) -> Vec<OsString> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let names = entries.filter_map(Result::ok).map(|entry| entry.file_name());
+    names.filter(|name| name.as_bytes().starts_with(b".") && name.as_bytes().ends_with(b".part")).collect()
 }
 
 /// Returns whether a name is `.FILE.123.part` or `.FILE.123-2.part`.
@@ -429,7 +445,7 @@ pub fn left(path: &Path) -> Vec<PathBuf> {
     let (Some(folder), Some(name)) = (real.parent(), real.file_name()) else { return Vec::new() };
     let Ok(opened) = open_real(folder, FOLDER) else { return Vec::new() };
     let target = Target { folder: opened, name: name.into(), path: path.to_path_buf(), read: FilesRead::default() };
-    target.left(OsStr::new("")).iter().map(|name| target.beside(name)).collect()
+    target.left(&target.parts()).iter().map(|name| target.beside(name)).collect()
 }
 
 /// Returns the name under which the leftover `.result.csv.123.part` of `result.csv` is kept: `result-interrupted-123.csv`.
@@ -472,7 +488,27 @@ pub fn outlive_size_limit() {
 /// # Errors
 /// The system's error.
 pub fn replace(folder: &Path, name: impl AsRef<OsStr>, bytes: &[u8]) -> io::Result<()> {
-    let (mut file, part) = Target::beneath(folder, name)?.begin()?;
+    replace_among(&parts_in(folder), folder, name.as_ref(), bytes)
+}
+
+/// Replaces files of a folder, each as [`replace`] does, until one fails. The folder is searched for leftovers once: a search for each
+/// file would take a time that grows with the square of their number.
+///
+/// # Errors
+/// The name of the file that could not be replaced, and the system's error.
+pub fn replace_all<'a>(
+    folder: &Path,
+    files: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+) -> Result<(), (&'a str, io::Error)> {
+    let parts = parts_in(folder);
+    let mut files = files.into_iter();
+    files.try_for_each(|(name, bytes)| {
+        replace_among(&parts, folder, name.as_ref(), bytes).map_err(|error| (name, error))
+    })
+}
+
+fn replace_among(parts: &[OsString], folder: &Path, name: &OsStr, bytes: &[u8]) -> io::Result<()> {
+    let (mut file, part) = Target::beneath(folder, name)?.begin_among(parts)?;
     let replaced = io::Write::write_all(&mut file, bytes).and_then(|()| part.rename(false));
     if replaced.is_err() {
         part.discard();

@@ -1,5 +1,6 @@
 //! Latencies of a report: of nodes, sources, joins and paths, and how many messages they were recorded of.
 
+use crate::report::index::ReportIndex;
 use crate::text::number::percent;
 use crate::text::paragraph::paragraph;
 use crate::text::table::Table;
@@ -9,14 +10,8 @@ use limen::unit::show_ns;
 use std::time::Duration;
 
 /// The sources: nodes without an incoming edge.
-pub(super) fn sources(report: &Report) -> impl Iterator<Item = &NodeReport> {
-    let fed = |node: &NodeReport| report.edges.iter().any(|e| node_of(&e.to) == node.name);
-    report.nodes.iter().filter(move |node| !fed(node))
-}
-
-/// The node in `node/port`.
-pub(super) fn node_of(end: &str) -> &str {
-    end.split_once('/').map_or(end, |(node, _)| node)
+pub(super) fn sources<'a>(report: &'a Report, index: &ReportIndex<'_>) -> impl Iterator<Item = &'a NodeReport> {
+    report.nodes.iter().filter(|node| index.incoming(&node.name).is_empty())
 }
 
 /// A quantile for a table; `–` if too few samples lie beyond it.
@@ -29,11 +24,11 @@ fn at(recorded: Option<&Recorded>, q: f64) -> String {
 
 /// The histogram of a term, unless the term was always 0: a node that can hold messages and never did is shown like one that
 /// cannot.
-fn if_any<'a>(report: &'a Report, node: &str, term: Term) -> Option<&'a Recorded> {
-    report.histogram(node, term).filter(|recorded| recorded.histogram.max() > 0)
+fn if_any<'a>(index: &ReportIndex<'a>, node: &str, term: Term) -> Option<&'a Recorded> {
+    index.term(node, term).filter(|recorded| recorded.histogram.max() > 0)
 }
 
-pub(super) fn latencies(text: &mut String, report: &Report) {
+pub(super) fn latencies(text: &mut String, report: &Report, index: &ReportIndex<'_>) {
     let mut table = Table::new([
         "<node",
         "calls",
@@ -50,8 +45,8 @@ pub(super) fn latencies(text: &mut String, report: &Report) {
         "max",
     ]);
     for node in &report.nodes {
-        let of = |term| report.histogram(&node.name, term);
-        let if_any = |term| if_any(report, &node.name, term);
+        let of = |term| index.term(&node.name, term);
+        let if_any = |term| if_any(index, &node.name, term);
         let failed = if node.failed > 0 { node.failed.to_string() } else { String::new() };
         table.row([
             node.name.clone(),
@@ -73,8 +68,8 @@ pub(super) fn latencies(text: &mut String, report: &Report) {
     table.write(text);
     // The lateness of a source is part of every latency that begins there.
     let mut table = Table::new(["<begun by", "source p50", "p90", "p99", "max"]);
-    for source in sources(report) {
-        if let Some(recorded) = if_any(report, &source.name, Term::Source) {
+    for source in sources(report, index) {
+        if let Some(recorded) = if_any(index, &source.name, Term::Source) {
             let quantiles = [0.5, 0.9, 0.99].map(|q| at(Some(recorded), q));
             table.row(std::iter::once(source.name.clone()).chain(quantiles).chain([show_ns(recorded.histogram.max())]));
         }
@@ -86,11 +81,11 @@ pub(super) fn latencies(text: &mut String, report: &Report) {
 }
 
 /// What calls took on devices, where their clocks were read, and what passing messages to them took.
-pub(super) fn devices(text: &mut String, report: &Report) {
+pub(super) fn devices(text: &mut String, report: &Report, index: &ReportIndex<'_>) {
     let mut table = Table::new(["<node on a device", "<term", "n", "p50", "p90", "p99", "max", "<clock"]);
     for node in &report.nodes {
         for term in [Term::Upload, Term::Kernel, Term::Download] {
-            let Some(recorded) = if_any(report, &node.name, term) else { continue };
+            let Some(recorded) = if_any(index, &node.name, term) else { continue };
             let clock = if term == Term::Upload { "host" } else { "device" };
             let quantiles = [0.5, 0.9, 0.99].map(|q| at(Some(recorded), q));
             let begin = [node.name.clone(), term.name().into(), recorded.samples.to_string()];
@@ -106,11 +101,11 @@ pub(super) fn devices(text: &mut String, report: &Report) {
 
 /// Of each join: how far apart the messages it combined began, and how long the first of them waited for the others. Joins whose
 /// messages always began together are left out.
-pub(super) fn joins(text: &mut String, report: &Report) {
+pub(super) fn joins(text: &mut String, report: &Report, index: &ReportIndex<'_>) {
     let mut table = Table::new(["<join", "n", "skew p50", "p99", "max", "hold p50", "p99", "max"]);
     for node in &report.nodes {
-        let Some(skew) = if_any(report, &node.name, Term::Skew) else { continue };
-        let hold = report.histogram(&node.name, Term::Hold);
+        let Some(skew) = if_any(index, &node.name, Term::Skew) else { continue };
+        let hold = index.term(&node.name, Term::Hold);
         table.row([
             node.name.clone(),
             skew.samples.to_string(),
@@ -128,11 +123,11 @@ pub(super) fn joins(text: &mut String, report: &Report) {
     }
 }
 
-pub(super) fn path_latencies(text: &mut String, report: &Report) {
+pub(super) fn path_latencies(text: &mut String, report: &Report, index: &ReportIndex<'_>) {
     let mut table =
         Table::new(["<path", "n", "p50", "p90", "p99", "p99.9", "max", "closure p99", "deadline", "missed"]);
     for (from, to, recorded) in report.paths() {
-        let deadline = report.deadlines.iter().find(|d| d.from == from && d.to == to);
+        let deadline = index.deadline(from, to);
         table.row([
             format!("{from} -> {to}"),
             recorded.samples.to_string(),
@@ -141,13 +136,13 @@ pub(super) fn path_latencies(text: &mut String, report: &Report) {
             at(Some(recorded), 0.99),
             at(Some(recorded), 0.999),
             show_ns(recorded.histogram.max()),
-            at(report.histogram(to, Term::Closure), 0.99),
+            at(index.term(to, Term::Closure), 0.99),
             deadline.map_or_else(String::new, |d| show_ns(d.deadline)),
             deadline.map_or_else(String::new, misses),
         ]);
     }
     for path in &report.deadlines {
-        if !report.paths().any(|(from, to, _)| from == path.from && to == path.to) {
+        if !index.has_path(&path.from, &path.to) {
             let none = std::iter::repeat_n(String::new(), 6);
             let begin = [format!("{} -> {}", path.from, path.to), "0".into()];
             table.row(begin.into_iter().chain(none).chain([show_ns(path.deadline), misses(path)]));
@@ -209,8 +204,8 @@ fn misses(path: &DeadlineReport) -> String {
 }
 
 /// The share of messages whose latency was recorded: all, unless there was a warm-up or sampling under load. Counted at the sinks.
-pub(super) fn coverage(text: &mut String, report: &Report) {
-    let ends = |node: &&NodeReport| !report.edges.iter().any(|e| node_of(&e.from) == node.name);
+pub(super) fn coverage(text: &mut String, report: &Report, index: &ReportIndex<'_>) {
+    let ends = |node: &&NodeReport| index.outgoing(&node.name).is_empty();
     let arrived: u64 = report.nodes.iter().filter(ends).map(|n| n.done).sum();
     // A message closes its ledger once, however many paths end with it.
     let closed = || report.histograms.iter().filter(|one| one.term == Term::Closure).map(|one| &one.recorded);
