@@ -337,7 +337,7 @@ fn impossible_faults_and_deadlines_are_refused() {
     check(
         "version: 1\nnodes:\n  a: { kind: numbers }\n  \
          b: { kind: step, from: { from: a, max_age: 5, on_gap: never }, fault: { panic_at: 0 } }\n  \
-         c: { kind: collect, from: b, fault: { drop: 1.5 } }\n  \
+         c: { kind: collect, from: { from: b, on_gap: stop }, fault: { drop: 1.5 } }\n  \
          d: { kind: collect, from: b, fault: { hangs_at: 1 } }\n  \
          e: { kind: collect, from: b, fault: { delay_to: 1ms } }\n\
          paths:\n  - { from: a, to: c, on_miss: drop }\n  - { from: a, to: d, deadline: 1ms, on_miss: explode }\n",
@@ -345,7 +345,8 @@ fn impossible_faults_and_deadlines_are_refused() {
             ("4:46 E0104", "the number 5 is not a time"),
             ("4:57 E0104", "`never` is not one of"),
             ("4:73 E0138", "calls count from 1"),
-            ("5:39 E0138", "fractions from 0 to 1"),
+            ("5:40 E0118", "without `expect_every`"),
+            ("5:65 E0138", "fractions from 0 to 1"),
             ("6:41 E0103", "did you mean `hang_at`?"),
             ("7:39 E0138", "`delay_to` without"),
             ("9:5 E0118", "without a deadline"),

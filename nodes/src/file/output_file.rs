@@ -283,7 +283,12 @@ impl OutputFile {
     #[cold]
     fn write_error(&mut self, error: io::Error) -> NodeError {
         let (written, unwritten) = (self.written, self.ends.len());
-        let text = format!("{error}; {written} bytes are written, {unwritten} messages after them are not");
+        let rest = if unwritten == 1 {
+            "1 message after them is not".into()
+        } else {
+            format!("{unwritten} messages after them are not")
+        };
+        let text = format!("{error}; {written} bytes are written, {rest}");
         self.full.judge(NodeError::file(&self.path, io::Error::new(error.kind(), text)))
     }
 

@@ -3,7 +3,7 @@
 use super::{InputSpec, NodeSpec, Placed, Places, SpecReader, is_name};
 use crate::base::document::{Key, Tree, Value};
 use crate::base::error::{Place, Problem};
-use crate::base::policy::{ClockOffset, EdgePolicy, FaultSpec, NodePolicy, OnError, RestartSpec};
+use crate::base::policy::{ClockOffset, EdgePolicy, FaultSpec, NodePolicy, OnError, OnGap, RestartSpec};
 use crate::base::unit::Offset;
 use std::collections::HashMap;
 
@@ -247,6 +247,10 @@ impl SpecReader<'_> {
                 "stream" => policy.stream = value.read(self.problems).unwrap_or_default(),
                 _ => {}
             }
+        }
+        if policy.on_gap != OnGap::Count && tree.get("expect_every").is_none() {
+            let message = format!("`on_gap: {}` without `expect_every`", policy.on_gap.name());
+            self.problem("E0118", &tree.locate("on_gap"), message, "write `expect_every: 1s`");
         }
         if from.is_none() && !tree.has_misspelt("from", &self.problems.0[before..]) {
             let message = "the connection has no `from`";

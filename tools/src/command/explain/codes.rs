@@ -140,9 +140,9 @@ pub(crate) const CODES: &[Code] = &[
     },
     Code {
         code: "E0118",
-        title: "`on_miss` without a deadline",
-        cause: "`on_miss` says what happens to messages that miss a path's deadline, but the path has no deadline.",
-        remedy: "Write `deadline: 10ms`.",
+        title: "`on_miss` without a deadline, or `on_gap` without `expect_every`",
+        cause: "`on_miss` says what happens to messages that miss a path's deadline, and `on_gap` what happens after a longer silence than `expect_every`. The deadline, or `expect_every`, is missing.",
+        remedy: "Write `deadline: 10ms`, or `expect_every: 1s`.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: \"null\", from: a }\npaths: [{ from: a, to: b, on_miss: drop }]\n"
         )),
