@@ -103,7 +103,7 @@ fn losses_inside_a_node_are_events_and_statistics() {
         let told_of = names(&events, &["lost_inside"]);
         assert_eq!(told_of.len(), if told { 4 } else { 0 }, "{every}: {events:?}");
         for event in told_of {
-            let EventKind::LostInside { node, reason, count, of, within } = &event.kind else { continue };
+            let EventKind::LostInside { node, reason, count, of, within, .. } = &event.kind else { continue };
             assert_eq!((node.as_str(), reason.as_str(), event.kind.node()), ("b", "malformed", Some("b")));
             assert!((9..=11).contains(count) && (95..=106).contains(of), "{event}");
             assert!((1000..1100).contains(&within.as_millis()), "{event}");

@@ -26,7 +26,7 @@ pub(crate) enum Noticed {
     Overdue { node: usize },
     Returned { node: usize, took: u64 },
     Lost { edge: usize, reason: Reason, count: u64, of: u64, within: u64 },
-    LostInside { node: usize, reason: &'static str, count: u64, of: u64, within: u64 },
+    LostInside { node: usize, reason: &'static str, count: u64, of: u64, within: u64, first: Box<str> },
     Disconnected { node: usize, count: u64 },
     Reconnected { node: usize },
     SteppedBack { node: usize, count: u64, by: u64 },

@@ -7,20 +7,39 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Counts messages that a node loses for one reason; see [`Building::lost`](crate::node::Building::lost). Clones count together.
 ///
-/// `+=` adds messages. That is all a node does, and only when it loses something.
+/// `+=` adds messages, and [`lose`](LossCounter::lose) keeps what is wrong with them. That is all a node does, and only when it loses
+/// something.
 #[derive(Clone, Debug, Default)]
-pub struct LossCounter(DynArc<AtomicU64>);
+pub struct LossCounter(DynArc<Losses>);
+
+#[derive(Debug, Default)]
+struct Losses {
+    messages: AtomicU64,
+    /// What was wrong with the first message since the last event.
+    first: Mutex<Option<String>>,
+}
 
 impl AddAssign<u64> for LossCounter {
     fn add_assign(&mut self, messages: u64) {
-        self.0.fetch_add(messages, Ordering::Relaxed);
+        self.0.messages.fetch_add(messages, Ordering::Relaxed);
     }
 }
 
 impl LossCounter {
+    /// Counts messages, and keeps what is wrong with them for the next event. `why` is asked for the first since the event before; its text
+    /// is a line such as ``"`gyro` is missing"``.
+    pub fn lose(&mut self, messages: u64, why: impl FnOnce() -> String) {
+        *self += messages;
+        self.first().get_or_insert_with(why);
+    }
+
+    fn first(&self) -> MutexGuard<'_, Option<String>> {
+        self.0.first.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns the messages lost so far, those before a restart of the node included.
     pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.0.messages.load(Ordering::Relaxed)
     }
 }
 
@@ -137,6 +156,11 @@ impl LiveCounters {
     /// Every reason for which messages can be lost, with their number.
     pub(crate) fn losses(&self) -> Vec<(&'static str, u64)> {
         self.lock().lost.iter().map(|(reason, counter)| (*reason, counter.get())).collect()
+    }
+
+    /// Takes what was wrong with the first message lost for a reason since this was asked before.
+    pub(crate) fn take_first(&self, reason: &str) -> Option<String> {
+        self.lock().lost.iter().find(|(one, _)| *one == reason)?.1.first().take()
     }
 
     pub(crate) fn connection_counts(&self) -> Option<ConnectionCounts> {

@@ -225,10 +225,11 @@ impl Planner<'_> {
             wrong(&message, "write `policy: sample`, and name an input");
         }
         if (pick.is_some() || anchor.is_some()) && !by_time {
-            wrong(
-                "`pick` and `anchor` belong to `policy: by_time`",
-                "write `join: { policy: by_time, within: 5ms, .. }`",
-            );
+            let help = match (policy, anchor) {
+                (JoinPolicy::Sample, Some(name)) => format!("write `trigger: {name}`"),
+                _ => "write `join: { policy: by_time, within: 5ms, .. }`".into(),
+            };
+            wrong("`pick` and `anchor` belong to `policy: by_time`", &help);
         } else if let (Some(name), None) = (anchor, input_of(plan, anchor)) {
             let names: Vec<String> = plan.inputs.iter().map(|(port, _)| format!("`{port}`")).collect();
             wrong(&format!("`anchor: {name}` names none of its inputs"), &format!("name one of {}", names.join(", ")));

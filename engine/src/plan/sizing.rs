@@ -176,12 +176,16 @@ impl Planner<'_> {
                 Loss::Node(n) | Loss::Port(n, _) => format!("`{}` may drop messages", nodes[n].name),
             };
             let message = format!("`{}` joins its inputs, and {why}: it could wait forever for a partner", node.name);
-            self.problem(
-                "E0134",
-                &specs[at].place,
-                message,
-                "write `join: { patience: 16 }`: after that many messages a partner counts as lost",
-            );
+            let has_source = |e: &usize, source: &usize| nodes[edges[*e].from].reached_by.binary_search(source).is_ok();
+            let first = node.in_edges.first().map_or(&[][..], |e| &nodes[edges[*e].from].reached_by);
+            let is_apart = |e: &usize| !first.iter().any(|source| has_source(e, source));
+            let help = if rule.policy == JoinPolicy::Zip && node.in_edges.iter().skip(1).any(is_apart) {
+                "join sources of their own by time, `join: { policy: by_time, within: 10ms }`, or with `policy: sample`; \
+                 where message 1 belongs to message 1, write `join: { patience: 16 }`"
+            } else {
+                "write `join: { patience: 16 }`: after that many messages a partner counts as lost"
+            };
+            self.problem("E0134", &specs[at].place, message, help);
         }
     }
 

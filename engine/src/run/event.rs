@@ -115,6 +115,8 @@ pub enum EventKind {
         of: u64,
         /// The time since the last check.
         within: Duration,
+        /// What was wrong with the first of them, at most 256 bytes; empty if the node does not say it.
+        first: String,
     },
     /// A node lost its device or peer. Reported at most once a second per node.
     Disconnected {
@@ -302,9 +304,10 @@ impl fmt::Display for EventKind {
                     "discarded {count} {queued}message{s} at {at} ({reason}); {of} arrived in this window of {within}"
                 )
             }
-            EventKind::LostInside { node, reason, count, of, within } => {
+            EventKind::LostInside { node, reason, count, of, within, first } => {
                 let (s, calls) = (if *count == 1 { "" } else { "s" }, if *of == 1 { "call" } else { "calls" });
-                write!(f, "`{node}` lost {count} message{s} ({reason}) in {of} {calls} within {}", show(within))
+                write!(f, "`{node}` lost {count} message{s} ({reason}) in {of} {calls} within {}", show(within))?;
+                if first.is_empty() { Ok(()) } else { write!(f, "; the first: {first}") }
             }
             EventKind::Disconnected { node, count: 1 } => write!(f, "`{node}` was disconnected"),
             EventKind::Disconnected { node, count } => write!(f, "`{node}` was disconnected {count} times"),
@@ -383,8 +386,26 @@ mod tests {
                 "discarded 1 queued message at arm/in (expired); 0 arrived in this window of 1.00 s",
             ),
             (
-                EventKind::LostInside { node: node(), reason: "malformed".into(), count: 9, of: 200, within: ms(1000) },
+                EventKind::LostInside {
+                    node: node(),
+                    reason: "malformed".into(),
+                    count: 9,
+                    of: 200,
+                    within: ms(1000),
+                    first: String::new(),
+                },
                 "`arm` lost 9 messages (malformed) in 200 calls within 1.00 s",
+            ),
+            (
+                EventKind::LostInside {
+                    node: node(),
+                    reason: "malformed".into(),
+                    count: 9,
+                    of: 200,
+                    within: ms(1000),
+                    first: "`gyro` is missing: \"{}\"".into(),
+                },
+                "`arm` lost 9 messages (malformed) in 200 calls within 1.00 s; the first: `gyro` is missing: \"{}\"",
             ),
             (EventKind::Silent { path: "imu -> arm".into(), time: ms(3000) }, "imu -> arm: nothing arrived for 3.00 s"),
             (

@@ -7,7 +7,7 @@
 use crate::base::unit::show_ns;
 use crate::edge::{self, Reason};
 use crate::exec::mailbox::Subject;
-use crate::exec::notice::Noticed;
+use crate::exec::notice::{Noticed, shortened};
 use crate::exec::shared::{RunShared, lock, try_lock};
 use crate::exec::stage::Counts;
 use crate::host::clock::{Clock, WallWatch};
@@ -431,7 +431,8 @@ impl Watcher {
         for (i, (reason, now)) in lost.iter().enumerate() {
             let count = now - before.lost.get(i).map_or(0, |(_, before)| *before);
             if count > 0 && count as f64 > self.drops_above * of as f64 {
-                self.shared.notice(|| Noticed::LostInside { node, reason, count, of, within });
+                let first = shortened(&counts.live.take_first(reason).unwrap_or_default());
+                self.shared.notice(|| Noticed::LostInside { node, reason, count, of, within, first });
             }
         }
         let now = counts.live.connection_counts().unwrap_or_default();
@@ -489,9 +490,9 @@ impl Watcher {
             Noticed::Lost { edge: by, reason, count, of, within } => {
                 EventKind::Lost { edge: edge(by), reason, count, of, within: Duration::from_nanos(within) }
             }
-            Noticed::LostInside { node: at, reason, count, of, within } => {
-                let within = Duration::from_nanos(within);
-                EventKind::LostInside { node: node(at), reason: reason.into(), count, of, within }
+            Noticed::LostInside { node: at, reason, count, of, within, first } => {
+                let (within, first) = (Duration::from_nanos(within), first.into());
+                EventKind::LostInside { node: node(at), reason: reason.into(), count, of, within, first }
             }
             Noticed::Disconnected { node: at, count } => EventKind::Disconnected { node: node(at), count },
             Noticed::Reconnected { node: at } => EventKind::Reconnected { node: node(at) },

@@ -192,9 +192,9 @@ impl Source for Can {
                     return Ok(Next::More);
                 }
                 let Some(message) = can_frame::message(frame) else {
-                    self.malformed += 1;
                     let first = || format!("no frame{}", excerpt(frame, bytes, false));
                     self.first_malformed.get_or_insert_with(first);
+                    self.malformed.lose(1, first);
                     return Ok(Next::More);
                 };
                 self.received += 1;

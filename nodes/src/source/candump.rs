@@ -108,12 +108,13 @@ impl Candump {
             Ok(Some(parsed)) => parsed,
             Ok(None) => return None,
             Err(why) => {
-                self.malformed += 1;
                 let number = self.number;
-                self.first.get_or_insert_with(|| {
+                let why = || {
                     let shown: String = String::from_utf8_lossy(line).chars().take(80).collect();
                     format!("line {number}: {why}: {shown:?}")
-                });
+                };
+                self.first.get_or_insert_with(why);
+                self.malformed.lose(1, why);
                 return None;
             }
         };
@@ -159,9 +160,10 @@ impl Candump {
                 }
                 Some(Err(_)) => {
                     self.number += 1;
-                    self.malformed += 1;
                     let number = self.number;
-                    self.first.get_or_insert_with(|| format!("line {number}: it is too long"));
+                    let why = || format!("line {number}: it is too long");
+                    self.first.get_or_insert_with(why);
+                    self.malformed.lose(1, why);
                 }
                 None => return self.rewind(),
             }

@@ -179,7 +179,6 @@ impl Replay {
             let decoded = match topic.decode(self.reader.message()).map(|decoded| decoded.for_port(spec)) {
                 Ok(decoded) if decoded.fits(spec) => decoded,
                 Ok(decoded) => {
-                    self.lost.oversized += 1;
                     let why = || {
                         format!(
                             "a message of {} is {}{:?}, and the port is {spec}",
@@ -189,15 +188,17 @@ impl Replay {
                         )
                     };
                     self.lost.first.get_or_insert_with(why);
+                    self.lost.oversized.lose(1, why);
                     continue;
                 }
                 Err(why) => {
-                    self.lost.malformed += 1;
                     let message = self.reader.message();
-                    self.lost.first.get_or_insert_with(|| {
+                    let why = || {
                         let shown = excerpt(message, message.len(), false);
                         format!("a message of {} ({}) is malformed: {why}{shown}", topic.name, topic.schema)
-                    });
+                    };
+                    self.lost.first.get_or_insert_with(why);
+                    self.lost.malformed.lose(1, why);
                     continue;
                 }
             };

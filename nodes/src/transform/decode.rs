@@ -233,11 +233,14 @@ impl Decode {
             Ok((stripped, true)) => return Some(stripped),
             Ok((_, false)) => self.other += 1,
             Err(fault) => {
-                if self.first.is_empty() {
+                let why = || {
                     let shown = excerpt(message, message.len(), self.reader.is_text());
-                    self.first = format!("{}{shown}", fault.text(&self.fields));
+                    format!("{}{shown}", fault.text(&self.fields))
+                };
+                if self.first.is_empty() {
+                    self.first = why();
                 }
-                self.malformed += 1;
+                self.malformed.lose(1, why);
             }
         }
         None

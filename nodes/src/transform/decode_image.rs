@@ -105,8 +105,8 @@ impl Transform for DecodeImage {
         match self.decode(input.body.bytes(), image.bytes_mut()) {
             Ok(()) => out.send(image),
             Err(why) => {
-                self.malformed += 1;
-                self.first.get_or_insert(why);
+                self.first.get_or_insert_with(|| why.clone());
+                self.malformed.lose(1, || why);
             }
         }
         Ok(())

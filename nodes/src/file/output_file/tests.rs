@@ -292,7 +292,7 @@ fn messages_that_a_broken_device_rejects_are_reported_and_counted() {
     file.write(b"one").unwrap();
     let error = file.flush().unwrap_err().to_string();
     assert!(error.starts_with("broken: Input/output error"), "{error}");
-    assert!(error.ends_with("0 bytes are written, 1 messages after them are not"), "{error}");
+    assert!(error.ends_with("0 bytes are written, 1 message after them is not"), "{error}");
     assert_eq!(file.ends.len(), 1);
 }
 
