@@ -62,7 +62,8 @@ impl Transform for Lossy {
             self.connection.begun();
         }
         if self.seen.checked_rem(malformed_every) == Some(0) {
-            self.malformed += 1;
+            let seen = self.seen;
+            self.malformed.lose(1, || format!("number {seen}"));
         } else if !(silent.0..silent.1).contains(&self.seen) {
             out.send(input);
         }
@@ -103,7 +104,8 @@ fn losses_inside_a_node_are_events_and_statistics() {
         let told_of = names(&events, &["lost_inside"]);
         assert_eq!(told_of.len(), if told { 4 } else { 0 }, "{every}: {events:?}");
         for event in told_of {
-            let EventKind::LostInside { node, reason, count, of, within, .. } = &event.kind else { continue };
+            let EventKind::LostInside { node, reason, count, of, within, first } = &event.kind else { continue };
+            assert!(first.starts_with("number ") && event.to_string().ends_with(first.as_str()), "{event}");
             assert_eq!((node.as_str(), reason.as_str(), event.kind.node()), ("b", "malformed", Some("b")));
             assert!((9..=11).contains(count) && (95..=106).contains(of), "{event}");
             assert!((1000..1100).contains(&within.as_millis()), "{event}");
