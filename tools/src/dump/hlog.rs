@@ -4,7 +4,6 @@
 //! written while the graph runs, so that a log of any length takes no memory. The intervals of a tag add up to the report's
 //! histogram.
 
-use crate::profile::counts::HIGH;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, IntervalLogWriterError, Tag};
 use hdrhistogram::serialization::{V2DeflateSerializeError, V2DeflateSerializer};
@@ -15,6 +14,9 @@ use limen::text::is_terminal_control;
 use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, SystemTime};
+
+/// The highest value of a histogram with lower ones, as in those of a run: some readers add no histograms of different bounds.
+pub(crate) const HIGH: u64 = 60_000_000_000;
 
 /// The first line of a log, after its `#`.
 pub(crate) const HEADING: &str = "[Histogram log format version 1.3]";

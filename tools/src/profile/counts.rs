@@ -1,14 +1,13 @@
 //! The counts of one histogram, only for values that were recorded: a log of an hour has a hundred thousand histograms, and a full one
 //! takes 200 KiB.
 
+use crate::dump::hlog::HIGH;
 use hdrhistogram::Histogram;
 
 /// The most significant digits of a histogram.
 pub(super) const MAX_DIGITS: u8 = 5;
 /// The largest value and the largest sum of counts: other implementations have signed numbers.
 const MAX: u64 = i64::MAX as u64;
-/// The highest value of a histogram with lower ones, as in those of a run: some readers add no histograms of different bounds.
-pub(crate) const HIGH: u64 = 60_000_000_000;
 /// The most bits of a histogram's unit and of the sub-buckets in it.
 const MAX_BITS: u32 = 61;
 
