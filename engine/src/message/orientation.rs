@@ -1,6 +1,6 @@
 //! Orientations within a message: where they are, and their interpolation on the sphere.
 
-use super::tensor::PortSpec;
+use super::tensor::{Dim, PortSpec};
 
 /// Where the elements of a message are an orientation or an angle, whose mean is not the mean of its numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -9,7 +9,7 @@ pub(crate) enum Orientation {
     #[default]
     None,
     /// Elements `at` to `at + 3` of a tensor `[of]` are a quaternion in the order x, y, z, w.
-    Quaternion { at: usize, of: usize },
+    Quaternion { at: u16, of: u16 },
     /// Some elements, which are not known.
     Somewhere,
 }
@@ -34,8 +34,9 @@ impl PortSpec {
     /// ```
     #[must_use]
     pub fn with_quaternion(mut self, at: usize) -> Self {
-        self.orientation = match self.fixed_shape().as_deref() {
-            Some(&[of]) if at.checked_add(4).is_some_and(|end| end <= of) => Orientation::Quaternion { at, of },
+        let of = if let [Dim::Fixed(of)] = self.shape[..] { of } else { 0 };
+        self.orientation = match (u16::try_from(at), u16::try_from(of)) {
+            (Ok(at), Ok(of)) if usize::from(at) + 4 <= usize::from(of) => Orientation::Quaternion { at, of },
             _ => Orientation::Somewhere,
         };
         self
@@ -50,7 +51,7 @@ impl PortSpec {
     /// Returns where its quaternion begins, if it has one and still has the shape that the quaternion was declared for.
     pub fn quaternion(&self) -> Option<usize> {
         match self.orientation {
-            Orientation::Quaternion { at, of } if self.fixed_shape().as_deref() == Some(&[of]) => Some(at),
+            Orientation::Quaternion { at, of } if self.shape[..] == [Dim::Fixed(of.into())] => Some(at.into()),
             _ => None,
         }
     }
