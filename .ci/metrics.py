@@ -34,6 +34,7 @@ TYPES = {
     "limen_edge_highest_fill": "gauge",
     "limen_edge_capacity": "gauge",
     "limen_edge_bytes": "gauge",
+    "limen_edge_starves_seconds": "gauge",
 }
 
 with tempfile.NamedTemporaryFile("w", suffix=".yaml") as graph:

@@ -31,6 +31,7 @@ METRICS = {
     "limen.edge.highest.fill": ("gauge", "1"),
     "limen.edge.capacity": ("gauge", "1"),
     "limen.edge.bytes": ("gauge", "By"),
+    "limen.edge.starves": ("gauge", "s"),
 }
 received = []
 
