@@ -7,7 +7,7 @@ use crate::base::policy::{ClockOffset, JoinPolicy, JoinSpec, OnError, Pick};
 use crate::base::unit::Span;
 use crate::exec::planned::PlannedNode;
 use crate::file::spec::NodeSpec;
-use crate::message::tensor::{DType, Memory, PortSpec};
+use crate::message::tensor::{DType, Dim, Memory, PortSpec};
 use crate::node::intake::JoinRule;
 use crate::node::planning::{Connected, Planning};
 use crate::node::ports::{Claim, Cost};
@@ -182,6 +182,15 @@ impl Planner<'_> {
             return;
         }
         self.check_join(node, join, plan, merges, unknown);
+        let is_interpolated =
+            |port: &String| join.pick == Some(Pick::Interpolate) && join.anchor.as_ref() != Some(port);
+        let is_four = |spec: &PortSpec| spec.shape[..] == [Dim::Fixed(4)] && spec.quaternion().is_none();
+        let fours =
+            plan.inputs.iter().filter(|(port, spec)| is_interpolated(port) && spec.as_ref().is_some_and(is_four));
+        let note = |port: &String| {
+            format!("interpolates the four numbers of `{port}` one by one; of a quaternion, write `pick: nearest`")
+        };
+        plan.notes.extend(fours.map(|(port, _)| note(port)));
         plan.stage.rule = JoinRule {
             policy: join.policy,
             patience: join.patience,

@@ -266,8 +266,10 @@ impl Node for Decode {
         }
         let most = spec.filter(is_packet).and_then(PortSpec::max_bytes);
         let ports = planned(config, most, &mut errors);
+        let is_angle = |field: &usize| matches!(config.fields[*field].path(), "course" | "heading");
         let ports = ports.into_iter().fold(shape::takes(spec.cloned()), |ports, port| {
-            let spec = Some(port.spec());
+            let has_angle = config.format == Format::Nmea && port.fields.iter().any(is_angle);
+            let spec = Some(if has_angle { port.spec().with_orientation() } else { port.spec() });
             ports.out_port(OutPort { name: port.name, spec, emits: 1, rows: 1, forwards: Vec::new() })
         });
         errors.into_result(ports.selective())

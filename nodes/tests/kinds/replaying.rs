@@ -44,6 +44,35 @@ fn record_topics(path: &Path, topics: &[(&str, &str)], messages: &[(usize, u64, 
     writer.finish().unwrap();
 }
 
+/// Courses of 359 and 1 degrees have the mean 180, and four numbers may be a quaternion.
+#[test]
+fn angles_of_decode_are_refused_or_noted() {
+    let folder = tempfile::tempdir().unwrap();
+    let planned = |format: &str, field: &str| {
+        let graph = format!(
+            "
+  s: {{ kind: stdin, config: {{ max_bytes: 128B }} }}
+  d: {{ kind: decode, from: s, config: {{ {format}, fields: [{{ {field}, type: f64 }}] }} }}
+  t: {{ kind: timer, config: {{ rate: 10Hz }} }}
+  o: {{ kind: jsonl, inputs: {{ at: t, d: d }}, config: {{ path: o.jsonl }},
+       join: {{ policy: by_time, within: 1s, anchor: at, pick: interpolate, patience: 16 }} }}"
+        );
+        let notes =
+            |plan: limen::Plan| plan.nodes().iter().flat_map(|node| node.notes.clone()).collect::<Vec<_>>().join("\n");
+        super::plan(folder.path(), &graph).map_or_else(|problems| problems, notes)
+    };
+    let (rmc, json) = ("format: nmea, sentence: rmc", "format: json");
+    for (format, field, expected) in [
+        (rmc, "name: way, path: course", "`d` cannot be interpolated: f64[] has an orientation"),
+        (rmc, "name: speed", ""),
+        (json, "name: q, repeat: 4", "interpolates the four numbers of `d` one by one"),
+        (json, "name: x, repeat: 3", ""),
+    ] {
+        let said = planned(format, field);
+        assert!(said.contains(expected) && said.contains("interpolate") != expected.is_empty(), "{field}: {said}");
+    }
+}
+
 /// A robot that turns by 6 degrees every 100 ms, past 180 degrees, where the numbers of its orientation change their sign.
 #[test]
 fn a_pose_between_two_is_interpolated_on_the_sphere() {
