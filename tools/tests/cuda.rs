@@ -259,7 +259,7 @@ fn a_process_that_is_killed_is_started_again() {
         }
         kill(Pid::from_raw(process), signal).unwrap();
         let ran = Ran::from(program.wait_with_output().unwrap());
-        says(&ran, 0, &["c: rows 100", "laws: hold"]);
+        says(&ran, 0, &["rows 100", "laws: hold"]);
         fs::remove_file(folder.0.join("out/c.csv")).unwrap();
         let arrived = arrived(&ran);
         assert!((80..=100).contains(&arrived), "{}", ran.out);

@@ -82,7 +82,9 @@ fn counts_that_are_estimates_are_said_to_be() {
         let json = ran.json();
         for one in json["histograms"].as_array().unwrap() {
             let (count, samples) = (one["count"].as_u64().unwrap(), one["samples"].as_u64().unwrap());
-            assert!(samples <= count && count <= 3000, "{one}");
+            // Slow calls of bursts that are not recorded are recorded too.
+            let most = if telemetry == "sampled" && one["term"] == "compute" { 6000 } else { 3000 };
+            assert!(samples <= count && count <= most, "{one}");
             assert!(telemetry != "full" || samples == 3000, "{one}");
         }
         let printed = folder.run(&format!("hist print {telemetry}"));
