@@ -68,13 +68,13 @@ fn cost(graph: &str, nodes: usize, words: &str) -> Cost {
     Cost { time: time.parse().unwrap(), memory: memory.parse().unwrap() }
 }
 
-/// Four times the nodes cost at most four times as much, plus a margin for noise.
+/// Four times the nodes cost four times as much, and not sixteen times. The limit lies between the two, as other load disturbs caches.
 #[test]
 fn the_cost_of_a_run_grows_with_the_graph() {
     for (graph, words) in ["wide", "pairs"].into_iter().flat_map(|graph| OUTPUTS.map(|words| (graph, words))) {
         let is_linear = || {
             let (few, many) = (cost(graph, NODES, words), cost(graph, 4 * NODES, words));
-            let is_linear = many.time <= few.time * 6 + 200 && many.memory <= few.memory * 5;
+            let is_linear = many.time <= few.time * 8 + 200 && many.memory <= few.memory * 5;
             let costs = [few, many].map(|cost| format!("{} ms and {} KiB", cost.time, cost.memory)).join(", then ");
             if is_linear { Ok(()) } else { Err(costs) }
         };

@@ -188,7 +188,9 @@ impl Planner<'_> {
         let fours =
             plan.inputs.iter().filter(|(port, spec)| is_interpolated(port) && spec.as_ref().is_some_and(is_four));
         let note = |port: &String| {
-            format!("interpolates the four numbers of `{port}` one by one; of a quaternion, write `pick: nearest`")
+            format!(
+                "interpolates the four numbers of `{port}` one by one; if they are a quaternion, write `pick: nearest`"
+            )
         };
         plan.notes.extend(fours.map(|(port, _)| note(port)));
         plan.stage.rule = JoinRule {
@@ -265,7 +267,7 @@ impl Planner<'_> {
             let (why, help) = match spec {
                 Some(spec) if spec.memory != Memory::Host => ("is on a device", "write `pick: nearest`"),
                 Some(spec) if spec.has_unknown_orientation() => {
-                    ("has an orientation whose place in the message is not known", "write `pick: nearest`")
+                    ("has an angle, or an orientation whose place is not known", "write `pick: nearest`")
                 }
                 _ => ("is not `f32` or `f64` of a fixed shape", "put a `cast` before it, or write `pick: nearest`"),
             };

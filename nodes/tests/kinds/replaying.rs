@@ -63,7 +63,7 @@ fn angles_of_decode_are_refused_or_noted() {
     };
     let (rmc, json) = ("format: nmea, sentence: rmc", "format: json");
     for (format, field, expected) in [
-        (rmc, "name: way, path: course", "`d` cannot be interpolated: f64[] has an orientation"),
+        (rmc, "name: way, path: course", "`d` cannot be interpolated: f64[] has an angle"),
         (rmc, "name: speed", ""),
         (json, "name: q, repeat: 4", "interpolates the four numbers of `d` one by one"),
         (json, "name: x, repeat: 3", ""),
@@ -117,12 +117,12 @@ fn a_pose_between_two_is_interpolated_on_the_sphere() {
     ] {
         let changed = format!("{}\n  changed: {change}", graph.replace("pose: r/pose }", "pose: changed }"));
         let problems = super::plan(folder.path(), &changed).expect_err(change);
-        assert!(problems.contains("has an orientation whose place in the message is not known"), "{problems}");
+        assert!(problems.contains("has an angle, or an orientation whose place is not known"), "{problems}");
     }
     // Of three numbers, one is an angle.
     record_topics(&folder.path().join("drive.mcap"), &[("/pose", "Pose2DStamped"), ("/p", "PointStamped")], &messages);
     let problems = super::plan(folder.path(), graph).expect_err("refused");
-    assert!(problems.contains("has an orientation whose place in the message is not known"), "{problems}");
+    assert!(problems.contains("has an angle, or an orientation whose place is not known"), "{problems}");
 }
 
 #[test]
