@@ -76,7 +76,9 @@ impl SeenJoin {
         let sent = |at: &usize| edges[*at].counters.producer.moved.get();
         let before = self.starves.take();
         if self.taken.look(now, taken) {
-            self.sent = join.edges.iter().map(sent).collect();
+            // Allocates in the first check only.
+            self.sent.clear();
+            self.sent.extend(join.edges.iter().map(sent));
         }
         let waited = self.taken.pause(now, WAIT)?;
         let inputs = || join.edges.iter().zip(&self.sent);
