@@ -294,7 +294,7 @@ pub trait Sink: Node {
     /// The inputs count as failed; `on_error` decides what follows.
     fn take(&mut self, input: Taken<Self::In>) -> Result<(), NodeError>;
 
-    /// Called when no message is waiting: write out what is buffered.
+    /// Called when no message is waiting, and twice a second while messages keep coming: write out what is buffered.
     ///
     /// # Errors
     /// The node fails.

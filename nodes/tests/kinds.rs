@@ -6,6 +6,8 @@
 mod decoding;
 #[path = "kinds/digits.rs"]
 mod digits;
+#[path = "kinds/flushing.rs"]
+mod flushing;
 #[path = "kinds/reading.rs"]
 mod reading;
 #[path = "kinds/replaying.rs"]

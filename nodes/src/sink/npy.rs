@@ -11,7 +11,7 @@ use serde::Deserialize;
 /// Writes all messages as one array that `numpy.load` reads. Its first dim is the number of messages.
 ///
 /// All messages have the same, fixed shape. `bf16` is refused, because NumPy has no such type. While the graph runs, the header
-/// of the file is brought up to date whenever no further message is waiting.
+/// of the file is brought up to date whenever no further message is waiting, and twice a second otherwise.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The file, relative to the graph's folder or to that given with `--out`. The last folder of the path is created.

@@ -24,6 +24,8 @@ use std::any::Any;
 
 /// About the bytes of machine code of a stage's turn.
 const TURN_CODE: usize = 704;
+/// While messages keep coming, the node is asked so often to write what it buffers, ns.
+const FLUSH_NS: u64 = 500_000_000;
 
 /// A node without outputs.
 pub(crate) struct SinkStage<N: Sink> {
@@ -37,6 +39,8 @@ struct SinkParts<I: Intake> {
     feed: Feed<I>,
     ends: PathEnds,
     dirty: bool,
+    /// When the node writes what it buffers even if another message is waiting, ns.
+    flush_due: u64,
     /// `None` if the node does not wait for descriptors.
     waits: Option<Waits>,
 }
@@ -135,7 +139,7 @@ impl<I: Intake> SinkParts<I> {
         }
         let ends = PathEnds::new(&common, &sources, cx);
         let waits = descriptors.map(|descriptors| Waits { descriptors, due: 0, is_full: false, is_finishing: false });
-        SinkParts { common, feed: Feed::new(Intake::build(intake)), ends, dirty: false, waits }
+        SinkParts { common, feed: Feed::new(Intake::build(intake)), ends, dirty: false, flush_due: 0, waits }
     }
 
     /// Calls `progress` if it is due. Returns the turn's outcome if no message is to be taken in it.
@@ -203,6 +207,24 @@ impl<I: Intake> SinkParts<I> {
         }
     }
 
+    /// Has the node write what it buffers, if that is due though another message may be waiting. The last clock reading is recent enough:
+    /// only slow calls, which are timed, make messages rare.
+    #[inline(always)]
+    fn flush_if_due(&mut self, node: &mut dyn SinkCalls<I::Taken>, cx: &mut Cx) {
+        if cx.latest() >= self.flush_due {
+            self.flush(node, cx);
+        }
+    }
+
+    /// Has the node write what it buffers.
+    #[cold]
+    #[inline(never)]
+    fn flush(&mut self, node: &mut dyn SinkCalls<I::Taken>, cx: &mut Cx) {
+        self.dirty = false;
+        self.flush_due = cx.latest().saturating_add(FLUSH_NS);
+        self.call_extra(node, ExtraCall::Flush, cx);
+    }
+
     #[cold]
     fn turn_without_node(&mut self, node: &mut dyn NodeSlot, cx: &mut Cx) -> Turn {
         match self.common.life {
@@ -238,9 +260,9 @@ impl<I: Intake> SinkParts<I> {
             }
             return Turn::Worked;
         }
-        let is_dirty = std::mem::take(&mut self.dirty);
+        let is_dirty = self.dirty;
         if is_dirty {
-            self.call_extra(node, ExtraCall::Flush, cx);
+            self.flush(node, cx);
         }
         let mut wake = u64::MAX;
         if let Some(waits) = &mut self.waits {
@@ -289,6 +311,7 @@ impl<I: Intake> SinkParts<I> {
             self.fail(node, cx, trouble);
         }
         node.turned();
+        self.flush_if_due(node, cx);
         Turn::Worked
     }
 
@@ -380,6 +403,7 @@ impl<N: Sink> Stage for SinkStage<N> {
             }
             if is_message {
                 slot.turned();
+                rest.flush_if_due(slot, cx);
             }
             return Turn::Worked;
         }
