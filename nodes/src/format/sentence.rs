@@ -80,6 +80,18 @@ impl Sentence {
         fields
     }
 
+    /// Returns what a value is that has more digits than a type holds, and the types that hold it.
+    pub(crate) fn too_long(name: &str, dtype: DType) -> Option<(&'static str, &'static str)> {
+        // 20261125 as an `f32` is the day before, 86399.99 is 2 ms earlier, and -122.4194155 is half a metre away.
+        let is_float = matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
+        match name {
+            "date" if is_float || dtype.size() < 4 => Some(("a date such as 20261125", "write `u32` or `f64`")),
+            "time" if is_float => Some(("a time such as 86399.99", "write `f64`")),
+            "latitude" | "longitude" if is_float => Some(("degrees such as -122.4194155", "write `f64`")),
+            _ => None,
+        }
+    }
+
     /// Returns which value each field has; reports those that have none, and types that would change it.
     pub(crate) fn values(self, fields: &[Field], errors: &mut PlanErrors) -> Vec<Option<usize>> {
         let mut values = Vec::new();
@@ -88,17 +100,7 @@ impl Sentence {
             if field.repeat.is_some() {
                 errors.at(format!("fields[{i}].repeat"), "a value of a sentence is one number").help("remove it");
             }
-            // 20261125 as an `f32` is the day before, 86399.99 is 2 ms earlier, and -122.4194155 is half a metre away.
-            let is_float = matches!(field.dtype, DType::F32 | DType::F16 | DType::BF16);
-            let short = match field.path() {
-                "date" if is_float || field.dtype.size() < 4 => {
-                    Some(("a date such as 20261125", "write `u32` or `f64`"))
-                }
-                "time" if is_float => Some(("a time such as 86399.99", "write `f64`")),
-                "latitude" | "longitude" if is_float => Some(("degrees such as -122.4194155", "write `f64`")),
-                _ => None,
-            };
-            if let Some((what, help)) = short {
+            if let Some((what, help)) = Sentence::too_long(field.path(), field.dtype) {
                 let message = format!("{} cannot hold {what}", field.dtype);
                 errors.at(format!("fields[{i}].type"), message).help(help);
             }

@@ -1,7 +1,8 @@
 //! Inputs of a node as topics with schemas.
 
 use super::meaning::{Channel, Meaning, Scan, Schemas};
-use limen::message::PortSpec;
+use crate::format::precision::READ_AS_F64;
+use limen::message::{DType, PortSpec};
 use limen::node::{Building, Connected, NodeError, PlanErrors};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -108,9 +109,11 @@ impl InputTopics<'_> {
                 && let Err(expected) = meaning.check(spec)
             {
                 let name = meaning.name();
+                let is_rounded =
+                    meaning == Meaning::Location && meaning.check(&spec.clone().with_dtype(DType::F64)).is_ok();
                 errors
                     .at(format!("topics.{input}.as"), format!("`{input}` is {spec}, and `{name}` is {expected}"))
-                    .help("choose another meaning, or leave out `as`");
+                    .help(if is_rounded { READ_AS_F64 } else { "choose another meaning, or leave out `as`" });
             }
             if let Some(topic) = self.topics.get(input) {
                 topic.check_scan(input, errors);

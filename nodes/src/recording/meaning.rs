@@ -86,7 +86,9 @@ impl Meaning {
                 spec.dtype == DType::F32
             }
             (Meaning::Pose, _) => fixed(7),
-            (Meaning::Location | Meaning::Vector, _) => fixed(3),
+            (Meaning::Vector, _) => fixed(3),
+            // As `f32`, degrees such as -122.4194155 are half a metre away.
+            (Meaning::Location, _) => fixed(3) && spec.dtype == DType::F64,
             _ => false,
         };
         if fits { Ok(()) } else { Err(self.expected()) }
@@ -136,7 +138,8 @@ impl Meaning {
             Meaning::Pose => "f32 or f64 with the shape [7]",
             Meaning::Scan => "f32[n]",
             Meaning::Twist | Meaning::Wrench => "f32 or f64 with the shape [6]",
-            Meaning::Location | Meaning::Vector => "f32 or f64 with the shape [3]",
+            Meaning::Vector => "f32 or f64 with the shape [3]",
+            Meaning::Location => "f64[3]",
             Meaning::Values => "any tensor",
         }
     }

@@ -66,8 +66,8 @@ fn every_tensor_is_read_as_it_was_recorded() {
         cases.push((fixed(dtype, &[6]), Some(Meaning::Wrench)));
         cases.push((fixed(dtype, &[3]), Some(Meaning::Vector)));
         cases.push((fixed(dtype, &[7]), Some(Meaning::Pose)));
-        cases.push((fixed(dtype, &[3]), Some(Meaning::Location)));
     }
+    cases.push((fixed(DType::F64, &[3]), Some(Meaning::Location)));
     let mut message = b"of the message before".to_vec();
     for (spec, meaning) in cases {
         for schemas in [Schemas::Foxglove, Schemas::Ros2] {

@@ -40,7 +40,7 @@ pub struct Config {
     /// Topic, meaning and frame of inputs, by their names: `{ boxes: { as: boxes }, imu: { topic: /imu/data, as: imu, frame: base } }`.
     /// `as` is `image` (`u8[h,w]`, `u8[h,w,3]`), `compressed_image` (the bytes of a file), `imu` (`[6]`: angular velocity, then
     /// acceleration; `[10]` with the orientation before them), `point_cloud` (`f32[n,3]` or more), `boxes` (`f32[n,6]`), `pose` (`[7]`:
-    /// position, then orientation), `location` (`[3]`: latitude, longitude, altitude), `scan` (`f32[n]`: ranges, with `angles: [from, to]` and
+    /// position, then orientation), `location` (`f64[3]`: latitude, longitude, altitude), `scan` (`f32[n]`: ranges, with `angles: [from, to]` and
     /// perhaps `ranges: [least, most]`), `twist` (`[6]`: linear velocity, then angular), `wrench` (`[6]`: force, then torque), `vector` (`[3]`) or
     /// `values`.
     #[serde(default)]

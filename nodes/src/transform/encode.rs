@@ -2,6 +2,7 @@
 
 use crate::format::field::{Port, ports};
 use crate::format::packet::Packet;
+use crate::format::precision::READ_AS_F64;
 use crate::format::row;
 use crate::format::sentence_writer::{MOST, SentenceWriter};
 use crate::format::template::{Notation, Template};
@@ -206,6 +207,14 @@ impl Node for Encode {
             let differs = |(want, have): &(&Label, &Label)| {
                 !want.unit().is_empty() && !have.unit().is_empty() && want.unit() != have.unit()
             };
+            // The type of the field has room, so the engine would advise a `cast`.
+            if let (Format::Nmea, Some(port), Some(spec)) = (config.format, port, spec)
+                && spec.dtype != port.dtype
+                && let Some((what, _)) =
+                    port.fields.iter().find_map(|field| Sentence::too_long(config.fields[*field].path(), spec.dtype))
+            {
+                errors.input(name, format!("{} cannot hold {what}", spec.dtype)).help(READ_AS_F64);
+            }
             if let Some((want, have)) = labels.into_iter().flatten().find(differs) {
                 let message = format!("its numbers are in `{}`, the field is in `{}`", have.unit(), want.unit());
                 errors

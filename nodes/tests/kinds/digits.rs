@@ -88,3 +88,34 @@ fn types_that_differ_are_not_joined() {
         }
     }
 }
+
+/// A `cast` would only hide that their digits are lost.
+#[test]
+fn positions_of_f32_are_not_written() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("in.csv"), "a,b,c\n48,11.5,500\n").unwrap();
+    let nmea = "format: nmea, sentence: gll, fields: [{ name: lat, path: latitude, type: f64 }]";
+    let encode = format!("kind: encode, inputs: {{ lat: in/a }}, config: {{ {nmea} }}");
+    let record = "kind: record, inputs: { fix: in/fix }, config: { path: o.mcap, topics: { fix: { as: location } } }";
+    for (dtype, sink, expected) in [
+        ("f32", &*encode, "f32 cannot hold degrees such as -122.4194155"),
+        ("f64", &*encode, ""),
+        ("f32", record, "`fix` is f32[3], and `location` is f64[3]"),
+        ("f64", record, ""),
+    ] {
+        let column = |name: &str, more: &str| format!("{{ name: {name}, type: {dtype}{more} }}");
+        let columns = match sink == record {
+            true => ["a", "b", "c"].map(|name| column(name, ", to: fix")).join(", "),
+            false => column("a", ""),
+        };
+        let graph = format!(
+            "
+  in: {{ kind: csv, config: {{ path: in.csv, columns: [{columns}] }} }}
+  z: {{ {sink} }}{}",
+            if sink == record { "" } else { "\n  y: { kind: 'null', from: z }" }
+        );
+        let said = plan(folder.path(), &graph).err().unwrap_or_default();
+        assert!(said.contains(expected) && said.is_empty() == expected.is_empty(), "{dtype}: {said}");
+        assert_eq!(said.contains("write `type: f64` where the numbers are read"), !expected.is_empty(), "{said}");
+    }
+}
