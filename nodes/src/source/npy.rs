@@ -51,9 +51,15 @@ struct ArrayHeader {
 }
 
 impl ArrayHeader {
-    fn read(from: &mut impl Read) -> Result<ArrayHeader, String> {
+    /// Reads a header.
+    ///
+    /// # Errors
+    /// What is wrong with it, and how to save the array instead.
+    fn read(from: &mut impl Read) -> Result<ArrayHeader, FileProblem> {
+        let again = |array: &str| format!("save the array again: `numpy.save(file, {array})`");
+        let other = |message: String| (message, again("numpy.ascontiguousarray(array)"));
         let limen_npy::Header { element, is_fortran, shape, start } =
-            limen_npy::Header::read(from).map_err(|e| e.to_string())?;
+            limen_npy::Header::read(from).map_err(|e| other(e.to_string()))?;
         let dtype = match (element.kind, element.size) {
             (Kind::Float, 2) => DType::F16,
             (Kind::Float, 4) => DType::F32,
@@ -66,24 +72,35 @@ impl ArrayHeader {
             (Kind::Uint, 2) => DType::U16,
             (Kind::Uint, 4) => DType::U32,
             (Kind::Uint, 8) => DType::U64,
-            _ => return Err(format!("its elements are {element}; save it with `.astype('<f4')`")),
+            _ => {
+                let is_complex = element.to_string().get(1..2) == Some("c");
+                let parts =
+                    if is_complex { "numpy.stack([array.real, array.imag], -1)" } else { "array.astype('<f8')" };
+                return Err((format!("its elements are {element}"), again(parts)));
+            }
         };
         if element.is_big_endian && dtype.size() > 1 {
-            return Err(format!("its elements are {element}, in big-endian order; save it with `.astype('<f4')`"));
+            let little = element.to_string().replace('>', "<");
+            let help = again(&format!("array.astype('{little}')"));
+            return Err((format!("its elements are {element}, in big-endian order"), help));
         }
         let Some((items, shape)) = shape.split_first() else {
-            return Err("it is a single value without a first dim; save it with `.reshape(1)`".into());
+            return Err(("it is a single value without a first dim".into(), again("array.reshape(1)")));
         };
         if is_fortran && !shape.is_empty() {
-            return Err("it is in Fortran order".into());
+            return Err(other("it is in Fortran order".into()));
         }
         if shape.len() > MAX_RANK {
-            return Err(format!("its items have {} dims, a tensor has at most {MAX_RANK}", shape.len()));
+            let message = format!("its items have {} dims, a tensor has at most {MAX_RANK}", shape.len());
+            return Err((message, again("array.reshape(len(array), -1)")));
         }
         if shape.contains(&0) {
-            return Err(format!("an item of shape {shape:?} has no elements"));
+            return Err((
+                format!("an item of shape {shape:?} has no elements"),
+                "write the path of another file".into(),
+            ));
         }
-        let too_large = || format!("an item of shape {shape:?} does not fit into memory");
+        let too_large = || other(format!("an item of shape {shape:?} does not fit into memory"));
         let shape: Vec<usize> =
             shape.iter().map(|n| usize::try_from(*n).map_err(|_| too_large())).collect::<Result<_, _>>()?;
         let size = PortSpec::fixed(dtype, shape.iter().copied()).max_bytes();
@@ -96,15 +113,14 @@ impl ArrayHeader {
 fn open(config: &Config, folders: &Folders) -> Result<(PathBuf, BufReader<InputFile>, ArrayHeader), FileProblem> {
     let file = input_file::open(&config.path, folders)?;
     let path = file.path().to_path_buf();
-    let help = "save the array again: `numpy.save(file, numpy.ascontiguousarray(array))`";
-    let problem = |message: String| (format!("`{}`: {message}", path.display()), help.to_string());
+    let problem = |(message, help): FileProblem| (format!("`{}`: {message}", path.display()), help);
     let length = file.size();
     let mut file = BufReader::with_capacity(64 << 10, file);
     let header = ArrayHeader::read(&mut file).map_err(problem)?;
     // Memory for items is planned from the header, so require that the file holds at least one.
     if header.items > 0 && length.saturating_sub(header.start) < header.size as u64 {
         let message = format!("an item has {} bytes, but the whole file has {length}", header.size);
-        return Err(problem(message));
+        return Err(problem((message, "write the path of a file that is complete".into())));
     }
     Ok((path, file, header))
 }
@@ -236,7 +252,7 @@ mod tests {
     fn read(bytes: &[u8]) -> String {
         match ArrayHeader::read(&mut &bytes[..]) {
             Ok(h) => format!("{} × {} from {}", h.items, PortSpec::fixed(h.dtype, h.shape), h.start),
-            Err(message) => message,
+            Err((message, help)) => format!("{message}; {help}"),
         }
     }
 
@@ -250,8 +266,10 @@ mod tests {
             ("'<i8'", "(0, 4)", "0 × i64[4] from"),
             ("'<u2'", "(18446744073709551,)", "18446744073709551 × u16[] from"),
             ("'<f4'", "()", "single value"),
-            ("'>f4'", "(10, 3)", "big-endian"),
-            ("'<c8'", "(10, 3)", "save it with `.astype('<f4')`"),
+            ("'>f4'", "(10, 3)", "big-endian order; save the array again: `numpy.save(file, array.astype('<f4'))`"),
+            ("'>i8'", "(10, 3)", "array.astype('<i8')"),
+            ("'<c8'", "(10, 3)", "numpy.stack([array.real, array.imag], -1)"),
+            ("'<f16'", "(10, 3)", "array.astype('<f8')"),
             ("'|O'", "(10, 3)", "its elements are |O"),
             ("[('a', '<f4'), ('b', '<i4')]", "(10,)", "have fields"),
             ("'<f4'", "(10, 0)", "has no elements"),
