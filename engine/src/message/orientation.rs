@@ -1,5 +1,6 @@
 //! Orientations within a message: where they are, and their interpolation on the sphere.
 
+use super::label::Label;
 use super::tensor::{Dim, PortSpec};
 
 /// Where the elements of a message are an orientation or an angle, whose mean is not the mean of its numbers.
@@ -14,7 +15,40 @@ pub(crate) enum Orientation {
     Somewhere,
 }
 
+impl Orientation {
+    /// The same without its place.
+    pub(crate) fn anywhere(self) -> Self {
+        if self == Orientation::None { self } else { Orientation::Somewhere }
+    }
+}
+
+/// What an angle is called that begins again after a turn.
+const ANGLES: [&str; 5] = ["yaw", "heading", "course", "bearing", "azimuth"];
+/// What else such a name says of another number: how fast the angle changes, how exact it is, or its sine.
+const NOT_ANGLES: [&str; 9] = ["rate", "speed", "velocity", "acc", "var", "std", "error", "sin", "cos"];
+/// The units of angles.
+const UNITS: [&str; 7] = ["deg", "degree", "degrees", "°", "rad", "radian", "radians"];
+
+/// Returns whether a number of this name may be an angle whose mean is not the mean of its numbers: that of 359 and 1 degrees is 0.
+pub(crate) fn may_be_angle(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
+    has(&ANGLES) && !has(&NOT_ANGLES)
+}
+
 impl PortSpec {
+    /// Returns whether the name and the unit of one of its numbers say that it is such an angle.
+    pub(crate) fn has_named_angle(&self) -> bool {
+        self.labels().iter().any(|label| may_be_angle(label.name()) && UNITS.contains(&label.unit()))
+    }
+
+    /// Returns whether a number without a unit may be such an angle by its name, or by that of a port if it has none.
+    pub(crate) fn may_have_angle(&self, ports: [&str; 2]) -> bool {
+        let is_angle = |label: &Label| label.unit().is_empty() && may_be_angle(label.name());
+        let labels = self.labels();
+        labels.iter().any(is_angle) || labels.is_empty() && ports.into_iter().any(may_be_angle)
+    }
+
     /// Declares that some elements are an orientation or an angle in an unknown layout. Planning refuses `pick: interpolate` for them.
     #[must_use]
     pub fn with_orientation(mut self) -> Self {
@@ -128,6 +162,36 @@ mod tests {
     }
 
     #[test]
+    fn angles_are_told_by_their_names() {
+        for (name, expected) in [
+            ("yaw", true),
+            ("Heading", true),
+            ("pose_yaw", true),
+            ("course_over_ground", true),
+            ("yawRate", false),
+            ("heading_accuracy", false),
+            ("sin_yaw", false),
+            ("altitude", false),
+            ("", false),
+        ] {
+            assert_eq!(may_be_angle(name), expected, "{name}");
+        }
+        let spec = |labels: &[(&str, &str)]| {
+            let labels: Vec<Label> = labels.iter().map(|(name, unit)| Label::of(name, unit)).collect();
+            PortSpec::fixed(DType::F64, [labels.len()]).with_labels(labels)
+        };
+        for (spec, port, expected) in [
+            (spec(&[("x", "m"), ("yaw", "rad")]), "pose", (true, false)),
+            (spec(&[("x", "m"), ("yaw", "")]), "pose", (false, true)),
+            (spec(&[("yaw", "deg/s")]), "yaw", (false, false)),
+            (PortSpec::fixed(DType::F64, []), "heading", (false, true)),
+            (PortSpec::fixed(DType::F64, []), "speed", (false, false)),
+        ] {
+            assert_eq!((spec.has_named_angle(), spec.may_have_angle(["d", port])), expected, "{spec}");
+        }
+    }
+
+    #[test]
     fn a_quaternion_lies_within_the_declared_shape() {
         let spec = |shape: &[usize]| PortSpec::fixed(DType::F64, shape.iter().copied());
         let mut longer = spec(&[7]).with_quaternion(3);
@@ -142,6 +206,8 @@ mod tests {
             (spec(&[1, 7]).with_quaternion(3), None, true),
             (spec(&[3]).with_orientation(), None, true),
             (longer, None, true),
+            (spec(&[7]).with_quaternion(3).without_units(), None, true),
+            (spec(&[7]).without_units(), None, false),
             (spec(&[8]).with_orientation_of(&spec(&[7])), None, false),
             (spec(&[8]).with_orientation_of(&spec(&[7]).with_quaternion(3)), None, true),
         ] {

@@ -262,9 +262,11 @@ impl PortSpec {
         self
     }
 
-    /// Removes the units, for a node whose results have others; the names stay.
+    /// Removes the units, for a node whose results have others; the names stay. The numbers of a quaternion are then an orientation in an
+    /// unknown layout, as after [`PortSpec::with_orientation`].
     #[must_use]
     pub fn without_units(mut self) -> Self {
+        self.orientation = self.orientation.anywhere();
         self.labels = self.labels.into_iter().map(Label::without_unit).collect();
         self
     }

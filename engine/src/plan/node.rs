@@ -1,7 +1,7 @@
 //! What planning asks of one node: its kind and config, its ports, its join, and the keys that it cannot have.
 
 use super::planner::Planner;
-use super::{NodePlan, OutputPlan};
+use super::{EdgePlan, NodePlan, OutputPlan};
 use crate::base::error::{At, PlanErrors, Problem};
 use crate::base::policy::{ClockOffset, JoinPolicy, JoinSpec, OnError, Pick};
 use crate::base::unit::Span;
@@ -182,17 +182,6 @@ impl Planner<'_> {
             return;
         }
         self.check_join(node, join, plan, merges, unknown);
-        let is_interpolated =
-            |port: &String| join.pick == Some(Pick::Interpolate) && join.anchor.as_ref() != Some(port);
-        let is_four = |spec: &PortSpec| spec.shape[..] == [Dim::Fixed(4)] && spec.quaternion().is_none();
-        let fours =
-            plan.inputs.iter().filter(|(port, spec)| is_interpolated(port) && spec.as_ref().is_some_and(is_four));
-        let note = |port: &String| {
-            format!(
-                "interpolates the four numbers of `{port}` one by one; if they are a quaternion, write `pick: nearest`"
-            )
-        };
-        plan.notes.extend(fours.map(|(port, _)| note(port)));
         plan.stage.rule = JoinRule {
             policy: join.policy,
             patience: join.patience,
@@ -203,6 +192,24 @@ impl Planner<'_> {
             anchor: input_of(plan, &join.anchor),
             ..JoinRule::default()
         };
+    }
+
+    /// Notes inputs that are interpolated as plain numbers and may be something else.
+    pub(super) fn note_interpolated(&mut self, node: &NodeSpec, plan: &mut NodePlan, edges: &[EdgePlan]) {
+        let Some(JoinSpec { pick: Some(Pick::Interpolate), anchor, .. }) = &node.policy.join else { return };
+        let is_four = |spec: &PortSpec| spec.shape[..] == [Dim::Fixed(4)] && spec.quaternion().is_none();
+        for edge in plan.in_edges.iter().map(|at| &edges[*at]) {
+            let [from, port] = [&edge.from_name, &edge.to_name].map(|name| name.rsplit('/').next().unwrap_or(name));
+            let Some(spec) = edge.spec.as_ref().filter(|_| anchor.as_deref() != Some(port)) else { continue };
+            let (how, what) = if is_four(spec) {
+                (format!("the four numbers of `{port}` one by one"), "they are a quaternion")
+            } else if spec.may_have_angle([from, port]) {
+                (format!("`{port}` as plain numbers: between 359 and 1 degrees it is 180"), "it is an angle")
+            } else {
+                continue;
+            };
+            plan.notes.push(format!("interpolates {how}; if {what}, write `pick: nearest`"));
+        }
     }
 
     fn check_join(&mut self, node: &NodeSpec, join: &JoinSpec, plan: &NodePlan, merges: bool, unknown: &[bool]) {
@@ -252,9 +259,10 @@ impl Planner<'_> {
             wrong("`pick: interpolate` needs an `anchor`", "write `anchor:` with the input that sets the moments");
             return;
         }
+        let is_turned = |spec: &PortSpec| spec.has_unknown_orientation() || spec.has_named_angle();
         let is_number = |spec: &PortSpec| {
             let is_float = matches!(spec.dtype, DType::F32 | DType::F64);
-            is_float && spec.fixed_shape().is_some() && spec.memory == Memory::Host && !spec.has_unknown_orientation()
+            is_float && spec.fixed_shape().is_some() && spec.memory == Memory::Host && !is_turned(spec)
         };
         let is_known = |port: &String| {
             let mut inputs = std::iter::zip(&node.inputs, unknown);
@@ -266,7 +274,7 @@ impl Planner<'_> {
             let what = spec.as_ref().map_or_else(|| "its type".into(), ToString::to_string);
             let (why, help) = match spec {
                 Some(spec) if spec.memory != Memory::Host => ("is on a device", "write `pick: nearest`"),
-                Some(spec) if spec.has_unknown_orientation() => {
+                Some(spec) if is_turned(spec) => {
                     ("has an angle, or an orientation whose place is not known", "write `pick: nearest`")
                 }
                 _ => ("is not `f32` or `f64` of a fixed shape", "put a `cast` before it, or write `pick: nearest`"),

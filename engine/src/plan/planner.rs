@@ -381,6 +381,7 @@ impl Planner<'_> {
                 self.check_source_keys(node, &plan);
                 self.join(node, &mut plan, planned.merges(), &unknown);
                 self.connect(node, at, &mut plan, &*planned, &outputs, &nodes, &mut edges);
+                self.note_interpolated(node, &mut plan, &edges);
                 plan.planned = Some(planned);
             }
             in_doubt.push(plan.planned.is_none() || unknown.contains(&true));

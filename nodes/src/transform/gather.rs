@@ -180,7 +180,7 @@ impl Node for Gather {
                 return None;
             }
             let shape = std::iter::once(Dim::AtMost(config.max)).chain(spec.shape.iter().cloned());
-            Some(PortSpec::new(spec.dtype, shape))
+            Some(PortSpec::new(spec.dtype, shape).with_orientation_of(spec))
         });
         // A part may close an older message and complete its own; at the end of the stream all open messages are sent.
         let emits = config.open.saturating_add(1);

@@ -1,7 +1,7 @@
 //! Several inputs as one stream.
 
 use limen::Tensor;
-use limen::message::Content;
+use limen::message::{Content, PortSpec};
 use limen::node::{
     Building, Connected, Emit, Node, NodeError, OneOf, OutPort, Picked, PlanErrors, Planning, Ports, Transform,
 };
@@ -26,11 +26,19 @@ impl Node for Merge {
         let first = given.inputs().find_map(|(_, spec)| spec.cloned());
         // The output has the content of the inputs only if they agree; otherwise it is bytes.
         let same = |content| given.inputs().all(|(_, spec)| spec.is_none_or(|spec| spec.content == content));
-        let labels = |spec: &limen::message::PortSpec| {
+        let labels = |spec: &PortSpec| {
             given.inputs().all(|(_, other)| other.is_none_or(|other| other.labels() == spec.labels()))
         };
         let first = first.map(|spec| if labels(&spec) { spec } else { spec.with_labels([]) });
         let spec = first.map(|spec| if same(spec.content) { spec } else { spec.with_content(Content::Bytes) });
+        // A quaternion is known only if it has one place in all messages.
+        let place = |spec: &PortSpec| (spec.quaternion(), spec.has_unknown_orientation());
+        let spec = spec.map(|spec| {
+            match given.inputs().filter_map(|(_, other)| other).all(|other| place(other) == place(&spec)) {
+                true => spec,
+                false => spec.with_orientation(),
+            }
+        });
         let names: Vec<String> = given.inputs().map(|(name, _)| name.to_string()).collect();
         let ports = names.iter().fold(Ports::new(), |ports, name| match &spec {
             Some(spec) => ports.input(name, spec.clone()),

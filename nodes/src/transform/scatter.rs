@@ -35,7 +35,7 @@ impl Node for Scatter {
             let is_fixed = |dim: &Dim| matches!(dim, Dim::Fixed(_));
             match spec.shape.split_first() {
                 Some((Dim::Fixed(n) | Dim::AtMost(n), rest)) if *n > 0 && rest.iter().all(is_fixed) => {
-                    Some((*n, PortSpec::new(spec.dtype, rest.iter().cloned())))
+                    Some((*n, PortSpec::new(spec.dtype, rest.iter().cloned()).with_orientation_of(spec)))
                 }
                 _ => {
                     let message = format!("{spec} cannot be split into rows");

@@ -67,9 +67,47 @@ fn angles_of_decode_are_refused_or_noted() {
         (rmc, "name: speed", ""),
         (json, "name: q, repeat: 4", "interpolates the four numbers of `d` one by one"),
         (json, "name: x, repeat: 3", ""),
+        (json, "name: yaw, unit: rad", "`d` cannot be interpolated: f64[] has an angle"),
+        (json, "name: heading", "interpolates `d` as plain numbers: between 359 and 1 degrees it is 180"),
+        (json, "name: yaw, path: pose.yaw", "interpolates `d` as plain numbers"),
+        (json, "name: yaw, unit: deg/s", ""),
     ] {
         let said = planned(format, field);
         assert!(said.contains(expected) && said.contains("interpolate") != expected.is_empty(), "{field}: {said}");
+    }
+}
+
+/// The mark of a quaternion goes as far as its numbers are those of an orientation.
+#[test]
+fn a_pose_that_is_scaled_or_mixed_with_numbers_is_not_interpolated() {
+    let folder = tempfile::tempdir().unwrap();
+    let messages = [(0, BEGIN, BEGIN, vec![0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]), (1, BEGIN, BEGIN, vec![0.0; 3])];
+    record_topics(&folder.path().join("drive.mcap"), &[("/pose", "PoseStamped"), ("/p", "PointStamped")], &messages);
+    let numbers = "{ kind: synthetic, config: { pattern: noise, shape: [7], dtype: f64, count: 1 } }";
+    for (node, is_refused) in [
+        ("kind: pass, from: r/pose", false),
+        ("kind: cast, from: r/pose, config: { dtype: f32 }", false),
+        ("kind: cast, from: r/pose, config: { dtype: f64, scale: 2 }", true),
+        ("kind: cast, from: r/pose, config: { dtype: f64, offset: 1 }", true),
+        ("kind: merge, inputs: { a: r/pose, b: r/pose }", false),
+        ("kind: merge, inputs: { a: r/pose, b: n }", true),
+        ("kind: merge, inputs: { a: n, b: r/pose }", true),
+    ] {
+        let numbers =
+            if node.contains(" n ") || node.contains(" n,") { format!("\n  n: {numbers}") } else { String::new() };
+        let graph = format!(
+            "
+  r: {{ kind: replay, config: {{ path: drive.mcap, pace: max }} }}{numbers}
+  s: {{ {node} }}
+  out:
+    kind: jsonl
+    inputs: {{ p: r/p, pose: s }}
+    join: {{ policy: by_time, within: 100ms, anchor: p, pick: interpolate, patience: 16 }}
+    config: {{ path: out.txt }}"
+        );
+        let said = super::plan(folder.path(), &graph).err().unwrap_or_default();
+        let why = "`pose` cannot be interpolated";
+        assert_eq!((said.contains(why), said.is_empty()), (is_refused, !is_refused), "{node}: {said}");
     }
 }
 
