@@ -131,6 +131,8 @@ pub(crate) struct Record {
     is_exact: bool,
     /// What is wrong, if a parser's error cannot carry it.
     pub(super) fault: Option<Fault>,
+    /// The first field of the message with a value that is left out.
+    missing: Option<usize>,
 }
 
 /// The numbers of a field.
@@ -145,7 +147,7 @@ impl Record {
     pub(crate) fn new(fields: &[Field], ports: &[Port]) -> Record {
         let slots = places(fields, ports).into_iter().map(|place| Slot { place, filled: 0 }).collect();
         let ports = ports.iter().map(|port| vec![0; port.bytes()]).collect();
-        Record { slots, ports, is_exact: false, fault: None }
+        Record { slots, ports, is_exact: false, fault: None, missing: None }
     }
 
     /// As [`Record::new`], and refuses a whole number that its type rounds, and a greater fraction of which its type loses digits.
@@ -157,6 +159,12 @@ impl Record {
     pub(crate) fn clear(&mut self) {
         self.slots.iter_mut().for_each(|slot| slot.filled = 0);
         self.fault = None;
+        self.missing = None;
+    }
+
+    /// The first field of the message with a value that is left out, which is NaN in the port.
+    pub(crate) fn missing(&self) -> Option<usize> {
+        self.missing
     }
 
     /// The elements of a port, in native byte order.
@@ -180,6 +188,9 @@ impl Record {
             bytes[..size_of::<T>()].copy_from_slice(bytes_of(&number));
         });
         slot.filled += 1;
+        if value == Value::Missing {
+            self.missing.get_or_insert(field);
+        }
         Ok(())
     }
 

@@ -35,7 +35,8 @@ use serde::Deserialize;
 /// the precision of `f32`. Without a fix most values are missing. Sentences of other types are counted (`other`).
 ///
 /// A message that does not have all fields as numbers of their types is dropped and counted (`malformed`); the report shows the first one.
-/// `true` is 1. A missing value (`null`, an empty column) is NaN, which only floating-point types have. A whole type has only whole numbers
+/// `true` is 1. A missing value (`null`, an empty column or field) is NaN, which only floating-point types have. Messages with a missing value are
+/// counted (`missing`), and a note shows the first one. A whole type has only whole numbers
 /// that fit. A floating-point type rounds fractions. A whole number that the type would round is malformed, such as 1700000001 in `f32`.
 /// So is a fraction above 2^24 with more digits than `f32` has: time stamps need `f64` or `i64`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -200,6 +201,17 @@ impl Reader {
         }
     }
 
+    /// The first field that the message read last leaves out.
+    fn missing(&self) -> Option<usize> {
+        match self {
+            Reader::Packet(_) => None,
+            Reader::Json(_, record)
+            | Reader::Cbor(_, record)
+            | Reader::Row(_, record)
+            | Reader::Sentence(_, _, record) => record.missing(),
+        }
+    }
+
     fn is_text(&self) -> bool {
         matches!(self, Reader::Json(..) | Reader::Row(..) | Reader::Sentence(..))
     }
@@ -213,6 +225,9 @@ pub struct Decode {
     malformed: LossCounter,
     /// Sentences of other types.
     other: u64,
+    /// Messages with a value that is left out, and what the report says of the first one.
+    missing: u64,
+    first_missing: String,
     /// What the report says of the first malformed message.
     first: String,
     fields: Vec<Field>,
@@ -223,14 +238,20 @@ impl Decode {
         let ports = ports(&config.fields, &mut PlanErrors::default());
         let reader = Reader::new(&config, &ports);
         let Config { crc, fields, .. } = config;
-        Decode { reader, crc, malformed, other: 0, first: String::new(), fields }
+        let (first, first_missing) = (String::new(), String::new());
+        Decode { reader, crc, malformed, other: 0, missing: 0, first_missing, first, fields }
     }
 
     /// Reads a message and returns it without its checksum; counts it if there is nothing to be sent.
     fn accept<'a>(&mut self, message: &'a [u8]) -> Option<&'a [u8]> {
         let stripped = self.crc.map_or(Ok(message), |crc| crc.strip(message));
         match stripped.and_then(|stripped| Ok((stripped, self.reader.read(stripped)?))) {
-            Ok((stripped, true)) => return Some(stripped),
+            Ok((stripped, true)) => {
+                if let Some(field) = self.reader.missing() {
+                    self.note_missing(field, message);
+                }
+                return Some(stripped);
+            }
             Ok((_, false)) => self.other += 1,
             Err(fault) => {
                 let why = || {
@@ -244,6 +265,16 @@ impl Decode {
             }
         }
         None
+    }
+
+    /// Counts a message that leaves out a value.
+    #[cold]
+    fn note_missing(&mut self, field: usize, message: &[u8]) {
+        if self.missing == 0 {
+            let shown = excerpt(message, message.len(), self.reader.is_text());
+            self.first_missing = format!("`{}` is missing{shown}", self.fields[field].name);
+        }
+        self.missing += 1;
     }
 
     /// Returns the note of the report about malformed messages, if there were any.
@@ -283,8 +314,15 @@ impl Node for Decode {
         if matches!(self.reader, Reader::Sentence(..)) {
             to.thinned("other", self.other);
         }
+        if !matches!(self.reader, Reader::Packet(_)) {
+            to.set("missing", self.missing as f64);
+        }
         if let Some(note) = self.malformed_note() {
             to.note(note);
+        }
+        if self.missing > 0 {
+            let (missing, first) = (self.missing, &self.first_missing);
+            to.note(format!("{missing} messages have missing values, which are NaN; the first: {first}"));
         }
     }
 }

@@ -119,3 +119,40 @@ fn positions_of_f32_are_not_written() {
         assert_eq!(said.contains("write `type: f64` where the numbers are read"), !expected.is_empty(), "{said}");
     }
 }
+
+/// A value that a message leaves out is NaN in the table, and the report says how often.
+#[test]
+fn missing_values_of_messages_are_counted() {
+    let fix = "$GPGGA,123519.00,4807.03800,N,01131.00000,E,1,08,0.90,545.40,M,46.90,M,,*59";
+    let no_fix = "$GPGGA,,,,,,0,00,99.99,,,,,,*48";
+    let gga = "format: nmea, sentence: gga, fields: [{ name: lat, path: latitude, type: f64 }]";
+    for (lines, config, missing, expected) in [
+        (
+            [r#"{"a": 1}"#, r#"{"a": null}"#, r#"{"a": null}"#],
+            "format: json, fields: [{ name: a, type: f64 }]",
+            2.0,
+            r#"2 messages have missing values, which are NaN; the first: `a` is missing: "{\"a\": null}""#,
+        ),
+        (
+            ["1;2", "3;", "4;5"],
+            "format: csv, delimiter: ';', fields: [{ name: b, type: f32, column: 1 }]",
+            1.0,
+            "`b` is missing: \"3;\"",
+        ),
+        ([no_fix, fix, fix], gga, 1.0, "`lat` is missing: \"$GPGGA,,,"),
+        ([fix, fix, fix], gga, 0.0, ""),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("t.txt"), lines.join("\n")).unwrap();
+        let graph = format!(
+            "
+  f: {{ kind: file, config: {{ path: t.txt, framing: lines }} }}
+  d: {{ kind: decode, from: f, config: {{ {config} }} }}
+  o: {{ kind: csv, from: d, config: {{ path: o.csv }} }}"
+        );
+        let report = run(folder.path(), &graph);
+        assert_eq!((report.metric("missing"), report.metric("rows")), (Some(missing), Some(3.0)), "{config}");
+        let notes = report.notes.join("\n");
+        assert!(notes.contains(expected) && notes.contains("missing") != expected.is_empty(), "{config}: {notes}");
+    }
+}
