@@ -20,6 +20,9 @@ use serde::Deserialize;
 /// Reads numbers from messages `u8[≤n]`: each field is an output with its name, `type[]`, or `type[repeat]`. Fields with the same `to` form
 /// one output of that name, `type[k]`, in their order.
 ///
+/// The outputs have the header of the message. A time among the numbers, such as a `stamp` in JSON, does not become the origin by which
+/// `join: { policy: by_time }` finds partners.
+///
 /// `format: struct`: numbers at fixed offsets, as in a C struct or in Python's `struct.pack`. Bytes outside all fields are ignored, and fields
 /// may overlap.
 ///
