@@ -121,12 +121,7 @@ fn times_cover_as_much_of_a_recording_as_the_page_says() {
     let end = "  z: { kind: 'null', from: n }\n";
     for (nodes, figure, by_clock, expected) in [
         ("  n: { kind: throttle, config: { rate: 5Hz }, from: bag/v }\n", "z.messages", "", [25, 13, 25]),
-        (
-            "  n: { kind: debounce, config: { quiet: 60ms }, from: bag/v }\n",
-            "z.messages",
-            "the wait of `n`",
-            [50, 1, 1],
-        ),
+        ("  n: { kind: debounce, config: { quiet: 60ms }, from: bag/v }\n", "z.messages", "`quiet` of `n`", [50, 1, 1]),
         (
             "  n: { kind: pass, from: { from: bag/v, expect_every: 60ms } }\n",
             "gaps",
@@ -159,6 +154,47 @@ fn times_cover_as_much_of_a_recording_as_the_page_says() {
             let is_noted = pace == "max" && !by_clock.is_empty();
             assert_eq!(notes.contains(&ahead), is_noted, "{pace}, {nodes}{notes}");
             assert_eq!(notes.contains("runs ahead of the clock"), is_noted, "{pace}, {nodes}{notes}");
+        }
+    }
+}
+
+/// Every source of recorded times says what no recorded time passes for, and every time that goes by the clock is named.
+#[test]
+fn times_by_the_clock_are_noted_behind_every_recording() {
+    let folder = Folder::with(
+        "by-clock",
+        "version: 1\nnodes:\n  a: { kind: synthetic, config: { pattern: counter, shape: [2], dtype: f32, rate: 10Hz, count: 5 } }\n  \
+         r: { kind: record, inputs: { v: a }, config: { path: r.mcap } }\n",
+    );
+    folder.run("graph.yaml --simulated -q").expect(0, "", "");
+    fs::write(folder.0.join("v.y4m"), [&b"YUV4MPEG2 W2 H2 F10:1 C420jpeg\nFRAME\n"[..], &[128; 6]].concat()).unwrap();
+    fs::write(folder.0.join("c.log"), "(1600000000.000000) can0 123#00\n(1600000000.100000) can0 123#01\n").unwrap();
+    let sources = [("replay", "r.mcap", "s/v"), ("y4m", "v.y4m", "s/image"), ("candump", "c.log", "s/frame")];
+    let gathered =
+        "  t: { kind: scatter, from: FROM }\n  n: { kind: gather, config: { max: 16, within: 1s }, from: t }\n";
+    for (nodes, key) in [
+        ("  n: { kind: debounce, config: { quiet: 60ms }, from: FROM }\n", "`quiet` of `n`"),
+        ("  n: { kind: delay, config: { by: 60ms }, from: FROM }\n", "`by` of `n`"),
+        ("  n: { kind: pass, from: { from: FROM, max_age: 60ms } }\n", "`max_age` of `n/in`"),
+        ("  n: { kind: record, inputs: { v: FROM }, config: { path: o.mcap, max_time: 1s } }\n", "`max_time` of `n`"),
+        (gathered, "`within` of `n`"),
+        (&gathered.replace(", within: 1s", ""), ""),
+        ("  n: { kind: pass, from: FROM }\n", ""),
+    ] {
+        let paces = if key.contains("max_age") { &["original", "2.0", "max"][..] } else { &["max"] };
+        for ((kind, path, from), pace) in
+            sources.iter().flat_map(|source| paces.iter().map(move |pace| (*source, *pace)))
+        {
+            let source = format!("  s: {{ kind: {kind}, config: {{ path: {path}, pace: {pace} }} }}\n");
+            let nodes = nodes.replace("FROM", from);
+            fs::write(folder.0.join("graph.yaml"), format!("version: 1\nnodes:\n{source}{nodes}")).unwrap();
+            let plan = folder.run("graph.yaml --plan").expect(0, "", "").out.clone();
+            let words = plan.split_whitespace().collect::<Vec<_>>().join(" ");
+            let says = format!("`s` runs ahead of the clock, so no recorded time passes for {key}");
+            let is_noted = pace == "max" && !key.is_empty();
+            assert_eq!(words.contains(&says), is_noted, "{kind} {pace} {key}\n{plan}");
+            assert_eq!(words.contains("runs ahead of the clock"), is_noted, "{kind} {pace} {key}\n{plan}");
+            assert_eq!(words.contains("covers 2 times as much"), pace == "2.0", "{kind} {pace} {key}\n{plan}");
         }
     }
 }

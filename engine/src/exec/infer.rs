@@ -151,6 +151,9 @@ impl InferPlan {
         let mut ports = ports.note(format!("backend {backend}")).memory(bytes);
         ports.stateful = prepared.is_stateful();
         ports.worker_host = prepared.worker_host();
+        if batch.within.is_some() {
+            ports = ports.by_clock("batch.within");
+        }
         let make = Make { backend, prepared, resets: ResetRules::default(), residence: None, keep_warm: 0 };
         InferPlan { ports, make, batch }
     }

@@ -96,6 +96,8 @@ pub struct Ports {
     pub(crate) stateful: bool,
     pub(crate) period: Option<u64>,
     pub(crate) waits: u64,
+    /// Keys of times that go by the clock.
+    pub(crate) by_clock: Vec<&'static str>,
     pub(crate) spans: usize,
     pub(crate) memory: usize,
     pub(crate) buffers: usize,
@@ -309,6 +311,14 @@ impl Ports {
     #[must_use]
     pub fn waits(mut self, time: Span) -> Self {
         self.waits = time.as_nanos();
+        self
+    }
+
+    /// Declares that a time of the config, by its key, is measured by the clock, not between the origins of messages. Planning notes it
+    /// where a source runs ahead of the clock: no recorded time passes for it then.
+    #[must_use]
+    pub fn by_clock(mut self, key: &'static str) -> Self {
+        self.by_clock.push(key);
         self
     }
 

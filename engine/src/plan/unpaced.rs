@@ -62,8 +62,8 @@ pub(super) fn note_times(nodes: &[NodePlan], edges: &[EdgePlan], paths: &[PathPl
         let waits = behind().flat_map(|node| {
             let hold =
                 (node.in_edges.len() > 1 && node.stage.rule.hold > 0).then(|| format!("`hold` of `{}`", node.name));
-            let own = node.planned.as_ref().is_some_and(|planned| planned.ports().waits > 0);
-            hold.into_iter().chain(own.then(|| format!("the wait of `{}`", node.name)))
+            let keys = node.planned.iter().flat_map(|planned| &planned.ports().by_clock);
+            hold.into_iter().chain(keys.map(|key| format!("`{key}` of `{}`", node.name)))
         });
         let inputs = behind().flat_map(|node| &node.in_edges).flat_map(|edge| {
             let EdgePlan { policy, to_name, .. } = &edges[*edge];

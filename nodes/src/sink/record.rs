@@ -125,7 +125,10 @@ impl Node for Record {
             let message = format!("`{}` already exists, and `exists` is `fail`", config.path);
             errors.at("path", message).help("remove it, or write `exists: number`");
         }
-        let ports = ports.memory(RecordingWriter::memory(largest, inputs));
+        let mut ports = ports.memory(RecordingWriter::memory(largest, inputs));
+        if config.max_time.is_some() {
+            ports = ports.by_clock("max_time");
+        }
         let ports = output_file::plan(&config.path, Exists::Append, cx, ports, &mut errors);
         errors.into_result(ports)
     }

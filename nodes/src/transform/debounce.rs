@@ -30,7 +30,12 @@ impl Node for Debounce {
     fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let spec = given.single().cloned();
         let input = InPort { name: "in".into(), spec: spec.clone(), holds: 1 };
-        Ok(Ports::new().in_port(input).output_forwarding("out", spec, "in").selective().waits(config.quiet))
+        Ok(Ports::new()
+            .in_port(input)
+            .output_forwarding("out", spec, "in")
+            .selective()
+            .waits(config.quiet)
+            .by_clock("quiet"))
     }
 
     fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {

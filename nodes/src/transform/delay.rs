@@ -52,7 +52,7 @@ impl Node for Delay {
         let spec = given.single().cloned();
         let input = InPort { name: "in".into(), spec: spec.clone(), holds: config.holds };
         let output = OutPort { name: "out".into(), spec, emits: config.holds, rows: 1, forwards: vec!["in".into()] };
-        errors.into_result(Ports::new().in_port(input).out_port(output).waits(config.by))
+        errors.into_result(Ports::new().in_port(input).out_port(output).waits(config.by).by_clock("by"))
     }
 
     fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {

@@ -190,7 +190,10 @@ impl Node for Gather {
         let part = item.saturating_add(size_of::<Option<usize>>());
         let whole = config.max.saturating_mul(part).saturating_add(size_of::<Assembly>());
         let memory = whole.saturating_mul(config.open);
-        let ports = shape::takes(spec).out_port(out).selective().gathers(config.max);
+        let mut ports = shape::takes(spec).out_port(out).selective().gathers(config.max);
+        if config.within.is_some() {
+            ports = ports.by_clock("within");
+        }
         errors.into_result(ports.spans(spans).memory(memory))
     }
 
