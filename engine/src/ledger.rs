@@ -5,14 +5,16 @@
 //! after publishing or when the worker is idle. Timestamps travel with runs of messages ([`Run`]), not with messages.
 
 mod buckets;
+mod copying;
 mod meter;
 mod outlier;
 mod sampler;
 pub(crate) mod span;
 
 pub(crate) use buckets::{Buckets, Part, histogram_bytes};
+pub(crate) use copying::{Copies, Copying, copied_words, copy_bytes};
 use hdrhistogram::Histogram;
-pub(crate) use meter::{Copying, Meter};
+pub(crate) use meter::Meter;
 pub(crate) use outlier::Outlier;
 pub(crate) use sampler::Sampler;
 

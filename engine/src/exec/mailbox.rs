@@ -1,7 +1,7 @@
 //! Hands copies of a worker's histograms to a reader, through one preallocated buffer in a queue of capacity one.
 
 use crate::host::sync::{AtomicBool, Ordering, Padded};
-use crate::ledger::Term;
+use crate::ledger::{Term, copied_words};
 use crossbeam_queue::ArrayQueue;
 use std::sync::OnceLock;
 
@@ -13,16 +13,15 @@ pub(crate) enum Subject {
     Path(usize, usize),
 }
 
-/// One histogram in a worker's buffer: its counts, and one extra word for how many of them are estimated by sampling.
+/// One histogram of a worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     pub(crate) subject: Subject,
     pub(crate) term: Term,
     pub(crate) digits: u8,
-    pub(crate) words: usize,
 }
 
-/// A copy of a worker's histograms.
+/// A copy of a worker's histograms, as [`Copies`](crate::ledger::Copies) reads it.
 pub(crate) struct Copied {
     pub(crate) at: u64,
     /// How often the worker had cleared its histograms by then.
@@ -37,7 +36,7 @@ pub(crate) struct Mailbox {
     pub(crate) is_closed: AtomicBool,
     pub(crate) empty: ArrayQueue<Box<[u64]>>,
     pub(crate) full: ArrayQueue<Copied>,
-    /// The layout of a copy; known once the worker's nodes are built.
+    /// The histograms in the order of a copy; known once the worker's nodes are built.
     pub(crate) parts: OnceLock<Vec<Part>>,
 }
 
@@ -56,7 +55,7 @@ impl Default for Mailbox {
 impl Mailbox {
     /// Allocates the buffer for copies, once all of the worker's histograms exist.
     pub(crate) fn open(&self, parts: Vec<Part>) {
-        let words = parts.iter().map(|part| part.words + 1).sum();
+        let words = parts.iter().map(|part| copied_words(part.digits)).sum();
         if self.parts.set(parts).is_ok() {
             let is_put = self.empty.push(vec![0; words].into_boxed_slice()).is_ok();
             debug_assert!(is_put, "the queue has room for the one buffer");

@@ -285,9 +285,10 @@ impl Cx {
 
     /// Allocates the buffer for histogram copies; only while building, once all histograms exist.
     fn open_mailbox(&self) {
-        let part = |(subject, term, hist): &(Subject, Term, Hist)| {
-            let (digits, words) = self.meter.size(*hist);
-            Part { subject: *subject, term: *term, digits, words }
+        let part = |(subject, term, hist): &(Subject, Term, Hist)| Part {
+            subject: *subject,
+            term: *term,
+            digits: self.meter.digits(*hist),
         };
         self.mailbox.open(self.subjects.iter().map(part).collect());
     }
@@ -481,6 +482,7 @@ impl WorkerOutcome {
     pub(crate) fn of(worker: usize, scheduler: Scheduler, mut cx: Cx, bug: Option<String>) -> Self {
         let ended = scheduler.end(&mut cx);
         cx.meter.fold();
+        cx.meter.fold_zeros();
         cx.ask_kernel();
         if let Some(spans) = &mut cx.meter.spans {
             spans.hand_over();
@@ -489,7 +491,7 @@ impl WorkerOutcome {
         cx.leave();
         let subjects = std::mem::take(&mut cx.subjects);
         let histograms =
-            subjects.into_iter().map(|(subject, term, hist)| (subject, term, cx.meter.take(hist))).collect();
+            subjects.into_iter().map(|(subject, term, hist)| (subject, term, cx.meter.recorded(hist))).collect();
         WorkerOutcome { worker, histograms, ended, bug }
     }
 }

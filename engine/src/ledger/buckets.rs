@@ -1,7 +1,7 @@
 //! The counts of a histogram, and the limit beyond which a value is an outlier.
 
 use crate::ledger::outlier::LONG_CALL_NS;
-use crate::ledger::{Recorded, Term};
+use crate::ledger::Term;
 use hdrhistogram::Histogram;
 
 /// Values saturate here, ns.
@@ -9,12 +9,22 @@ const MAX_NS: u64 = 60_000_000_000;
 
 /// Bytes of a histogram with 2 or 3 digits, for the plan's memory total.
 pub(crate) fn histogram_bytes(digits: u8) -> usize {
-    histogram(digits).distinct_values() * size_of::<u64>()
+    counts_of(digits) * size_of::<u64>()
 }
 
-fn histogram(digits: u8) -> Histogram<u64> {
-    // Bounds and digits are constants that the library accepts.
-    Histogram::new_with_bounds(1, MAX_NS, digits).expect("bounds within the library's limits")
+/// The number of counts of a histogram with 2 or 3 digits: to the end of the bucket of the highest value.
+pub(super) fn counts_of(digits: u8) -> usize {
+    let (bucket, _) = place_of(magnitude(digits), MAX_NS);
+    (bucket as usize + 2) << magnitude(digits)
+}
+
+/// The bucket of a value, and the place of its count.
+#[inline]
+fn place_of(magnitude: u8, value: u64) -> (u32, u64) {
+    // Values up to the mask are in the first bucket.
+    let (magnitude, mask) = (u32::from(magnitude), (2 << magnitude) - 1);
+    let bucket = (63 - magnitude) - (value | mask).leading_zeros();
+    (bucket, (u64::from(bucket) << magnitude) + (value >> bucket))
 }
 
 /// The counts of a histogram, in the library's own layout: converted to a [`Histogram`] at the end, they equal what the
@@ -86,7 +96,8 @@ const LEAST_OUTLIER_NS: u64 = 500;
 
 impl Buckets {
     pub(super) fn new(digits: u8, part: Part) -> Self {
-        Buckets { counts: vec![0; histogram(digits).distinct_values()], ..Buckets::empty(digits, part) }
+        // Zeros that are never written take no memory.
+        Buckets { counts: vec![0; counts_of(digits)], ..Buckets::empty(digits, part) }
     }
 
     /// Without room for counts.
@@ -188,41 +199,23 @@ impl Buckets {
 
     #[inline]
     fn count(&mut self, value: u64, n: u64) {
-        let value = value.min(MAX_NS);
-        // Values up to the mask are in the first bucket.
-        let (magnitude, mask) = (u32::from(self.magnitude), (2 << self.magnitude) - 1);
-        let bucket = (63 - magnitude) - (value | mask).leading_zeros();
-        let at = (u64::from(bucket) << magnitude) + (value >> bucket);
+        let (_, at) = place_of(self.magnitude, value.min(MAX_NS));
         if let Some(count) = self.counts.get_mut(at as usize) {
             *count = count.wrapping_add(n);
         }
     }
 
-    /// Returns what was recorded since the previous copy of a histogram's counts, and updates that copy; each ends with the number of
-    /// estimated counts. `changed` is a buffer: most counts stay as they are, and cost a comparison.
-    pub(crate) fn since(digits: u8, then: &mut [u64], now: &[u64], changed: &mut Vec<(usize, u64)>) -> Recorded {
-        changed.clear();
-        for (block, (then, now)) in then.chunks_mut(BLOCK).zip(now.chunks(BLOCK)).enumerate() {
-            if then != now {
-                let passed = now.iter().zip(&*then).enumerate();
-                let passed = passed.map(|(at, (now, then))| (block * BLOCK + at, now.saturating_sub(*then)));
-                changed.extend(passed.filter(|(_, n)| *n > 0));
-                then.copy_from_slice(now);
-            }
-        }
-        let stood_for = changed.pop_if(|(at, _)| *at + 1 == now.len()).map_or(0, |(_, n)| n);
-        let histogram = to_histogram(digits, changed.last().map(|(at, _)| *at), changed.iter().copied());
-        Recorded { samples: histogram.len().saturating_sub(stood_for), histogram }
+    /// The counts, or none if nothing was recorded.
+    pub(super) fn counts_in_use(&self) -> &[u64] {
+        if self.total == 0 { &[] } else { &self.counts }
     }
 
     pub(super) fn histogram(&self) -> Histogram<u64> {
-        let counts = self.counts.iter().copied().enumerate().filter(|(_, n)| *n > 0);
-        to_histogram(self.digits, self.counts.iter().rposition(|n| *n > 0), counts)
+        let counts = self.counts_in_use();
+        let recorded = counts.iter().copied().enumerate().filter(|(_, n)| *n > 0);
+        to_histogram(self.digits, counts.iter().rposition(|n| *n > 0), recorded)
     }
 }
-
-/// Counts that are compared at once.
-const BLOCK: usize = 64;
 
 /// A bucket of a histogram has 2 to this power steps of one width: as in the library, half the least power of two of steps that resolves
 /// `digits` decimal digits.
@@ -232,7 +225,11 @@ const fn magnitude(digits: u8) -> u8 {
 
 /// Converts counts with their places, of which `last` is the largest. The histogram has room up to there, and more when it needs it: that
 /// for all values would have 230 KB with three digits, which adds up in a graph of thousands of nodes.
-fn to_histogram(digits: u8, last: Option<usize>, counts: impl Iterator<Item = (usize, u64)>) -> Histogram<u64> {
+pub(super) fn to_histogram(
+    digits: u8,
+    last: Option<usize>,
+    counts: impl Iterator<Item = (usize, u64)>,
+) -> Histogram<u64> {
     let steps = 1 << magnitude(digits);
     let value = |at: usize| {
         let bucket = (at / steps).saturating_sub(1);
@@ -250,14 +247,19 @@ fn to_histogram(digits: u8, last: Option<usize>, counts: impl Iterator<Item = (u
 mod tests {
     use super::*;
 
+    fn histogram(digits: u8) -> Histogram<u64> {
+        Histogram::new_with_bounds(1, MAX_NS, digits).unwrap()
+    }
+
     #[test]
     fn buckets_are_the_librarys_own() {
         for digits in [2, 3] {
             let (mut buckets, mut expected) = (Buckets::new(digits, Part::Other), histogram(digits));
+            assert_eq!(buckets.counts.len(), expected.distinct_values(), "{digits} digits");
             let values =
                 (0..5000).chain((0..62).flat_map(|bit| [(1u64 << bit) - 1, 1 << bit, (1 << bit) + (3 << bit) / 4]));
             for value in values.chain([MAX_NS - 1, MAX_NS, MAX_NS + 1, u64::MAX]) {
-                buckets.count(value, value % 7 + 1);
+                buckets.record(value, value % 7 + 1, 1);
                 expected.saturating_record_n(value.min(MAX_NS), value % 7 + 1);
             }
             let found = buckets.histogram();
@@ -271,36 +273,14 @@ mod tests {
     fn a_histogram_has_room_for_what_was_recorded_and_no_more() {
         for (digits, largest, most) in [(2, 0, 256), (2, 1_000, 640), (3, 0, 2048), (3, 100_000, 8192)] {
             let mut buckets = Buckets::new(digits, Part::Other);
-            buckets.count(largest, 1);
+            buckets.record(largest, 1, 1);
             let (mut found, full) = (buckets.histogram(), histogram(digits).distinct_values());
             assert!(found.distinct_values() <= most && most < full, "{} for {largest}", found.distinct_values());
             // What is larger still has its place.
             let mut other = Buckets::new(digits, Part::Other);
-            other.count(MAX_NS, 1);
+            other.record(MAX_NS, 1, 1);
             found.add(other.histogram()).unwrap();
             assert!(found.len() == 2 && found.max() >= MAX_NS);
-        }
-    }
-
-    #[test]
-    fn what_was_recorded_since_a_copy_is_found_by_its_changes() {
-        let mut buckets = Buckets::new(2, Part::Other);
-        let copy = |buckets: &Buckets, stood_for| [&buckets.counts[..], &[stood_for]].concat();
-        let (mut then, mut changed) = (vec![0; buckets.counts.len() + 1], Vec::new());
-        for (values, stood_for, samples) in
-            [(&[5, 5, 70_000, MAX_NS][..], 0, 4), (&[], 0, 0), (&[5, 1_000_000], 1, 1), (&[MAX_NS], 1, 1)]
-        {
-            let mut expected = histogram(2);
-            for value in values {
-                buckets.count(*value, 1);
-                expected.saturating_record(*value);
-            }
-            let now = copy(&buckets, stood_for);
-            let found = Buckets::since(2, &mut then, &now, &mut changed);
-            assert!(found.histogram == expected && found.samples == samples, "{values:?}: {}", found.samples);
-            assert_eq!(then, now);
-            // No more is touched than what was recorded.
-            assert!(changed.len() <= values.len(), "{values:?}: {changed:?}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::host::footprint::Footprint;
 use crate::ledger::outlier::{Call, LONG_CALL_NS, Outliers};
 use crate::ledger::span::{self, Activity, SpanWriter};
-use crate::ledger::{Buckets, Hist, Outlier, Part, Recorded};
+use crate::ledger::{Buckets, Copying, Hist, Outlier, Part, Recorded};
 
 #[derive(Clone, Copy, Default)]
 struct Entry {
@@ -27,27 +27,6 @@ const LATEST: usize = 128;
 /// Folds from one move of zeros into the histograms to the next: seldom enough to cost nothing, and often enough that the quantiles by which
 /// outliers are judged are not out of date, and that no counter overflows: every zero comes with an entry of the log, of its call.
 const FOLDS: u32 = 32;
-
-/// Counts copied at a time: 32 KiB, a few µs.
-const PIECE: usize = 4096;
-
-/// A copy of all histograms in progress.
-pub(crate) struct Copying {
-    to: Box<[u64]>,
-    written: usize,
-    hist: usize,
-    word: usize,
-}
-
-impl Copying {
-    pub(crate) fn new(to: Box<[u64]>) -> Self {
-        Copying { to, written: 0, hist: 0, word: 0 }
-    }
-
-    pub(crate) fn into_words(self) -> Box<[u64]> {
-        self.to
-    }
-}
 
 /// The measurements of a worker.
 pub(crate) struct Meter {
@@ -263,39 +242,19 @@ impl Meter {
         self.outliers.clear();
     }
 
-    /// Digits and number of counts of a histogram.
-    pub(crate) fn size(&self, hist: Hist) -> (u8, usize) {
-        let buckets = &self.hists[hist.0 as usize];
-        (buckets.digits, buckets.counts.len())
+    /// The digits of a histogram.
+    pub(crate) fn digits(&self, hist: Hist) -> u8 {
+        self.hists[hist.index()].digits
     }
 
     /// Copies the next piece of all histograms; true if that was the last.
     pub(crate) fn copy_piece(&self, copying: &mut Copying) -> bool {
-        let mut left = PIECE;
-        while let Some(buckets) = self.hists.get(copying.hist) {
-            if left == 0 {
-                return false;
-            }
-            let from = &buckets.counts[copying.word..];
-            let n = left.min(from.len());
-            let (place, rest) = copying.to[copying.written..].split_at_mut(n);
-            for (to, from) in place.iter_mut().zip(from).filter(|(to, from)| to != from) {
-                // Most counts stay 0: pages that are never written take no memory.
-                *to = *from;
-            }
-            (copying.word, copying.written, left) = (copying.word + n, copying.written + n, left - n);
-            if copying.word == buckets.counts.len() {
-                rest[0] = buckets.stood_for;
-                (copying.hist, copying.word, copying.written) = (copying.hist + 1, 0, copying.written + 1);
-            }
-        }
-        true
+        copying.copy_piece(&self.hists)
     }
 
-    pub(crate) fn take(&mut self, hist: Hist) -> Recorded {
-        self.fold();
-        self.fold_zeros();
-        let buckets = &self.hists[hist.0 as usize];
+    /// Returns what a histogram has, as far as log and zeros were folded.
+    pub(crate) fn recorded(&self, hist: Hist) -> Recorded {
+        let buckets = &self.hists[hist.index()];
         let histogram = buckets.histogram();
         Recorded { samples: histogram.len().saturating_sub(buckets.stood_for), histogram }
     }
@@ -305,13 +264,19 @@ impl Meter {
 mod tests {
     use super::*;
 
+    fn take(meter: &mut Meter, hist: Hist) -> Recorded {
+        meter.fold();
+        meter.fold_zeros();
+        meter.recorded(hist)
+    }
+
     #[test]
     fn a_quantile_needs_ten_samples_beyond_it() {
         for weight in [1, 16] {
             let mut meter = Meter::new(None);
             let hist = meter.histogram(3, Part::Other);
             (1..=100).for_each(|value| meter.record(hist, value, 1, weight, 0));
-            let recorded = meter.take(hist);
+            let recorded = take(&mut meter, hist);
             assert_eq!((recorded.quantile(0.9), recorded.quantile(0.95)), (Some(90), None), "each for {weight}");
         }
     }
@@ -323,7 +288,7 @@ mod tests {
         for _ in 0..3 * LOG + 1 {
             meter.record(hist, 1000, 2, 16, 0);
         }
-        let (recorded, samples) = (meter.take(hist), 2 * (3 * LOG as u64 + 1));
+        let (recorded, samples) = (take(&mut meter, hist), 2 * (3 * LOG as u64 + 1));
         assert_eq!((recorded.histogram.len(), recorded.samples), (16 * samples, samples));
     }
 
@@ -342,7 +307,7 @@ mod tests {
         record(&mut meter, 1000, 2 * LOG);
         meter.end_rehearsal();
         record(&mut meter, 7, 10);
-        let (waits, calls) = (meter.take(wait), meter.take(call));
+        let (waits, calls) = (take(&mut meter, wait), take(&mut meter, call));
         assert_eq!((waits.samples, calls.samples, calls.histogram.max()), (20, 20, 7));
     }
 
@@ -357,12 +322,12 @@ mod tests {
                 meter.record_mostly_zero(wait, 0, 2, 16, at);
             }
         }
-        let (waits, calls) = (meter.take(wait), meter.take(call));
+        let (waits, calls) = (take(&mut meter, wait), take(&mut meter, call));
         assert_eq!((waits.samples, waits.histogram.len()), (5000 + 2 * 1666, 5000 + 32 * 1666));
         assert_eq!(waits.histogram.count_at(0), 4500 + 32 * 1666);
         assert_eq!(calls.samples, 5000);
         meter.record_mostly_zero(wait, 0, 1, 1, 1);
         meter.clear();
-        assert_eq!(meter.take(wait).samples, 0);
+        assert_eq!(take(&mut meter, wait).samples, 0);
     }
 }

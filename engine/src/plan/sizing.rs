@@ -8,7 +8,7 @@ use crate::base::policy::{EdgePolicy, JoinPolicy, Pick, WhenFull};
 use crate::base::unit::show_bytes;
 use crate::edge::BURST;
 use crate::file::spec::NodeSpec;
-use crate::ledger::{Run, histogram_bytes};
+use crate::ledger::{Run, copy_bytes, histogram_bytes};
 use crate::message::device::DevicePool;
 use crate::message::pool::pool_bytes;
 use crate::message::tensor::{Dim, Memory, PortSpec};
@@ -388,19 +388,19 @@ impl Planner<'_> {
         let edge_bytes = nodes.iter().fold(edge_bytes, |sum, n| sum.saturating_add(stage_bytes(n, edges)));
         let own = |n: &NodePlan| n.planned.as_ref().map_or(0, |p| p.ports().memory);
         let node_bytes = nodes.iter().fold(0usize, |sum, n| sum.saturating_add(own(n)));
-        let hop = histogram_bytes(2);
-        let path = histogram_bytes(3);
-        let mut histograms = 0usize;
+        let (mut hops, mut paths) = (0usize, 0usize);
         for node in nodes {
             let is_on_device = node.planned.as_ref().is_some_and(|planned| planned.ports().device.is_some());
             // A join has its skew and, at a model, the wait of its batches.
             let own = 4 + 2 * usize::from(node.has_skew()) + usize::from(is_on_device);
-            histograms = histograms.saturating_add(own * hop);
+            hops = hops.saturating_add(own);
             if node.outputs.is_empty() {
                 let ages = node.stage.sources.iter().filter(|(_, is_reused)| *is_reused).count();
-                histograms = histograms.saturating_add(node.stage.sources.len() * path + ages * hop);
+                (hops, paths) = (hops.saturating_add(ages), paths.saturating_add(node.stage.sources.len()));
             }
         }
+        let of_all =
+            |bytes: fn(u8) -> usize| hops.saturating_mul(bytes(2)).saturating_add(paths.saturating_mul(bytes(3)));
         let workers = nodes.iter().map(|node| node.worker + 1).max().unwrap_or(0);
         let spans = if self.options.spans { workers * crate::ledger::span::pages_bytes() } else { 0 };
         let addresses = addresses_left();
@@ -409,8 +409,8 @@ impl Planner<'_> {
             pools,
             edges: edge_bytes,
             nodes: node_bytes,
-            histograms,
-            windows: histograms.saturating_mul(2),
+            histograms: of_all(histogram_bytes),
+            windows: of_all(copy_bytes).saturating_mul(2),
             events: crate::exec::notice::queue_bytes() + crate::exec::outlier::bytes() + spans,
             devices: nodes.iter().flat_map(|n| &n.outputs).fold(0usize, |sum, o| sum.saturating_add(o.device_bytes)),
             files: self.kept_files().owned(),

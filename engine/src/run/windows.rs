@@ -8,7 +8,7 @@ use crate::exec::mailbox::Copied;
 use crate::exec::mailbox::Subject;
 use crate::exec::shared::{RunShared, lock, try_lock};
 use crate::host::sync::Ordering;
-use crate::ledger::{Buckets, Recorded, Term};
+use crate::ledger::{Copies, Recorded, Term};
 use crate::node::Window;
 use crate::run::events::Watcher;
 use std::collections::BTreeMap;
@@ -54,7 +54,7 @@ pub(crate) struct Interval {
 /// The previous copy of one worker.
 #[derive(Clone, Debug, Default)]
 struct Before {
-    words: Vec<u64>,
+    words: Box<[u64]>,
     epoch: u64,
     /// When it was made; before the first, the start of the run.
     at: u64,
@@ -73,28 +73,24 @@ impl Windows {
             let (Some(Copied { at, epoch, words }), Some(parts)) = (mailbox.full.pop(), mailbox.parts.get()) else {
                 continue;
             };
-            if before.words.len() != words.len() || before.epoch != epoch {
-                // Zeros that are never written take no memory.
-                before.words = vec![0; words.len()];
-                before.epoch = epoch;
-            }
+            // A worker clears its histograms at the end of the warm-up.
+            let is_comparable = before.epoch == epoch;
+            let then = Copies(if is_comparable { &before.words } else { &[] });
             let within = Duration::from_nanos(at.saturating_sub(before.at));
-            let mut from = 0;
-            for part in parts {
-                let (now, then) = (&words[from..][..=part.words], &mut before.words[from..][..=part.words]);
-                let recorded = Buckets::since(part.digits, then, now, &mut self.changed);
-                self.latest.insert((part.subject, part.term), window(&recorded, within));
-                // A node may have a histogram of a term that another term replaced; nothing is recorded there.
-                let counts = !recorded.histogram.is_empty() && (epoch > 0 || !self.warms_up);
-                if let (Some(kept), true) = (&mut self.kept, counts) {
+            for ((part, now), then) in parts.iter().zip(Copies(&words)).zip(then) {
+                let recorded = now.since(&then, part.digits, &mut self.changed);
+                self.latest.insert((part.subject, part.term), window(recorded.as_ref(), within));
+                if let (Some(kept), Some(recorded), true) = (&mut self.kept, recorded, epoch > 0 || !self.warms_up) {
                     keep(kept, (part.subject, part.term), before.at, at, recorded);
                 }
-                from += part.words + 1;
             }
-            before.at = at;
-            // Returns the buffer; its place is free.
-            let is_put = mailbox.empty.push(words).is_ok();
-            debug_assert!(is_put, "there is one buffer");
+            (before.at, before.epoch) = (at, epoch);
+            let len = words.len();
+            // The earlier copy is the buffer of the next one.
+            let buffer = std::mem::replace(&mut before.words, words);
+            let buffer = if buffer.is_empty() { vec![0; len].into_boxed_slice() } else { buffer };
+            let is_put = mailbox.empty.push(buffer).is_ok();
+            debug_assert!(is_put, "the worker has no other buffer");
         }
     }
 
@@ -128,13 +124,13 @@ fn keep(kept: &mut BTreeMap<(Subject, Term), Kept>, of: (Subject, Term), from: u
     }
 }
 
-fn window(recorded: &Recorded, within: Duration) -> Window {
+fn window(recorded: Option<&Recorded>, within: Duration) -> Window {
     Window {
         within,
-        count: recorded.histogram.len(),
-        p50: recorded.quantile(0.5),
-        p99: recorded.quantile(0.99),
-        max: (!recorded.histogram.is_empty()).then(|| recorded.histogram.max()),
+        count: recorded.map_or(0, |recorded| recorded.histogram.len()),
+        p50: recorded.and_then(|recorded| recorded.quantile(0.5)),
+        p99: recorded.and_then(|recorded| recorded.quantile(0.99)),
+        max: recorded.map(|recorded| recorded.histogram.max()),
     }
 }
 
@@ -183,14 +179,14 @@ impl Watcher {
         let mut windows = self.renew_windows();
         let begun = windows.begun;
         let kept = windows.kept.as_mut().map(std::mem::take).unwrap_or_default();
-        let some = kept.into_iter().filter(|(_, kept)| !kept.recorded.histogram.is_empty());
-        some.map(|((subject, term), Kept { from, to, recorded })| Interval {
-            subject,
-            term,
-            begin: Duration::from_nanos(from.saturating_sub(begun)),
-            length: Duration::from_nanos(to.saturating_sub(from)),
-            recorded,
-        })
-        .collect()
+        kept.into_iter()
+            .map(|((subject, term), Kept { from, to, recorded })| Interval {
+                subject,
+                term,
+                begin: Duration::from_nanos(from.saturating_sub(begun)),
+                length: Duration::from_nanos(to.saturating_sub(from)),
+                recorded,
+            })
+            .collect()
     }
 }
