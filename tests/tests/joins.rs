@@ -66,6 +66,36 @@ fn a_join_without_sets_tells_the_distance_of_the_nearest_partner() {
     }
 }
 
+/// Interpolation needs a message on each side: the farther one is told, and the nearest where there is none on the other side.
+#[test]
+fn an_interpolating_join_without_sets_tells_the_distance_of_the_farther_neighbour() {
+    let stream = |from: u64, count: u64, period: u64| {
+        let origins: Vec<String> = (0..count).map(|n| ((from + n * period) * 1_000_000).to_string()).collect();
+        format!("count: {count}, period_ns: {}, origins: [{}]", period * 1_000_000, origins.join(", "))
+    };
+    for (values, moments, within, expected) in [
+        (stream(1, 10, 100), stream(21, 10, 100), "10ms", Some(80.0)),
+        (stream(1, 10, 100), stream(21, 10, 100), "30ms", Some(80.0)),
+        (stream(1, 10, 100), stream(81, 10, 100), "30ms", Some(80.0)),
+        (stream(1, 10, 100), stream(21, 10, 100), "80ms", None),
+        (stream(1, 5, 10), stream(501, 5, 10), "10ms", Some(460.0)),
+        (stream(501, 5, 10), stream(1, 5, 10), "10ms", Some(460.0)),
+    ] {
+        let graph = format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ {values} }} }}\n  \
+             f: {{ kind: cast, config: {{ dtype: f64 }}, from: a }}\n  b: {{ kind: numbers, config: {{ {moments} }} }}\n  \
+             s: {{ kind: synchronize, inputs: {{ x: f, y: b }}, \
+             join: {{ policy: by_time, within: {within}, anchor: y, pick: interpolate }} }}\n  \
+             z: {{ kind: \"null\", from: s/x }}\n  e: {{ kind: \"null\", from: s/y }}\n"
+        );
+        let report = turn(&graph, 1);
+        assert_eq!(report.bugs, Vec::<String>::new());
+        assert_eq!(report.metric("s.nearest_partner_ms"), expected, "{values} {moments} {within}");
+        let told = "interpolation needs a partner on each side, and the farther of the nearest two was";
+        assert_eq!(report.notes.iter().any(|note| note.contains(told)), expected.is_some(), "{:?}", report.notes);
+    }
+}
+
 /// `count` numbers, one every `period`, with origins shifted by `later`, all in us.
 fn stream(count: u64, period: u64, later: i64) -> String {
     let origins: Vec<String> = (0..count).map(|n| (((n * period) as i64 + later) * 1_000).to_string()).collect();

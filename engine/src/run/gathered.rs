@@ -1,5 +1,6 @@
 //! Collects the results of a run's workers, and makes the report.
 
+use crate::base::policy::Pick;
 use crate::base::unit::show_ns;
 use crate::edge::Reason;
 use crate::exec::mailbox::Subject;
@@ -109,8 +110,13 @@ impl Running {
                 if let Some(nearest) = nearest.filter(|_| counts.taken.get() == 0) {
                     let (away, within) = (show_ns(*nearest), show_ns(node.stage.rule.within));
                     metrics.set("nearest_partner_ms", *nearest as f64 / 1e6);
-                    let note =
-                        format!("no messages matched: the nearest partner was {away} away, and `within` is {within}");
+                    let partner = match node.stage.rule.pick {
+                        Pick::Interpolate => {
+                            "interpolation needs a partner on each side, and the farther of the nearest two"
+                        }
+                        _ => "the nearest partner",
+                    };
+                    let note = format!("no messages matched: {partner} was {away} away, and `within` is {within}");
                     self.shared.note_of(i, &note);
                 }
                 NodeReport {

@@ -39,6 +39,8 @@ struct Blend<T: Payload> {
     moment: u64,
     /// The last message taken: it may also precede the next moment.
     before: Option<(Message<T>, Run)>,
+    /// How far the nearest message was from a moment that had none on its other side, ns.
+    alone: Option<u64>,
 }
 
 /// The order of a side's messages.
@@ -136,7 +138,8 @@ impl<T: Payload> JoinInput<T> {
             runs: Vec::with_capacity(buffer + 1),
             order: if policy == JoinPolicy::ByTime { Order::Begun { taken: 0 } } else { Order::Sent },
             interval: Interval::default(),
-            blend: made.map(|(pool, quaternion)| Box::new(Blend { pool, quaternion, moment: 0, before: None })),
+            blend: made
+                .map(|(pool, quaternion)| Box::new(Blend { pool, quaternion, moment: 0, before: None, alone: None })),
             newest: None,
             nearest: None,
             rx,
@@ -214,7 +217,8 @@ impl<T: Payload> JoinInput<T> {
     }
 
     pub(in crate::node::intake) fn left(self) -> Left {
-        let (held, nearest) = (self.held(), self.nearest);
+        let alone = self.blend.as_ref().and_then(|blend| blend.alone);
+        let (held, nearest) = (self.held(), self.nearest.or(alone));
         Left { nearest, ..left_of(self.rx, held) }
     }
 
@@ -244,15 +248,30 @@ impl<T: Payload> JoinInput<T> {
                 return Some((head, later));
             }
             if is_early {
-                self.note_distance(head.abs_diff(moment));
+                self.note_distances(moment, Some(head), None);
             }
             self.lose_head(Reason::Unmatched);
         }
     }
 
-    /// Notes how far a message is from a moment for which it is not near enough.
-    fn note_distance(&mut self, distance: u64) {
-        self.nearest = Some(self.nearest.map_or(distance, |nearest| nearest.min(distance)));
+    /// Notes how far the messages before and after a moment are from it, if they are not near enough: the nearer one, or with
+    /// `pick: interpolate`, which needs both, the farther one.
+    fn note_distances(&mut self, moment: u64, before: Option<u64>, after: Option<u64>) {
+        let [before, after] = [before, after].map(|begun| begun.map(|begun| begun.abs_diff(moment)));
+        let (nearest, distance) = match (&mut self.blend, before, after) {
+            (Some(_), Some(before), Some(after)) => (&mut self.nearest, Some(before.max(after))),
+            (Some(blend), before, after) => (&mut blend.alone, before.or(after)),
+            (None, before, after) => (&mut self.nearest, before.into_iter().chain(after).min()),
+        };
+        *nearest = (*nearest).into_iter().chain(distance).min();
+    }
+
+    /// The origin of the last message that was taken or lost.
+    fn passed(&self) -> Option<u64> {
+        match self.order {
+            Order::Begun { taken } => Some(taken).filter(|taken| *taken > 0),
+            Order::Sent => None,
+        }
     }
 
     /// As [`AnyJoinInput::choose`], with `pick: interpolate`: needs a message on each side of the moment, or one at it.
@@ -271,14 +290,19 @@ impl<T: Payload> JoinInput<T> {
         let has_before =
             head <= moment || blend.before.as_ref().is_some_and(|(message, _)| is_near(message.header().origin.0));
         let after = if head > moment { Some(head) } else { later.map(|(_, next)| next) };
-        match after {
+        let choice = match after {
             _ if head == moment => Choice::Found { behind: 0, begun: head, known: 0 },
             _ if !has_before => Choice::Nothing,
             Some(after) if is_near(after) => Choice::Found { behind: 0, begun: head, known },
             Some(_) => Choice::Nothing,
             None if is_final => Choice::Nothing,
             None => Choice::Open,
+        };
+        if choice == Choice::Nothing {
+            let before = if head <= moment { Some(head) } else { self.passed() };
+            self.note_distances(moment, before, after);
         }
+        choice
     }
 }
 
@@ -318,7 +342,8 @@ impl<T: Payload> AnyJoinInput for JoinInput<T> {
             return if self.may_grow() { Choice::Open } else { Choice::Nothing };
         };
         if head > last {
-            self.note_distance(head - moment);
+            let before = self.blend.as_ref().and_then(|_| self.passed());
+            self.note_distances(moment, before, Some(head));
             return Choice::Nothing;
         }
         // With a full burst of equal origins, no more are taken off the edge.
