@@ -682,6 +682,56 @@ fn joins_by_number_of_streams_of_different_rates_are_refused() {
             plan.notes()
         );
     }
+    for (a, b, keys, expected) in [
+        (
+            "10Hz",
+            "5Hz",
+            "within: 20ms",
+            "at most 50 % of the messages of `a` find a partner; write `pick: interpolate` with `within: 200ms`, or `anchor: y`",
+        ),
+        // A message is used once, however long the window is.
+        (
+            "10Hz",
+            "5Hz",
+            "within: 1s, pick: newest",
+            "at most 50 % of the messages of `a` find a partner; write `pick: interpolate` with `within: 200ms`, or `anchor: y`",
+        ),
+        ("30Hz", "20Hz", "within: 20ms", "at most 66 % of the messages of `a` find a partner"),
+        (
+            "30Hz",
+            "10Hz",
+            "within: 70ms, pick: interpolate",
+            "at most 66 % of the messages of `a` find a partner; write `within: 100ms`",
+        ),
+        (
+            "30Hz",
+            "10Hz",
+            "within: 20ms, pick: interpolate",
+            "at most 33 % of the messages of `a` find a partner; write `within: 100ms`",
+        ),
+        ("30Hz", "10Hz", "within: 100ms, pick: interpolate", ""),
+        ("5Hz", "10Hz", "within: 20ms", ""),
+        ("30Hz", "29.97Hz", "within: 20ms", ""),
+        ("10Hz", "10Hz", "within: 1ms", ""),
+    ] {
+        let graph = |between: &str| {
+            format!(
+                "version: 1\nnodes:\n  a: {{ {} }}\n  b: {{ {} }}\n  f: {{ kind: cast, config: {{ dtype: f32 }}, from: b }}\n  \
+                 p: {{ {between}, from: a }}\n  \
+                 s: {{ kind: synchronize, inputs: {{ x: p, y: f }}, join: {{ policy: by_time, anchor: x, {keys} }} }}\n  \
+                 c: {{ kind: \"null\", from: s/x }}\n  d: {{ kind: \"null\", from: s/y }}\n",
+                timer(a),
+                timer(b)
+            )
+        };
+        let notes = |between: &str| limen_tests::plan(&graph(between)).unwrap().notes().join("\n");
+        let found = notes("kind: pass");
+        assert_eq!(found.contains("find a partner"), !expected.is_empty(), "{a} {b} {keys}: {found}");
+        assert!(found.contains(expected), "{a} {b} {keys}: {found}");
+        // Nothing is known of the rate behind a node that leaves messages out.
+        let found = notes("kind: decimate, config: { keep_every: 2 }");
+        assert!(!found.contains("find a partner"), "{a} {b} {keys}: {found}");
+    }
     let live = format!(
         "version: 1\nnodes:\n  a: {{ {} }}\n  u: {{ {udp} }}\n  c: {{ kind: \"null\", inputs: {{ x: a, y: u }} }}\n",
         timer("1kHz")

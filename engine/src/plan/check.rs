@@ -1,18 +1,76 @@
 //! Checks of the whole graph, once every node is planned.
 
 use super::planner::Planner;
-use super::sizing::loses_nothing;
+use super::sizing::{keeps_rate, loses_nothing};
 use super::{EdgePlan, NodePlan};
-use crate::base::policy::JoinPolicy;
-use crate::base::policy::WhenFull;
+use crate::base::policy::{JoinPolicy, Pick, WhenFull};
 use crate::base::unit::{show_bytes, show_ns};
 use crate::file::spec::NodeSpec;
+use crate::message::tensor::DType;
 use crate::node::ports::{Claim, Cost, Ports};
 use crate::node::remedy::remedy;
 use crate::plan::place::WorkerPlan;
 use crate::plan::registry::Role;
 use crate::plan::transfer::{TO_DEVICE, TO_HOST};
 use std::collections::{HashMap, HashSet};
+
+/// The least share of an anchor's messages without a partner that is noted, in percent. The clocks of two devices of one rate differ by less.
+const FEW_WITHOUT_PARTNER: u64 = 10;
+
+/// Returns the note of a join by time whose anchor begins more messages than another input has partners for. Both are an edge, its only
+/// source and the ports of that.
+fn note_slow_partner(
+    node: &NodePlan,
+    (anchor_edge, anchor, anchor_ports): (usize, usize, &Ports),
+    (edge, other, ports): (usize, usize, &Ports),
+    nodes: &[NodePlan],
+    edges: &[EdgePlan],
+) -> Option<String> {
+    let (each, period) = (anchor_ports.period?.max(1), ports.period?.max(1));
+    let rule = &node.stage.rule;
+    let interpolates = rule.pick == Pick::Interpolate;
+    // How many moments of one period of the partner it can serve. A message is used once. Interpolation uses it again, for the moments
+    // that have one on each side within the window.
+    let most = match (rule.within.saturating_mul(2)).checked_sub(period).filter(|_| interpolates) {
+        Some(_) if rule.within >= period => return None,
+        Some(served) => served / each + 1,
+        None => 1,
+    };
+    let percent = u64::try_from(u128::from(most) * u128::from(each) * 100 / u128::from(period)).unwrap_or(100);
+    if percent > 100 - FEW_WITHOUT_PARTNER {
+        return None;
+    }
+    let port = |edge: usize| edges[edge].to_name.rsplit('/').next().unwrap_or_default();
+    let (anchor_name, name) = (&nodes[anchor].name, &nodes[other].name);
+    let (why, advice) = match (interpolates, &edges[edge].spec) {
+        (true, _) => (
+            format!("interpolation needs a message on each side within {}", show_ns(rule.within)),
+            format!("write `within: {}`", written(period)),
+        ),
+        (false, Some(spec)) if matches!(spec.dtype, DType::F32 | DType::F64) => (
+            "a message is used once".to_string(),
+            format!("write `pick: interpolate` with `within: {}`, or `anchor: {}`", written(period), port(edge)),
+        ),
+        _ => ("a message is used once".to_string(), format!("write `anchor: {}`", port(edge))),
+    };
+    Some(format!(
+        "`{}` joins messages by time for each of `{anchor_name}`, which begins one each {}; `{name}` begins one each {}, and {why}: \
+         at most {percent} % of the messages of `{anchor_name}` find a partner; {advice}, or `join: {{ policy: sample, trigger: {} }}` \
+         to take the newest",
+        node.name,
+        show_ns(each),
+        show_ns(period),
+        port(anchor_edge)
+    ))
+}
+
+/// A time as a graph file has it, rounded up.
+fn written(ns: u64) -> String {
+    match ns {
+        0..10_000_000 => format!("{}us", ns.div_ceil(1_000)),
+        _ => format!("{}ms", ns.div_ceil(1_000_000)),
+    }
+}
 
 impl Planner<'_> {
     /// Checks that messages at the ports of subgraphs have the declared types.
@@ -182,11 +240,17 @@ impl Planner<'_> {
             {
                 continue;
             }
-            if by_time && node.stage.rule.anchor.is_some() {
-                continue;
-            }
             let sources: Vec<(usize, usize, &Ports)> =
                 node.in_edges.iter().filter_map(|edge| source(edge).map(|(at, ports)| (*edge, at, ports))).collect();
+            if let (true, Some(anchor)) = (by_time, node.stage.rule.anchor) {
+                let Some(led) = sources.iter().find(|(edge, ..)| *edge == node.in_edges[anchor]) else { continue };
+                for other in sources.iter().filter(|(edge, at, _)| *edge != led.0 && *at != led.1) {
+                    if [led.0, other.0].iter().all(|edge| keeps_rate(*edge, nodes, edges, &self.effort)) {
+                        notes.extend(note_slow_partner(node, *led, *other, nodes, edges));
+                    }
+                }
+                continue;
+            }
             let differ = |a: &Ports, b: &Ports| a.period != b.period || a.period.is_none();
             let pairs = sources.iter().enumerate().flat_map(|(i, a)| sources[i + 1..].iter().map(move |b| (a, b)));
             let mut pairs = pairs.filter(|((_, a, one), (_, b, other))| a != b && differ(one, other));

@@ -521,6 +521,20 @@ pub(super) fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort
     found
 }
 
+/// Returns whether every node before an edge sends one message for each that it takes.
+pub(super) fn keeps_rate(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) -> bool {
+    let (mut seen, mut todo) = (HashSet::from([edge]), vec![edge]);
+    while let Some(at) = todo.pop() {
+        let from = &nodes[edges[at].from];
+        let selects = from.planned.as_ref().is_some_and(|planned| planned.ports().selective);
+        if !effort.allows(1) || selects || makes_many(from, &from.outputs[edges[at].from_port]) {
+            return false;
+        }
+        todo.extend(from.in_edges.iter().filter(|edge| seen.insert(**edge)));
+    }
+    true
+}
+
 /// Returns whether another join could hold up a node. Nodes that match by sequence number, as `zip` and `in_turn` do, stay in step with
 /// each other.
 pub(super) fn can_be_held(node: &NodePlan) -> bool {
