@@ -4,6 +4,7 @@
 //! hold the same quantiles for scripts; `run.json` describes the machine and the command line. Each file is written under a
 //! temporary name in the same folder and renamed, so that a reader never sees an incomplete one.
 
+pub(crate) mod counts;
 pub(crate) mod hgrm;
 pub(crate) mod hlog;
 pub(crate) mod run_info;

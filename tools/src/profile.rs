@@ -5,7 +5,6 @@
 pub(crate) mod bootstrap;
 pub(crate) mod buckets;
 pub(crate) mod comparison;
-pub(crate) mod counts;
 pub(crate) mod encoded;
 pub(crate) mod host;
 pub(crate) mod interval_log;
@@ -16,8 +15,8 @@ pub(crate) mod plot;
 pub(crate) mod printed;
 pub(crate) mod svg;
 
+use crate::dump::counts::Counts;
 use crate::dump::{is_log, is_unfinished_log};
-use counts::Counts;
 use host::Host;
 use limen::files;
 use std::borrow::Cow;

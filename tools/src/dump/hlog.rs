@@ -4,6 +4,7 @@
 //! written while the graph runs, so that a log of any length takes no memory. The intervals of a tag add up to the report's
 //! histogram.
 
+use super::counts::Counts;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, IntervalLogWriterError, Tag};
 use hdrhistogram::serialization::{V2DeflateSerializeError, V2DeflateSerializer};
@@ -29,7 +30,7 @@ pub(crate) struct Log<W> {
     to: W,
     started: SystemTime,
     /// By tag: the sum of the intervals written, and the begin of the next one.
-    written: BTreeMap<String, (Histogram<u64>, Duration)>,
+    written: BTreeMap<String, (Counts, Duration)>,
 }
 
 impl<W: io::Write> Log<W> {
@@ -55,13 +56,10 @@ impl<W: io::Write> Log<W> {
     fn interval(&mut self, one: &HistogramReport, begin: Duration, length: Duration) -> io::Result<()> {
         let histogram = &one.recorded.histogram;
         self.line(one, histogram, begin, length)?;
-        match self.written.get_mut(&one.tag()) {
-            Some((sum, next)) => {
-                sum.add(histogram).map_err(|error| io::Error::other(error.to_string()))?;
-                *next = begin + length;
-            }
-            None => _ = self.written.insert(one.tag(), (histogram.clone(), begin + length)),
-        }
+        let empty = || (Counts::new(histogram.sigfig()), begin);
+        let (sum, next) = self.written.entry(one.tag()).or_insert_with(empty);
+        sum.add_histogram(histogram);
+        *next = begin + length;
         Ok(())
     }
 
@@ -71,14 +69,11 @@ impl<W: io::Write> Log<W> {
     /// Those of the writer.
     pub(crate) fn finish(mut self, report: &Report) -> io::Result<W> {
         for one in &report.histograms {
-            let mut rest = one.recorded.histogram.clone();
-            let mut begin = Duration::ZERO;
-            if let Some((sum, next)) = self.written.get(&one.tag()) {
-                begin = *next;
-                rest.subtract(sum).map_err(|error| io::Error::other(error.to_string()))?;
-            }
+            let whole = &one.recorded.histogram;
+            let known = self.written.get(&one.tag()).map(|(sum, next)| (sum.rest_of(whole), *next));
+            let (rest, begin) = known.as_ref().map_or((whole, Duration::ZERO), |(rest, begin)| (rest, *begin));
             if !rest.is_empty() {
-                self.line(one, &rest, begin, report.wall.saturating_sub(begin))?;
+                self.line(one, rest, begin, report.wall.saturating_sub(begin))?;
             }
         }
         self.to.flush()?;

@@ -1,7 +1,7 @@
 //! What happened while a graph ran, in a memory that does not grow: quantiles of every interval, how full edges were, how busy threads were.
 
-use hdrhistogram::Histogram;
-use limen::report::Term;
+use crate::dump::counts::Counts;
+use limen::report::{Recorded, Term};
 use limen::run::{EdgeStats, IntervalReport};
 use limen::{Event, Report, files};
 use serde::Serialize;
@@ -142,12 +142,18 @@ pub(super) struct History {
     begun: Instant,
     most: usize,
     /// By tag: the series, and the sum of what is in it.
-    latencies: BTreeMap<String, (Series<Latency>, Histogram<u64>)>,
+    latencies: BTreeMap<String, (Series<Latency>, Counts)>,
     edges: Vec<Edge>,
     threads: Vec<Thread>,
     looked: Option<Instant>,
     events: Vec<Happened>,
     more_events: u64,
+}
+
+/// The point of what was recorded up to a time.
+fn point(end: f32, recorded: &Recorded) -> Latency {
+    let (p50, p99) = (recorded.quantile(0.5), recorded.quantile(0.99));
+    Latency(end, p50, p99, recorded.histogram.max(), recorded.histogram.len())
 }
 
 /// Which terms have a series.
@@ -185,39 +191,32 @@ impl History {
     pub(super) fn add(&mut self, intervals: &[IntervalReport]) {
         for one in intervals.iter().filter(|one| is_followed(one.histogram.term)) {
             let recorded = &one.histogram.recorded;
-            let end = (one.begin + one.length).as_secs_f32();
-            let (p50, p99) = (recorded.quantile(0.5), recorded.quantile(0.99));
-            let point = Latency(end, p50, p99, recorded.histogram.max(), recorded.histogram.len());
-            let empty = || (Series::new(self.most), Histogram::new_from(&recorded.histogram));
+            let empty = || (Series::new(self.most), Counts::new(recorded.histogram.sigfig()));
             let (series, sum) = self.latencies.entry(one.histogram.tag()).or_insert_with(empty);
-            series.push(point);
-            // Both have the bounds and digits of the same histogram.
-            let _ = sum.add(&recorded.histogram);
+            series.push(point((one.begin + one.length).as_secs_f32(), recorded));
+            sum.add_histogram(&recorded.histogram);
         }
     }
 
     /// Adds what a report has recorded after the last interval.
     pub(super) fn finish(&mut self, report: &Report) {
+        let end = report.wall.as_secs_f32();
         for one in report.histograms.iter().filter(|one| is_followed(one.term)) {
-            let mut rest = one.recorded.clone();
-            let known = self.latencies.get_mut(&one.tag());
-            if let Some((_, sum)) = &known {
-                let measured = rest.samples as f64 / rest.histogram.len().max(1) as f64;
-                let _ = rest.histogram.subtract(sum);
-                // Sampling may have changed meanwhile: an estimate.
-                rest.samples = (rest.histogram.len() as f64 * measured) as u64;
-            }
-            if rest.histogram.is_empty() {
-                continue;
-            }
-            let (p50, p99) = (rest.quantile(0.5), rest.quantile(0.99));
-            let point = Latency(report.wall.as_secs_f32(), p50, p99, rest.histogram.max(), rest.histogram.len());
-            match known {
-                Some((series, _)) => series.push(point),
+            let whole = &one.recorded;
+            match self.latencies.get_mut(&one.tag()) {
+                Some((series, sum)) => {
+                    let histogram = sum.rest_of(&whole.histogram);
+                    let measured = whole.samples as f64 / whole.histogram.len().max(1) as f64;
+                    // Sampling may have changed meanwhile: an estimate.
+                    let samples = (histogram.len() as f64 * measured) as u64;
+                    if !histogram.is_empty() {
+                        series.push(point(end, &Recorded { histogram, samples }));
+                    }
+                }
                 None => {
                     let mut series = Series::new(self.most);
-                    series.push(point);
-                    self.latencies.insert(one.tag(), (series, rest.histogram));
+                    series.push(point(end, whole));
+                    self.latencies.insert(one.tag(), (series, Counts::new(whole.histogram.sigfig())));
                 }
             }
         }

@@ -6,8 +6,8 @@
 //! circular blocks of neighbouring intervals (Politis and Romano 1992). The percentile interval is widened for few runs as in
 //! Hesterberg, *What Teachers Should Know About the Bootstrap* (The American Statistician 69, 2015).
 
-use super::counts::Counts;
 use super::{ProfileInterval, sum};
+use crate::dump::counts::Counts;
 use fastrand::Rng;
 
 /// The probability that the interval of a change contains the true one.

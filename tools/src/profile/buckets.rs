@@ -1,7 +1,7 @@
 //! `.csv`: a row for each value of each interval, for spreadsheets and data frames.
 
-use super::counts::{Counts, MAX_DIGITS};
 use super::{Profile, Reading, Wrong};
+use crate::dump::counts::{Counts, MAX_DIGITS};
 use std::fmt::Write;
 
 /// The columns. Only value and count are needed in a file that is read; values without a unit are in a column `value`.

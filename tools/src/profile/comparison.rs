@@ -323,7 +323,7 @@ pub(super) fn percent(fraction: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::counts::Counts;
+    use crate::dump::counts::Counts;
     use crate::profile::{ProfileInterval, Series};
     use crate::text::paragraph::WIDTH;
 

@@ -3,7 +3,7 @@
 //! Not the decoder of the crate `hdrhistogram`, which takes the sizes in the header at their word: 60 bytes make it allocate
 //! 4 GiB.
 
-use super::counts::Counts;
+use crate::dump::counts::Counts;
 use data_encoding::BASE64;
 use flate2::read::ZlibDecoder;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
@@ -107,8 +107,8 @@ pub(super) fn encode(counts: &Counts) -> io::Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::counts::MAX_DIGITS;
     use super::*;
+    use crate::dump::counts::MAX_DIGITS;
     use flate2::Compression;
     use flate2::write::ZlibEncoder;
     use std::io::Write;

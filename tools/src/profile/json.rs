@@ -1,7 +1,7 @@
 //! `.json`: one object with the counts of every interval and, for readers that need no more, quantiles of the sums.
 
-use super::counts::{Counts, MAX_DIGITS};
 use super::{Profile, ProfileInterval, Reading, Wrong};
+use crate::dump::counts::{Counts, MAX_DIGITS};
 use crate::text::escape::plain_json;
 use serde::{Deserialize, Serialize};
 use serde_json::json;

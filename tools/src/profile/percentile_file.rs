@@ -3,8 +3,8 @@
 //! A row says how many values are at most as large as its own, so what lies between two rows is counted at the upper one: percentiles of
 //! the rows stay what they are, others are rounded up.
 
-use super::counts::{Counts, MAX_DIGITS};
 use super::{Profile, Reading, Series, Wrong};
+use crate::dump::counts::{Counts, MAX_DIGITS};
 use crate::dump::{hgrm::percentile_text, hgrm_unit};
 
 /// The milliseconds of load generators in nanoseconds.

@@ -1,8 +1,8 @@
 //! Percentile curves over 1/(1-p): each decade to the right has a tenth of the values.
 
 use super::comparison::{named, shown};
-use super::counts::Counts;
 use super::{Profile, Series};
+use crate::dump::counts::Counts;
 use crate::text::escape::one_line;
 use crate::text::number::count;
 use crate::text::paragraph::{WIDTH, paragraph, width};

@@ -5,7 +5,7 @@ use crate::dump::hlog::HIGH;
 use hdrhistogram::Histogram;
 
 /// The most significant digits of a histogram.
-pub(super) const MAX_DIGITS: u8 = 5;
+pub(crate) const MAX_DIGITS: u8 = 5;
 /// The largest value and the largest sum of counts: other implementations have signed numbers.
 const MAX: u64 = i64::MAX as u64;
 /// The most bits of a histogram's unit and of the sub-buckets in it.
@@ -69,7 +69,7 @@ impl Counts {
     }
 
     /// Counts of nothing yet in the cells of a histogram whose lowest value is `low`; `None` if there is no such histogram.
-    pub(super) fn with_lowest(digits: u8, low: u64) -> Option<Self> {
+    pub(crate) fn with_lowest(digits: u8, low: u64) -> Option<Self> {
         let cells = Cells { digits, unit_bits: low.checked_ilog2()? };
         let is_possible = digits <= MAX_DIGITS && cells.bits() + cells.unit_bits <= MAX_BITS;
         is_possible.then_some(Counts { cells, counts: Vec::new(), total: 0 })
@@ -100,7 +100,7 @@ impl Counts {
     }
 
     /// Counts at an index of HdrHistogram's arrays, in ascending order; `false` beyond the largest value or sum.
-    pub(super) fn record_at(&mut self, index: u64, count: u64) -> bool {
+    pub(crate) fn record_at(&mut self, index: u64, count: u64) -> bool {
         let total = self.total.checked_add(count).filter(|total| *total <= MAX);
         let (Some(top), Some(total)) = (self.cells.top_at(index), total) else { return false };
         self.counts.push((top, count));
@@ -109,11 +109,30 @@ impl Counts {
     }
 
     /// Returns counts of values in any order. Unlike [`Counts::record`], takes no longer for values out of order.
-    pub(super) fn of(digits: u8, mut values: Vec<(u64, u64)>) -> Self {
+    pub(crate) fn of(digits: u8, mut values: Vec<(u64, u64)>) -> Self {
         values.sort_unstable();
         let mut counts = Counts::new(digits);
         values.into_iter().for_each(|(value, count)| counts.record(value, count));
         counts
+    }
+
+    /// Adds what a histogram recorded.
+    pub(crate) fn add_histogram(&mut self, histogram: &Histogram<u64>) {
+        let recorded = histogram.iter_recorded();
+        recorded.for_each(|cell| self.record(cell.value_iterated_to(), cell.count_since_last_iteration()));
+    }
+
+    /// Returns what a histogram has beyond these counts, which were recorded before in the same cells.
+    pub(crate) fn rest_of(&self, whole: &Histogram<u64>) -> Histogram<u64> {
+        let (mut rest, mut known) = (Histogram::new_from(whole), self.iter().peekable());
+        for cell in whole.iter_recorded() {
+            let (value, count) = (cell.value_iterated_to(), cell.count_since_last_iteration());
+            let known = known.next_if(|(its, _)| *its == value).map_or(0, |(_, count)| count);
+            if count > known {
+                rest.saturating_record_n(value, count - known);
+            }
+        }
+        rest
     }
 
     /// Returns the highest value of each cell with its count, by value.
@@ -122,7 +141,7 @@ impl Counts {
     }
 
     /// Returns the number of cells with a count.
-    pub(super) fn cells(&self) -> usize {
+    pub(crate) fn cells(&self) -> usize {
         self.counts.len()
     }
 
@@ -142,7 +161,7 @@ impl Counts {
     }
 
     /// Returns the width of the cell of a value.
-    pub(super) fn width(&self, value: u64) -> u64 {
+    pub(crate) fn width(&self, value: u64) -> u64 {
         1 << self.cells.shift(value)
     }
 
@@ -152,7 +171,7 @@ impl Counts {
         if self.counts.is_empty() { 0.0 } else { sum / self.total() as f64 }
     }
 
-    pub(super) fn middle(&self, top: u64) -> f64 {
+    pub(crate) fn middle(&self, top: u64) -> f64 {
         (top - (self.width(top) - 1) + self.width(top) / 2) as f64
     }
 
@@ -194,7 +213,7 @@ impl Counts {
     }
 
     /// Returns the same counts of values that are `factor` times as large.
-    pub(super) fn scaled(&self, factor: f64) -> Self {
+    pub(crate) fn scaled(&self, factor: f64) -> Self {
         let cells = Cells { unit_bits: 0, ..self.cells };
         let mut scaled = Counts { cells, counts: Vec::with_capacity(self.counts.len()), total: 0 };
         self.iter().for_each(|(value, count)| scaled.record((value as f64 * factor).round() as u64, count));
@@ -275,6 +294,28 @@ mod tests {
         assert_eq!(sum, expected);
         coarse.add(&fine);
         assert_eq!(coarse, expected);
+    }
+
+    #[test]
+    fn the_rest_is_what_came_later() {
+        for digits in [2, 3] {
+            let (mut whole, mut known) =
+                (Histogram::<u64>::new_with_bounds(1, HIGH, digits).unwrap(), Counts::new(digits));
+            for (at, value) in values().filter(|value| *value <= HIGH).enumerate() {
+                let mut interval = Histogram::new_from(&whole);
+                interval.record_n(value, 3).unwrap();
+                whole.add(&interval).unwrap();
+                if at % 2 == 0 {
+                    known.add_histogram(&interval);
+                }
+            }
+            let rest = known.rest_of(&whole);
+            let mut sum = known.histogram();
+            sum.add(&rest).unwrap();
+            assert!(sum == whole && rest.len() + known.total() == whole.len(), "{digits} digits");
+            known.add_histogram(&rest);
+            assert!(known.rest_of(&whole).is_empty());
+        }
     }
 
     #[test]
