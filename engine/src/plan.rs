@@ -34,6 +34,7 @@ use crate::base::policy::{EdgePolicy, JoinPolicy, NodePolicy, OnError, OnMiss, T
 use crate::exec::planned::{PlannedNode, StagePlan};
 use crate::file::layers::Layers;
 use crate::file::spec::Spec;
+use crate::host::files::PartialFiles;
 use crate::host::folders::Folders;
 use crate::message::tensor::PortSpec;
 use crate::plan::registry::Registry;
@@ -326,8 +327,9 @@ impl Plan {
         let mut spec = spec;
         // The tree of ten thousand nodes takes some megabytes, and planning needs memory of its own.
         spec.forget_tree();
-        // Another plan of the same graph may read other files.
+        // Another plan of the same graph may read other files, and find other leftovers.
         spec.folders.read = spec.folders.read.detached();
+        spec.folders.partial = PartialFiles::default();
         spec.folders.memory = spec.folders.memory.detached();
         if options.out.is_some() {
             spec.folders.out.clone_from(&options.out);

@@ -21,6 +21,7 @@
 mod memory;
 mod named_output;
 mod output;
+mod partial;
 #[cfg(test)]
 mod tests;
 
@@ -29,9 +30,10 @@ pub(crate) use memory::refuse_memory;
 pub use memory::{MemoryFiles, memory_name};
 pub use named_output::{NamedOutput, check_output, write_output};
 pub use output::{
-    MAX_NAME, Part, Target, check_creatable, check_writable, discard_unfinished, is_deleted, kept_path, left,
-    names_folder, outlive_size_limit, replace, replace_all, shortened, unfinished,
+    MAX_NAME, Part, Target, check_creatable, check_writable, discard_unfinished, is_deleted, names_folder,
+    outlive_size_limit, replace, replace_all, unfinished,
 };
+pub use partial::{PartialFiles, kept_path, shortened};
 
 use crate::base::error::nearest;
 use crate::base::unit::show_bytes;

@@ -1,6 +1,6 @@
 //! Where a graph may read and write: its own folder, unless the command line allows more. `files` enforces it.
 
-use crate::host::files::{FilesRead, MemoryFiles, real_path, refuse_memory};
+use crate::host::files::{FilesRead, MemoryFiles, PartialFiles, real_path, refuse_memory};
 use std::path::{Component, Path, PathBuf};
 
 /// Where a graph may read and write.
@@ -14,6 +14,8 @@ pub struct Folders {
     pub allowed: Vec<PathBuf>,
     /// Files that the graph reads, and therefore may not write.
     pub read: FilesRead,
+    /// What earlier runs left in the folders of outputs.
+    pub partial: PartialFiles,
     /// Files in memory, which the graph names `mem:NAME`.
     pub memory: MemoryFiles,
 }

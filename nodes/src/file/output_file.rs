@@ -61,7 +61,7 @@ pub(crate) fn plan(path: &str, exists: Exists, cx: &Planning<'_>, ports: Ports, 
     }
     let mut ports = ports;
     if exists == Exists::Replace {
-        for left in files::left(&target) {
+        for left in cx.folders.partial.left(&target) {
             let (part, kept) = (left.display(), files::kept_path(&target, &left));
             ports = ports.notice(format!(
                 "finds `{part}`, left by an interrupted run; it becomes `{}` when this run completes",

@@ -1,5 +1,6 @@
 //! Writing files: a target in a folder that is held open, and a partial file that gets its name when complete.
 
+use super::partial::{MAX_REPEATED, PartialFiles, is_left, kept_name, shortened};
 use super::{Content, FileError, FilesRead, Id, InputFile, PLAIN, id, open_real, real_path, regular, what};
 use crate::host::folders::Folders;
 use nix::errno::Errno;
@@ -7,6 +8,7 @@ use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, RenameFlags, openat, renameat, rename
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::stat::{Mode, fstat, fstatat, mkdirat};
 use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, unlinkat};
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -15,12 +17,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The maximum number of leftovers of earlier runs checked per file.
-const MAX_LEFT: usize = 16;
 /// The longest file name, in bytes, on all common file systems.
 pub const MAX_NAME: usize = 255;
-/// The longest part of a file's name, in bytes, repeated in the name of its partial file, which adds up to 24.
-const MAX_REPEATED: usize = 224;
 
 impl Folders {
     /// Prepares an output of the graph; creates the last folder of its path.
@@ -38,7 +36,7 @@ impl Folders {
         if target.there() == Some("a link") {
             return Err(system(Errno::ELOOP.into()));
         }
-        Ok(Target { read: self.read.clone(), ..target })
+        Ok(Target { read: self.read.clone(), partial: self.partial.clone(), ..target })
     }
 }
 
@@ -54,6 +52,7 @@ pub struct Target {
     name: OsString,
     path: PathBuf,
     read: FilesRead,
+    partial: PartialFiles,
 }
 
 impl Target {
@@ -68,12 +67,12 @@ impl Target {
             return Err(io::Error::new(ErrorKind::InvalidInput, format!("`{}` does not name a file", name.display())));
         }
         let opened = openat(AT_FDCWD, folder, FOLDER, Mode::empty())?;
-        Ok(Target { folder: opened, name: name.into(), path: folder.join(name), read: FilesRead::default() })
+        Ok(Target::within(opened, name, folder.join(name)))
     }
 
     /// Prepares a file in an open folder.
     pub(super) fn within(folder: OwnedFd, name: &OsStr, path: PathBuf) -> Self {
-        Target { folder, name: name.into(), path, read: FilesRead::default() }
+        Target { folder, name: name.into(), path, read: FilesRead::default(), partial: PartialFiles::default() }
     }
 
     /// Prepares a file in a folder whose path has no links. Creates the folder, but no folder above it.
@@ -88,7 +87,7 @@ impl Target {
             }
             (opened, ..) => opened?,
         };
-        Ok(Target { folder: opened, name: name.into(), path, read: FilesRead::default() })
+        Ok(Target::within(opened, name, path))
     }
 
     /// Returns its path as written.
@@ -180,12 +179,6 @@ impl Target {
     /// # Errors
     /// The system's error.
     pub fn begin(self) -> io::Result<(File, Part)> {
-        let parts = self.parts();
-        self.begin_among(&parts)
-    }
-
-    /// Begins a file in a folder with these partial files.
-    fn begin_among(self, parts: &[OsString]) -> io::Result<(File, Part)> {
         if self.read.find(&self.path).is_some() {
             return Err(io::Error::new(ErrorKind::InvalidInput, "the graph reads the same file"));
         }
@@ -203,7 +196,7 @@ impl Target {
                     // A search for leftovers may hold the lock for a moment. Without locks in the file system, leftovers are not
                     // recognised, and nothing else is lost.
                     let _ = file.lock();
-                    let left = self.left(parts);
+                    let left = self.left(&name);
                     return Ok((file, Part::begin(self, PartPlace::Beside(name), left)));
                 }
                 // Process ids repeat, especially in containers.
@@ -214,85 +207,36 @@ impl Target {
         Err(ErrorKind::AlreadyExists.into())
     }
 
-    /// Returns the partial files in its folder.
-    fn parts(&self) -> Vec<OsString> {
-        real_path(&self.path).parent().map_or_else(Vec::new, parts_in)
-    }
-
-    /// Returns leftovers of earlier runs, of the partial files in its folder: those without a lock.
-    fn left(&self, parts: &[OsString]) -> Vec<OsString> {
-        let repeated = shortened(&self.name, MAX_REPEATED);
-        let own = parts.iter().filter(|name| is_part_of(name, &repeated) && self.is_left(name));
-        own.take(MAX_LEFT).cloned().collect()
-    }
-
-    fn is_left(&self, name: &OsStr) -> bool {
-        let open = |flags: OFlag| openat(&self.folder, name, flags | OFlag::O_NOFOLLOW, Mode::empty());
-        regular(&open, "").is_ok_and(|(file, _)| file.try_lock().is_ok())
+    /// Returns leftovers of earlier runs, and notes the partial file that was begun now.
+    fn left(&self, begun: &OsStr) -> Vec<OsString> {
+        let real = real_path(&self.path);
+        let Some(folder) = real.parent() else { return Vec::new() };
+        let left = self.partial.left_in(folder, &self.folder, &self.name);
+        self.partial.note(folder, begun);
+        left
     }
 }
 
 /// Flags for opening folders as a base of paths.
 pub(super) const FOLDER: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
 
-/// Shortens a name to at most `most` bytes, which must be 17 or more: a longer name is cut and ends with a digest of the whole.
-pub fn shortened(name: &OsStr, most: usize) -> OsString {
-    let bytes = name.as_bytes();
-    if bytes.len() <= most {
-        return name.to_owned();
-    }
-    // FNV-1a: the same in every version, so that leftovers of earlier versions are recognised.
-    let digest = bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
-    // Do not cut within a character.
-    let mut end = most.saturating_sub(17);
-    while end > 0 && bytes[end] & 0b1100_0000 == 0b1000_0000 {
-        end -= 1;
-    }
-    let mut short = OsStr::from_bytes(&bytes[..end]).to_owned();
-    short.push(format!("~{digest:016x}"));
-    short
-}
+/// The files of this process that were begun and are not complete, and whether they lie under a temporary name.
+static UNFINISHED: Mutex<BTreeMap<PathBuf, bool>> = Mutex::new(BTreeMap::new());
 
-/// Returns the names of partial files in a folder.
-fn parts_in(folder: &Path) -> Vec<OsString> {
-    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    let names = entries.filter_map(Result::ok).map(|entry| entry.file_name());
-    names.filter(|name| name.as_bytes().starts_with(b".") && name.as_bytes().ends_with(b".part")).collect()
-}
-
-/// Returns whether a name is `.FILE.123.part` or `.FILE.123-2.part`.
-fn is_part_of(name: &OsStr, file: &OsStr) -> bool {
-    let rest = name.as_bytes().strip_prefix(b".").and_then(|rest| rest.strip_prefix(file.as_bytes()));
-    let number = rest.and_then(|rest| rest.strip_prefix(b".")?.strip_suffix(b".part"));
-    number.is_some_and(|number| !number.is_empty() && number.iter().all(|b| b.is_ascii_digit() || *b == b'-'))
-}
-
-/// A file of this process that was begun and is not complete.
-#[derive(Debug)]
-struct Unfinished {
-    path: PathBuf,
-    /// Whether it lies under a temporary name.
-    is_partial: bool,
-}
-
-static UNFINISHED: Mutex<Vec<Unfinished>> = Mutex::new(Vec::new());
-
-fn all_unfinished() -> MutexGuard<'static, Vec<Unfinished>> {
+fn all_unfinished() -> MutexGuard<'static, BTreeMap<PathBuf, bool>> {
     UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the partial files of this process, for a message of a program that exits early.
 pub fn unfinished() -> Vec<PathBuf> {
-    all_unfinished().iter().filter(|file| file.is_partial).map(|file| file.path.clone()).collect()
+    all_unfinished().iter().filter(|(_, is_partial)| **is_partial).map(|(path, _)| path.clone()).collect()
 }
 
 /// Removes every file that this process has begun and not completed. Meant for a program whose only run did not start: a node that
 /// hangs while it is built keeps its worker from discarding the files of the nodes before it.
 pub fn discard_unfinished() {
     // A file that cannot be removed stays in the list, for a message.
-    all_unfinished().retain(|file| fs::remove_file(&file.path).is_err());
+    all_unfinished().retain(|path, _| fs::remove_file(path).is_err());
 }
 
 /// Where a file lies until it is complete.
@@ -323,8 +267,7 @@ impl Part {
             PartPlace::New(_) | PartPlace::Existing => target.path.clone(),
         };
         if !matches!(place, PartPlace::Existing) {
-            let is_partial = matches!(place, PartPlace::Beside(_));
-            all_unfinished().push(Unfinished { path: path.clone(), is_partial });
+            all_unfinished().insert(path.clone(), matches!(place, PartPlace::Beside(_)));
         }
         Part { target, place, path, left }
     }
@@ -382,7 +325,7 @@ impl Part {
             self.forget();
         }
         renamed?;
-        for left in self.left.iter().filter(|left| self.target.is_left(left)) {
+        for left in self.left.iter().filter(|left| is_left(folder, left)) {
             let size = fstatat(folder, left.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW).map_or(0, |stat| stat.st_size);
             if keeps_left && size > 0 {
                 // If its other name is taken, the leftover stays where it is.
@@ -410,7 +353,7 @@ impl Part {
     }
 
     fn forget(&self) {
-        all_unfinished().retain(|file| file.path != self.path);
+        all_unfinished().remove(&self.path);
     }
 }
 
@@ -439,36 +382,6 @@ pub fn check_writable(path: &Path) -> Result<(), FileError> {
     allowed.map_err(|error| FileError::System(path.to_path_buf(), error.into()))
 }
 
-/// Returns leftovers of earlier runs: partial files that were begun and not completed.
-pub fn left(path: &Path) -> Vec<PathBuf> {
-    let real = real_path(path);
-    let (Some(folder), Some(name)) = (real.parent(), real.file_name()) else { return Vec::new() };
-    let Ok(opened) = open_real(folder, FOLDER) else { return Vec::new() };
-    let target = Target { folder: opened, name: name.into(), path: path.to_path_buf(), read: FilesRead::default() };
-    target.left(&target.parts()).iter().map(|name| target.beside(name)).collect()
-}
-
-/// Returns the name under which the leftover `.result.csv.123.part` of `result.csv` is kept: `result-interrupted-123.csv`.
-fn kept_name(file: &OsStr, left: &OsStr) -> OsString {
-    let number = left.as_bytes().strip_suffix(b".part").and_then(|left| left.rsplit(|byte| *byte == b'.').next());
-    let file = shortened(file, MAX_REPEATED);
-    let file = Path::new(&file);
-    let mut kept = file.file_stem().unwrap_or_default().to_owned();
-    kept.push("-interrupted-");
-    kept.push(OsStr::from_bytes(number.unwrap_or_default()));
-    if let Some(extension) = file.extension() {
-        kept.push(".");
-        kept.push(extension);
-    }
-    kept
-}
-
-/// Returns the path under which a leftover of an earlier run of the file at `path` is kept ([`Part::finish_keeping_left`]).
-pub fn kept_path(path: &Path, left: &Path) -> PathBuf {
-    let real = real_path(path);
-    left.with_file_name(kept_name(real.file_name().unwrap_or_default(), left.file_name().unwrap_or_default()))
-}
-
 /// Returns whether an open regular file has been deleted, so that written data is lost when it is closed.
 pub fn is_deleted(file: &impl AsFd) -> bool {
     fstat(file).is_ok_and(|stat| what(&stat).is_none() && stat.st_nlink == 0)
@@ -488,11 +401,10 @@ pub fn outlive_size_limit() {
 /// # Errors
 /// The system's error.
 pub fn replace(folder: &Path, name: impl AsRef<OsStr>, bytes: &[u8]) -> io::Result<()> {
-    replace_among(&parts_in(folder), folder, name.as_ref(), bytes)
+    replace_among(&PartialFiles::default(), folder, name.as_ref(), bytes)
 }
 
-/// Replaces files of a folder, each as [`replace`] does, until one fails. The folder is searched for leftovers once: a search for each
-/// file would take a time that grows with the square of their number.
+/// Replaces files of a folder, each as [`replace`] does, until one fails. The folder is searched for leftovers once.
 ///
 /// # Errors
 /// The name of the file that could not be replaced, and the system's error.
@@ -500,15 +412,16 @@ pub fn replace_all<'a>(
     folder: &Path,
     files: impl IntoIterator<Item = (&'a str, &'a [u8])>,
 ) -> Result<(), (&'a str, io::Error)> {
-    let parts = parts_in(folder);
+    let partial = PartialFiles::default();
     let mut files = files.into_iter();
     files.try_for_each(|(name, bytes)| {
-        replace_among(&parts, folder, name.as_ref(), bytes).map_err(|error| (name, error))
+        replace_among(&partial, folder, name.as_ref(), bytes).map_err(|error| (name, error))
     })
 }
 
-fn replace_among(parts: &[OsString], folder: &Path, name: &OsStr, bytes: &[u8]) -> io::Result<()> {
-    let (mut file, part) = Target::beneath(folder, name)?.begin_among(parts)?;
+fn replace_among(partial: &PartialFiles, folder: &Path, name: &OsStr, bytes: &[u8]) -> io::Result<()> {
+    let target = Target { partial: partial.clone(), ..Target::beneath(folder, name)? };
+    let (mut file, part) = target.begin()?;
     let replaced = io::Write::write_all(&mut file, bytes).and_then(|()| part.rename(false));
     if replaced.is_err() {
         part.discard();

@@ -244,14 +244,33 @@ fn a_file_name_of_any_valid_length_can_be_written() {
         assert!(part.path().is_file() && part.path().to_str().is_some(), "{name}");
         drop(file);
         // Unlocked, as after the process was killed.
-        assert_eq!(left(&graph.join(&name)), [part.path()], "{name}");
+        let left = || PartialFiles::default().left(&graph.join(&name));
+        assert_eq!(left(), [part.path()], "{name}");
         part.finish().unwrap();
-        assert!(graph.join(&name).is_file() && left(&graph.join(&name)).is_empty(), "{name}");
+        assert!(graph.join(&name).is_file() && left().is_empty(), "{name}");
     }
     assert!(Target::beneath(&graph, "a".repeat(MAX_NAME + 1)).unwrap().begin().is_err());
     let (one, other) = ("a".repeat(300) + "1", "a".repeat(300) + "2");
     assert_ne!(shortened(one.as_ref(), 100), shortened(other.as_ref(), 100));
     assert_eq!(shortened(one.as_ref(), 100).len(), 100);
+}
+
+#[test]
+fn a_folder_is_searched_for_leftovers_once() {
+    let folder = tree();
+    let folders = Folders { graph: folder.path().join("graph"), ..Folders::default() };
+    let file = |name: &str| fs::write(folders.graph.join(name), "older").unwrap();
+    let found = |folders: &Folders| ["a", "a.b", "x"].map(|name| folders.partial.left(&folders.graph.join(name)).len());
+    [".a.7.part", ".a.7-2.part", ".a.b.7.part", ".ab.7.part", ".a.mine.part"].into_iter().for_each(file);
+    assert_eq!(found(&folders), [2, 1, 0]);
+    file(".a.8.part");
+    assert_eq!(found(&folders.clone()), [2, 1, 0]);
+    assert_eq!(found(&Folders { partial: PartialFiles::default(), ..folders.clone() }), [3, 1, 0]);
+    // What this process has begun and not completed is known, and what is gone is none.
+    let part = folders.target("x").unwrap().begin().unwrap().1;
+    assert_eq!(found(&folders), [2, 1, 1]);
+    part.finish().unwrap();
+    assert_eq!(found(&folders), [2, 1, 0]);
 }
 
 #[test]
