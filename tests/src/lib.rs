@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cost;
 pub mod fuzz;
 pub mod protobuf;
 pub mod random;

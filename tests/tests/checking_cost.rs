@@ -1,15 +1,13 @@
 //! The cost of checking a graph or a model is linear in its size, for every list that either may have.
 //!
-//! Each case is a text with one long list, at one size and at four times that size. A separate process reads it and reports CPU time and
-//! memory, so that an abort fails one test, not all. `LIMEN_GROWTH=4194304` tests the maximum size of graphs.
+//! Each case is a text with one long list, at one size and at four times that size, which a separate process reads. `LIMEN_GROWTH=4194304` tests the maximum size of graphs.
 
 use limen::Plan;
 use limen_backends::onnx::Artifact;
+use limen_tests::cost::{self, Cost};
 use limen_tests::protobuf::{self, field, model, node, tensor};
-use nix::sys::resource::{Resource, UsageWho, getrusage, setrlimit};
-use nix::sys::time::TimeValLike;
+use nix::sys::resource::{Resource, setrlimit};
 use std::fmt::Write as _;
-use std::process::{Command, Stdio};
 
 /// Bytes of the larger text of each pair.
 fn largest() -> usize {
@@ -374,32 +372,15 @@ fn text_of(group: &str, name: &str, bytes: usize) -> Vec<u8> {
     }
 }
 
-/// CPU time (ms) and memory (KiB) of a case, measured in a separate process.
-fn cost(group: &str, name: &str, bytes: usize) -> Result<(i64, i64), String> {
-    let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "checking_cost::one", "--nocapture", "--include-ignored"])
-        .env("LIMEN_GROWTH_CASE", format!("{group}|{name}|{bytes}"))
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&child.stdout);
-    let numbers = said.lines().find_map(|line| line.strip_prefix("cost ")?.split_once(' '));
-    let found = numbers.and_then(|(time, memory)| Some((time.parse().ok()?, memory.parse().ok()?)));
-    found.ok_or_else(|| {
-        let why: String = String::from_utf8_lossy(&child.stderr).lines().take(3).collect::<Vec<_>>().join("; ");
-        format!("{}, {why}", child.status)
-    })
-}
-
 #[test]
 #[ignore = "one case in a separate process, started by the tests below"]
 fn one() {
-    let case = std::env::var("LIMEN_GROWTH_CASE").unwrap();
+    let case = cost::case();
     let [group, name, bytes] = case.split('|').collect::<Vec<_>>()[..] else { panic!("{case}") };
     let text = text_of(group, name, bytes.parse().unwrap());
     setrlimit(Resource::RLIMIT_CPU, 120, 120).unwrap();
     setrlimit(Resource::RLIMIT_AS, 4 << 30, 4 << 30).unwrap();
-    let before = usage();
+    let before = Cost::of_process();
     if group == "graph" {
         let text = String::from_utf8(text).unwrap();
         let plan =
@@ -413,22 +394,13 @@ fn one() {
         std::fs::write(folder.path().join("weights.bin"), [0; 64]).unwrap();
         drop(Artifact::parse(&folder.path().join("model.onnx"), text).map_err(|error| error.to_string()));
     }
-    let after = usage();
-    println!("\ncost {} {}", after.0 - before.0, after.1 - before.1);
+    let after = Cost::of_process();
+    Cost { time: after.time - before.time, memory: after.memory - before.memory }.print();
 }
 
 /// Asks a plan for what `limen-run` prints.
 fn inspect(plan: &Plan) -> usize {
     plan.memory().total() + plan.notes().len()
-}
-
-/// The CPU time in ms, and the peak of memory in KiB.
-fn usage() -> (i64, i64) {
-    let usage = getrusage(UsageWho::RUSAGE_SELF).unwrap();
-    // `ru_maxrss` begins with the peak of the process that started this one.
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
-    ((usage.user_time() + usage.system_time()).num_milliseconds(), peak.unwrap())
 }
 
 /// Densely connected graphs: the cost of searching them is quadratic up to a bound.
@@ -444,18 +416,10 @@ const BOUND: i64 = 5_000;
 
 /// Checks that four times the size costs at most four times as much, plus a margin for noise.
 fn is_linear(group: &str, name: &str) -> Result<(), String> {
-    let (small, large) = (largest() / 4, largest());
-    let mut worst = String::new();
-    for _ in 0..3 {
-        let (few, many) = (cost(group, name, small)?, cost(group, name, large)?);
-        let walks = if DENSE.contains(&name) { BOUND } else { 0 };
-        let (time, memory) = (few.0 * 6 + 100 + walks, few.1 * 5 + (16 << 10));
-        if many.0 <= time && many.1 <= memory {
-            return Ok(());
-        }
-        worst = format!("{} ms and {} KiB, then {} ms and {} KiB", few.0, few.1, many.0, many.1);
-    }
-    Err(worst)
+    let walks = if DENSE.contains(&name) { BOUND } else { 0 };
+    let cases = [largest() / 4, largest()].map(|bytes| format!("{group}|{name}|{bytes}"));
+    let limit = |few: Cost| Cost { time: few.time * 6 + 100 + walks, memory: few.memory * 5 + (16 << 10) };
+    cost::check_growth("checking_cost::one", cases.each_ref().map(String::as_str), limit)
 }
 
 fn all<'a>(group: &str, names: impl Iterator<Item = &'a str>) {
