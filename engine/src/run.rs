@@ -5,6 +5,7 @@ pub(crate) mod error;
 pub(crate) mod event;
 pub(crate) mod events;
 mod gathered;
+mod loops;
 mod misses;
 pub(crate) mod running;
 pub mod sim;

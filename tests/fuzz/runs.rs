@@ -1,7 +1,7 @@
 //! Random graphs on real threads: every message is accounted for. P1, P2, M5.
 
 use limen::{Clock, Drain, Plan, Report, SimulatedClock, Spec, Time};
-use limen_tests::fuzz::attack;
+use limen_tests::fuzz::{attack, pick};
 use limen_tests::random;
 use std::time::Duration;
 
@@ -31,33 +31,38 @@ fn random_graphs_on_threads_account_for_every_message() {
     });
 }
 
-/// Draws a graph with a feedback loop through random edges, at most one of which may lose messages.
-fn draw_loop(seed: u64) -> String {
+/// Draws a graph with a feedback loop through random edges, at most one of which may lose messages. Half of the loops empty themselves.
+fn draw_loop(seed: u64) -> (String, bool) {
     let mut rng = fastrand::Rng::with_seed(seed);
-    let (count, length) = (rng.u64(1..100), rng.usize(1..4));
+    let (count, length, empties) = (rng.u64(1..100), rng.usize(1..4), rng.bool());
     let back =
         ["latest", "drop_newest, capacity: 3", "drop_oldest, capacity: 70", "latest, max_age: 50us"][rng.usize(..4)];
+    let kinds = ["kind: decimate, config: { keep_every: 2 }", "kind: pass", "kind: delay, config: { by: 20us }"];
+    let within = if empties { kinds[0] } else { kinds[rng.usize(1..3)] };
+    let policy = pick(&mut rng, &["", ", join: { policy: priority }"]);
     let period = rng.u64(0..3) * 10_000;
     let mut core = || rng.u8(..2);
     let mut yaml = format!(
         "version: 1\nrun: {{ stop: 20ms }}\nnodes:\n  s: {{ kind: numbers, config: {{ count: {count}, period_ns: {period} }}, core: {} }}\n  \
-         m: {{ kind: merge, inputs: {{ a: s, b: {{ from: p{}, when_full: {back} }} }}, core: {} }}\n",
+         m: {{ kind: merge, inputs: {{ a: s, b: {{ from: p{}, when_full: {back} }} }}, core: {}{policy} }}\n",
         core(),
         length - 1,
         core()
     );
     for at in 0..length {
         let from = if at == 0 { "m".to_string() } else { format!("p{}", at - 1) };
-        yaml += &format!("  p{at}: {{ kind: pass, from: {from}, core: {} }}\n", core());
+        let kind = if at == 0 { within } else { "kind: pass" };
+        yaml += &format!("  p{at}: {{ {kind}, from: {from}, core: {} }}\n", core());
     }
-    yaml + &format!("  k: {{ kind: collect, from: p{} }}\n", length - 1)
+    (yaml + &format!("  k: {{ kind: collect, from: p{} }}\n", length - 1), empties)
 }
 
-/// A run with a loop ends when it is told to, with exit code 0, on a simulated clock and on the machine's, whatever the loop keeps.
+/// A run with a loop ends with its sources if the loop empties itself, and otherwise when it is told to, with exit code 0, on a simulated
+/// clock and on the machine's.
 #[test]
-fn runs_with_feedback_loops_end_when_they_are_stopped() {
+fn runs_with_feedback_loops_end() {
     attack("loops", 20, |seed| {
-        let yaml = draw_loop(seed);
+        let (yaml, empties) = draw_loop(seed);
         let wired = || {
             let plan = Spec::from_text(&yaml, "drawn.yaml").and_then(|spec| Plan::new(spec, &limen_tests::registry()));
             plan.map_err(|problems| problems.to_string())?.wire().map_err(|error| error.to_string())
@@ -69,9 +74,18 @@ fn runs_with_feedback_loops_end_when_they_are_stopped() {
         let clock = Clock::Simulated(SimulatedClock::new(Time(1)));
         let driven = wired()?.drive(clock).map_err(|error| error.to_string())?;
         judge(&driven.run_until(Time(2_000_000), || {}))?;
+        if empties {
+            let report = wired()?.start().map_err(|error| error.to_string())?.wait();
+            judge(&report)?;
+            return if report.outcome.name() == "finished" {
+                Ok(true)
+            } else {
+                Err(format!("{:?}\n{yaml}", report.outcome))
+            };
+        }
         let mut running = wired()?.start().map_err(|error| error.to_string())?;
         let has_ended = running.wait_for(Duration::from_millis(5));
-        judge(&if has_ended { running.wait() } else { running.stop(Drain::within(Duration::from_millis(20))) })?;
+        judge(&if has_ended { running.wait() } else { running.stop(Drain::within(Duration::from_secs(5))) })?;
         Ok(true)
     });
 }

@@ -19,6 +19,7 @@ mod layers;
 mod ledger;
 mod lineage;
 mod live;
+mod loops;
 mod loss_accounting;
 mod overload;
 mod paced;

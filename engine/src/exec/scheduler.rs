@@ -245,11 +245,11 @@ impl Scheduler {
         wait.over(self.members.iter_mut().filter_map(waiting))
     }
 
-    /// Applies settings changed from outside.
+    /// Applies changes from outside.
     pub(crate) fn obey(&mut self, cx: &mut Cx) {
-        while let Some(Command { node, name, value }) = cx.next_command() {
+        while let Some(Command { node, change }) = cx.next_command() {
             if let Some(member) = self.members.iter_mut().find(|member| member.node == node) {
-                member.stage.set(&name, value, cx);
+                member.stage.change(change, cx);
             }
         }
     }

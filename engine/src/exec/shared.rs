@@ -26,7 +26,7 @@ const ABORTED: u8 = 2;
 
 /// Failures kept with their text; further ones are only counted.
 const FAILURES_KEPT: usize = 64;
-/// Settings that may be queued for one worker.
+/// Changes that may be queued for one worker.
 pub(crate) const COMMANDS: usize = 64;
 
 /// The node a worker is turning; none while it waits.
@@ -61,11 +61,18 @@ pub(crate) struct Failure {
     pub(crate) panicked: bool,
 }
 
-/// A setting on its way to a node.
+/// A change on its way to a node.
 pub(crate) struct Command {
     pub(crate) node: usize,
-    pub(crate) name: String,
-    pub(crate) value: f64,
+    pub(crate) change: Change,
+}
+
+/// What changes at a node between two of its turns.
+pub(crate) enum Change {
+    /// The value of a setting.
+    Set { name: String, value: f64 },
+    /// It takes no more messages, although its loop may bring some.
+    EndLoop,
 }
 
 /// A node that failed to build, and why.

@@ -31,7 +31,7 @@ pub(crate) use source::SourceStage;
 pub(crate) use transform::TransformStage;
 pub(crate) use trouble::{Trouble, guarded};
 
-use crate::exec::shared::Command;
+use crate::exec::shared::{Change, Command};
 use crate::exec::worker::{Cx, Idler};
 use crate::host::footprint::Footprint;
 use crate::host::sync::Counter;
@@ -92,6 +92,8 @@ pub(crate) struct Counts {
     pub(crate) remaining: Counter,
     /// Calls made to a batching backend.
     pub(crate) batches: Counter,
+    /// 1 while the node waits for a time at which it wants to be called without a message.
+    pub(crate) wakes: Counter,
     /// What the node counts itself.
     pub(crate) live: LiveCounters,
 }
@@ -108,8 +110,8 @@ pub(crate) trait Stage {
             if turn == Turn::Done || !idler.after(cx, turn, &mut |wait| self.await_device(wait)) {
                 break;
             }
-            while let Some(Command { name, value, .. }) = cx.next_command() {
-                self.set(&name, value, cx);
+            while let Some(Command { change, .. }) = cx.next_command() {
+                self.change(change, cx);
             }
         }
     }
@@ -151,6 +153,17 @@ pub(crate) trait Stage {
 
     /// Changes a setting of the node; if the node refuses the value, notes the reason.
     fn set(&mut self, name: &str, value: f64, cx: &mut Cx);
+
+    /// Has the stage take no more messages and end; for a node of a loop.
+    fn end_loop(&mut self) {}
+
+    /// Applies a change.
+    fn change(&mut self, change: Change, cx: &mut Cx) {
+        match change {
+            Change::Set { name, value } => self.set(&name, value, cx),
+            Change::EndLoop => self.end_loop(),
+        }
+    }
 }
 
 /// How an idle worker waits for a call on a device.

@@ -418,7 +418,7 @@ impl Cx {
         Statistics(DynArc::new(RunStatistics(self.shared.clone())))
     }
 
-    /// The next setting changed from outside.
+    /// The next change from outside.
     #[inline]
     pub(crate) fn next_command(&self) -> Option<Command> {
         if self.shared.has_commands(self.worker) { self.shared.next_command(self.worker) } else { None }

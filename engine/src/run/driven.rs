@@ -16,7 +16,7 @@ use crate::report::Report;
 use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::events::Events;
-use crate::run::running::{self, Drain, IntervalReport, Running, Stopper};
+use crate::run::running::{Drain, IntervalReport, Running, Stopper};
 use crate::run::wire::Wired;
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -171,6 +171,12 @@ impl Driven {
     /// 20 µs of calls for each. Nodes that wait for a descriptor are polled without waiting.
     pub fn turn(&mut self) -> Turned {
         let turned = self.turn_once();
+        // A ring that settles, or a device, has work before long.
+        let is_idle = matches!(turned, Turned::Idle(until) if until > Time::ZERO);
+        if turned != Turned::Ended && self.running.watcher.end_loops(is_idle) {
+            self.is_armed = false;
+            return Turned::Worked;
+        }
         if let (Turned::Idle(_), true) = (turned, self.has_waiter.get()) {
             self.await_device(DeviceWait::Ring);
         }
@@ -326,7 +332,7 @@ impl Driven {
     /// Turns the graph until `end`, until every node has ended, or until `is_over`.
     fn turn_until(&mut self, end: Time, meanwhile: &mut dyn FnMut(), is_over: impl Fn() -> bool) {
         let (mut turns, mut at_once) = (0u32, 0u32);
-        let has_loop = matches!(self.clock, Clock::Simulated(_)) && running::has_loop(&self.running.plan);
+        let has_loop = matches!(self.clock, Clock::Simulated(_)) && self.running.watcher.has_loops();
         loop {
             turns = turns.wrapping_add(1);
             if turns.is_multiple_of(MEANWHILE) {
@@ -359,7 +365,7 @@ impl Driven {
     }
 
     /// Ends every node at once, and reports. Messages in flight count as *left*. Unless all nodes had ended, the run counts as one that
-    /// did not end in time; a graph with a loop counts as stopped.
+    /// did not end in time.
     pub fn finish(self) -> Report {
         let Driven { mut running, workers, clock, begun, has_ended, .. } = self;
         if !has_ended {

@@ -17,6 +17,7 @@ use crate::node::live::ConnectionCounts;
 use crate::node::statistics::Observe;
 use crate::node::{EdgeStats, NodeStats, PathStats, RunStats, Window};
 use crate::run::event::{Event, EventKind};
+use crate::run::loops::{self, Loop, SeenLoop};
 use crate::run::misses::{Misses, WatchedPaths};
 use crate::run::starving::{Pace, SeenJoin, WatchedJoin};
 use crate::run::tails::Tails;
@@ -58,6 +59,7 @@ pub(crate) struct Watched {
     pub(crate) edges: Vec<WatchedEdge>,
     pub(crate) paths: WatchedPaths,
     pub(crate) joins: Vec<WatchedJoin>,
+    pub(crate) loops: Vec<Loop>,
 }
 
 /// An edge and its counters.
@@ -126,6 +128,7 @@ struct Seen {
     /// By path with a deadline.
     paths: Vec<SeenPath>,
     joins: Vec<SeenJoin>,
+    loops: Vec<SeenLoop>,
     /// The most messages seen in each edge since the last query.
     highest: Vec<u64>,
 }
@@ -222,6 +225,7 @@ impl Watcher {
             steps: vec![SeenSteps::default(); watched.counts.len()],
             paths: vec![SeenPath::default(); watched.paths.len()],
             joins: vec![SeenJoin::default(); watched.joins.len()],
+            loops: vec![SeenLoop::default(); watched.loops.len()],
             highest: vec![0; watched.edges.len()],
         };
         let (windows, seen) = (Windows::new(shared.at.len()), Mutex::new(seen));
@@ -264,12 +268,29 @@ impl Watcher {
         for (edge, highest) in self.watched.edges.iter().map(|edge| &edge.counters).zip(&mut seen.highest) {
             *highest = edge.fill().max(*highest);
         }
+        loops::end(&self.watched.loops, &mut seen.loops, &self.shared, self.has_workers, false);
         self.look_at_losses(&mut seen);
         self.look_at_steps(&mut seen.steps);
         if let (Some(mut tails), Some(clock)) = (try_lock(&self.tails), self.shared.clock()) {
             self.take_outliers(&mut tails, clock, false);
             tails.explain_settled(clock.now().0);
         }
+    }
+
+    /// Whether messages of the graph may come back to a node.
+    pub(crate) fn has_loops(&self) -> bool {
+        !self.watched.loops.is_empty()
+    }
+
+    /// Ends loops in which nothing moves, or after a stop those whose messages went round often enough; `at_once` without waiting
+    /// longer, because no node has work or the time is over. Returns whether there was one.
+    pub(crate) fn end_loops(&self, at_once: bool) -> bool {
+        if self.watched.loops.is_empty() {
+            return false;
+        }
+        // Another thread is checking right now.
+        let Some(mut seen) = try_lock(&self.seen) else { return false };
+        loops::end(&self.watched.loops, &mut seen.loops, &self.shared, self.has_workers, at_once)
     }
 
     fn take_outliers(&self, tails: &mut Tails, clock: &Clock, at_once: bool) {

@@ -11,7 +11,7 @@ use crate::node::metrics::Metrics;
 use crate::report::{
     DeadlineReport, EdgeReport, FailureReport, HistogramReport, NodeReport, Outcome, Report, WorkerReport,
 };
-use crate::run::running::{Running, has_loop};
+use crate::run::running::Running;
 use std::collections::HashMap;
 
 /// The results of all workers of a run.
@@ -93,7 +93,7 @@ impl Running {
             bugs: gathered.bugs,
             notes: [plan.notes().to_vec(), std::mem::take(&mut *lock(&self.shared.notes)), throttled].concat(),
         };
-        report.check_laws(has_loop(&self.plan));
+        report.check_laws(|edge| gathered.left.get(&edge).copied().unwrap_or(0));
         report
     }
 
@@ -149,6 +149,8 @@ impl Running {
             .enumerate()
             .map(|(i, edge)| {
                 let shared = &self.edges[i];
+                // Only a loop that is ended loses messages by a stop: they are left in it.
+                let lost = Reason::ALL.into_iter().filter(|r| *r != Reason::Stopped).map(|r| (r, shared.lost(r)));
                 EdgeReport {
                     from: edge.from_name.clone(),
                     to: edge.to_name.clone(),
@@ -157,9 +159,9 @@ impl Running {
                     crossing: edge.crossing,
                     sent: shared.producer.moved.get(),
                     received: shared.consumer.moved.get(),
-                    lost: Reason::ALL.iter().map(|r| (*r, shared.lost(*r))).filter(|(_, n)| *n > 0).collect(),
+                    lost: lost.filter(|(_, n)| *n > 0).collect(),
                     thins: edge.thins,
-                    left: gathered.left.get(&i).copied().unwrap_or(0),
+                    left: gathered.left.get(&i).copied().unwrap_or(0) + shared.lost(Reason::Stopped),
                     counted: !gathered.abandoned[plan.nodes()[edge.from].worker]
                         && !gathered.abandoned[plan.nodes()[edge.to].worker],
                 }

@@ -4,7 +4,7 @@ use crate::base::error::suggest;
 use crate::edge::Shared;
 use crate::exec::endpoint::AnyEndpoint;
 use crate::exec::mailbox::Subject;
-use crate::exec::shared::{COMMANDS, Command, RunShared};
+use crate::exec::shared::{COMMANDS, Change, Command, RunShared};
 use crate::exec::stage::{Counts, Judged};
 use crate::exec::worker;
 use crate::host::clock::Clock;
@@ -19,7 +19,6 @@ use crate::run::event::Event;
 use crate::run::events::{Events, Watcher};
 use crate::run::spans::Spans;
 use crate::run::windows::Interval;
-use petgraph::graph::DiGraph;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -218,7 +217,7 @@ impl Running {
             let (least, most) = (setting.range.start(), setting.range.end());
             return Err(RunError::Refused(format!("`{name}` of `{node}` must be from {least} to {most}, not {value}")));
         }
-        let command = Command { node: index, name: name.to_string(), value };
+        let command = Command { node: index, change: Change::Set { name: name.to_string(), value } };
         if self.shared.commands[nodes[index].worker].push(command).is_err() {
             return Err(RunError::Refused(format!(
                 "{COMMANDS} settings are already queued for the worker of `{node}`"
@@ -234,7 +233,7 @@ impl Running {
         let end = Instant::now().checked_add(time);
         let left = || end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
         loop {
-            if self.outcomes.iter().all(Option::is_some) {
+            if self.have_all_ended() {
                 return true;
             }
             self.watcher.look();
@@ -245,15 +244,24 @@ impl Running {
                     return true;
                 }
                 wait = wait.min(left);
+                if self.watcher.has_loops() {
+                    // A loop takes several looks.
+                    wait = wait.min(self.stop_within / 16);
+                    self.watcher.end_loops(stopping > self.stop_within / 2);
+                }
             }
             // Wake up regularly, to notice a stop requested elsewhere and a turn that does not end.
             wait = wait.min(Duration::from_millis(50)).min(self.plan.watchdog / 2).max(Duration::from_millis(1));
             match self.done.recv_timeout(wait) {
                 Ok(outcome) => self.arrived(outcome),
                 Err(RecvTimeoutError::Timeout) if !left().is_zero() => {}
-                Err(_) => return self.outcomes.iter().all(Option::is_some),
+                Err(_) => return self.have_all_ended(),
             }
         }
+    }
+
+    fn have_all_ended(&self) -> bool {
+        self.outcomes.iter().all(Option::is_some)
     }
 
     fn arrived(&mut self, outcome: worker::WorkerOutcome) {
@@ -276,7 +284,11 @@ impl Running {
 
     /// Collects the workers' results, abandoning workers that do not reply.
     fn finish(mut self) -> Report {
-        let late = !self.outcomes.iter().all(Option::is_some);
+        if !self.have_all_ended() && self.watcher.has_loops() {
+            self.watcher.end_loops(true);
+            self.await_threads(GRACE);
+        }
+        let late = !self.have_all_ended();
         if late {
             self.shared.abort();
             self.await_threads(GRACE);
@@ -306,9 +318,7 @@ impl Running {
     pub(crate) fn gathered(mut self, late: bool) -> Report {
         self.finished = true;
         self.join_threads();
-        // A message that goes round a loop never arrives, so the nodes of such a graph end only when they are told to.
-        let is_over = has_loop(&self.plan) && self.outcomes.iter().all(Option::is_some);
-        self.report(late && !is_over)
+        self.report(late)
     }
 }
 
@@ -331,10 +341,4 @@ impl Drop for Running {
             let _ = watch.join();
         }
     }
-}
-
-/// Whether messages of a graph may come back to a node.
-pub(super) fn has_loop(plan: &Plan) -> bool {
-    let ends = plan.edges().iter().map(|edge| (edge.from as u32, edge.to as u32));
-    petgraph::algo::is_cyclic_directed(&DiGraph::<(), ()>::from_edges(ends))
 }

@@ -184,6 +184,13 @@ impl Simulation {
             self.wake(u64::MAX);
         }
         let ready = self.stages.iter().filter(|stage| stage.state == StageState::Ready).count();
+        let soon = self.clock.now().0 + AGAIN_NS;
+        let comes_soon = |stage: &SimStage| matches!(stage.state, StageState::Quiet(at) if at <= soon);
+        let is_idle = ready == 0 && !self.stages.iter().any(comes_soon);
+        if self.end_loops(is_idle) {
+            self.wake(u64::MAX);
+            return Step::Turned;
+        }
         if ready == 0 {
             return self.wait();
         }
@@ -191,6 +198,8 @@ impl Simulation {
         let stage = self.stages.iter_mut().filter(|stage| stage.state == StageState::Ready).nth(drawn);
         let Some(stage) = stage else { return Step::Ended };
         let (scheduler, cx) = &mut self.workers[stage.worker];
+        // The worker's cached time is out of date.
+        cx.stale();
         scheduler.rehearse(u64::MAX, cx);
         let turn = scheduler.turn(stage.at, cx);
         scheduler.obey(cx);
@@ -231,7 +240,7 @@ impl Simulation {
             all_ended = false;
         }
         // Stages turned before a node requested the stop have not seen it.
-        let is_stopped = self.takes_stop();
+        let is_stopped = self.takes_stop() | (!all_ended && self.end_loops(!turned && wake > 0));
         match wake {
             _ if all_ended => Step::Ended,
             _ if turned || is_stopped => Step::Turned,
@@ -253,6 +262,15 @@ impl Simulation {
     fn takes_stop(&mut self) -> bool {
         let is_stopping = self.running.shared.is_stopping();
         is_stopping && !std::mem::replace(&mut self.is_stop_seen, is_stopping)
+    }
+
+    /// Ends the loops that are to end. Returns whether there was one.
+    fn end_loops(&mut self, is_idle: bool) -> bool {
+        let has_ended = self.running.watcher.end_loops(is_idle);
+        if has_ended {
+            self.workers.iter_mut().for_each(|(scheduler, cx)| scheduler.obey(cx));
+        }
+        has_ended
     }
 
     fn wake(&mut self, until: u64) {

@@ -26,6 +26,7 @@ use crate::plan::{OutputPlan, Plan, WorkerPlan};
 use crate::run::error::RunError;
 use crate::run::events::spawn_watch;
 use crate::run::events::{Watched, WatchedEdge, Watcher};
+use crate::run::loops;
 use crate::run::misses::WatchedPaths;
 use crate::run::running::{GRACE, Running};
 use crate::run::starving;
@@ -452,6 +453,7 @@ impl Wired {
             edges: watched_edges.collect(),
             paths: WatchedPaths::new(&plan, judged.clone()),
             joins: starving::joins(&plan),
+            loops: loops::loops(&plan, &counts, &edges),
         };
         let watcher = Watcher::new(shared.clone(), watched, plan.watchdog, plan.drops_above, has_workers, tails);
         let running = Running {

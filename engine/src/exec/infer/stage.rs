@@ -330,7 +330,8 @@ impl InferStage {
         if state != EdgeState::Open && self.flights.is_empty() {
             self.emit.ports.each(&mut |port| port.close(state == EdgeState::Failed));
             // Messages without a partner from an ended input are lost.
-            self.common.life = Life::Gone(Reason::Unmatched);
+            let is_loop = self.common.life == Life::Ending;
+            self.common.life = Life::Gone(if is_loop { Reason::Stopped } else { Reason::Unmatched });
             return Turn::Worked;
         }
         let (wake, reset) = self.common.listen(self.intake.due(), cx);
@@ -453,6 +454,7 @@ impl Stage for InferStage {
     fn turn(&mut self, cx: &mut Cx) -> Turn {
         match self.common.life {
             Life::Open => {}
+            Life::Ending => _ = self.intake.discard(Reason::Stopped),
             Life::Restarting(due) => return self.rebuild(due, cx),
             Life::Gone(reason) => return self.common.drain(&mut self.intake, reason),
             Life::Ended => return Turn::Done,
@@ -471,7 +473,7 @@ impl Stage for InferStage {
             return Turn::Worked;
         }
         let gathered = self.gather(cx);
-        let state = self.intake.state();
+        let state = if self.common.life == Life::Ending { EdgeState::Finished } else { self.intake.state() };
         let ending = state != EdgeState::Open;
         if self.held.is_empty() {
             return self.turn_without_messages(state, gathered, cx);
@@ -543,5 +545,9 @@ impl Stage for InferStage {
     fn set(&mut self, name: &str, value: f64, cx: &mut Cx) {
         let error = NodeErrorKind::UnknownSetting { name: name.to_string() }.into();
         refuse(self.common.node, name, value, &error, cx);
+    }
+
+    fn end_loop(&mut self) {
+        self.common.end_loop(&mut self.emit.ports);
     }
 }

@@ -18,6 +18,7 @@ use crate::ledger::{Hist, Term};
 use crate::message::payload::Header;
 use crate::node::intake::{Intake, Lead};
 use crate::node::metrics::Metrics;
+use crate::node::port::PortSet;
 use std::hint::cold_path;
 
 /// The life cycle of a stage's node.
@@ -26,6 +27,8 @@ pub(crate) enum Life {
     Open,
     /// The node has failed and will be rebuilt at this time.
     Restarting(u64),
+    /// The node takes no more messages, and ends when there is room for its last output.
+    Ending,
     /// The node is gone; further messages are lost for this reason.
     Gone(Reason),
     Ended,
@@ -271,6 +274,18 @@ impl Common {
         }
     }
 
+    /// Has the node of a loop end. One that waits for its restart is gone.
+    pub(crate) fn end_loop(&mut self, ports: &mut impl PortSet) {
+        match self.life {
+            Life::Open => self.life = Life::Ending,
+            Life::Restarting(_) => {
+                ports.each(&mut |port| port.close(false));
+                self.life = Life::Gone(Reason::Stopped);
+            }
+            Life::Ending | Life::Gone(_) | Life::Ended => {}
+        }
+    }
+
     /// Marks the node as gone and returns the reason its input messages are lost for.
     pub(crate) fn gone(&mut self) -> Reason {
         let reason = self.loss_of_inputs();
@@ -341,7 +356,7 @@ impl Common {
         match self.life {
             Life::Open => None,
             Life::Restarting(due) if now < due && !cx.is_stopping() => Some(Standing::IDLE),
-            Life::Restarting(_) | Life::Gone(_) | Life::Ended => Some(Standing::URGENT),
+            Life::Restarting(_) | Life::Ending | Life::Gone(_) | Life::Ended => Some(Standing::URGENT),
         }
     }
 

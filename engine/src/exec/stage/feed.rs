@@ -575,8 +575,9 @@ impl<I: Intake> Feed<I> {
     }
 
     /// Handles the end of a stream: a join whose partner has ended loses further messages of its other inputs.
-    pub(super) fn ended(&mut self) -> Life {
-        self.intake.discard(Reason::Unmatched);
-        if self.intake.is_drained() { Life::Ended } else { Life::Gone(Reason::Unmatched) }
+    pub(super) fn ended(&mut self, life: Life) -> Life {
+        let reason = if life == Life::Ending { Reason::Stopped } else { Reason::Unmatched };
+        self.intake.discard(reason);
+        if self.intake.is_drained() { Life::Ended } else { Life::Gone(reason) }
     }
 }

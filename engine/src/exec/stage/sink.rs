@@ -161,7 +161,7 @@ impl<I: Intake> SinkParts<I> {
                         (waits.due, waits.is_full) = (u64::MAX, false);
                     }
                     if is_finishing && self.common.life == Life::Open {
-                        self.common.life = self.feed.ended();
+                        self.common.life = self.feed.ended(Life::Open);
                     }
                     return Some(Turn::Worked);
                 }
@@ -174,7 +174,7 @@ impl<I: Intake> SinkParts<I> {
             return Some(turn);
         }
         if waits.is_finishing {
-            self.common.life = self.feed.ended();
+            self.common.life = self.feed.ended(Life::Open);
             return Some(Turn::Worked);
         }
         None
@@ -238,7 +238,7 @@ impl<I: Intake> SinkParts<I> {
                 })
             }
             Life::Gone(reason) => self.common.drain(&mut self.feed.intake, reason),
-            Life::Open | Life::Ended => Turn::Done,
+            Life::Open | Life::Ending | Life::Ended => Turn::Done,
         }
     }
 
@@ -256,7 +256,7 @@ impl<I: Intake> SinkParts<I> {
             }
             match &mut self.waits {
                 Some(waits) => (waits.due, waits.is_finishing) = (0, true),
-                None => self.common.life = self.feed.ended(),
+                None => self.common.life = self.feed.ended(Life::Open),
             }
             return Turn::Worked;
         }

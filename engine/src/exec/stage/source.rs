@@ -389,7 +389,7 @@ impl<O: Outputs> SourceParts<O> {
                     self.fail(node, cx)
                 });
             }
-            Life::Gone(_) | Life::Ended => return Turn::Done,
+            Life::Ending | Life::Gone(_) | Life::Ended => return Turn::Done,
         }
         self.common.counts.turns.add(1);
         cx.enter(self.common.node);

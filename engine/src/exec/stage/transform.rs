@@ -6,7 +6,7 @@ use super::{
     guarded, is_pressed, note_skew, reset_node, set_node,
 };
 use crate::base::policy::Telemetry;
-use crate::edge::EdgeState;
+use crate::edge::{EdgeState, Reason};
 use crate::exec::planned::StageParts;
 use crate::exec::worker::Cx;
 use crate::host::clock::Time;
@@ -225,6 +225,7 @@ impl<I: Intake, O: Outputs> TransformParts<I, O> {
         let _ = emit.ports.publish(0, 0);
         drop_node(node, &mut self.common, cx);
         emit.wake = Time::NEVER;
+        self.common.counts.wakes.set(0);
         if self.common.schedule_restart(cx) {
             return;
         }
@@ -237,10 +238,12 @@ impl<I: Intake, O: Outputs> TransformParts<I, O> {
     fn wake(&mut self, node: &mut dyn TransformCalls<I::Taken, O>, cx: &mut Cx) -> bool {
         let emit = &mut self.ends.emit;
         if emit.wake.0 > cx.mark() || emit.ports.room(1, &mut || cx.read()) == 0 {
+            self.common.counts.wakes.set(1);
             return false;
         }
         emit.now = Time(cx.mark());
         emit.wake = Time::NEVER;
+        self.common.counts.wakes.set(0);
         if self.call_extra(node, ExtraCall::Wake, cx) {
             self.ends.emit.ports.ring();
         }
@@ -248,12 +251,17 @@ impl<I: Intake, O: Outputs> TransformParts<I, O> {
     }
 
     #[cold]
-    fn turn_without_node(&mut self, node: &mut dyn NodeSlot, cx: &mut Cx) -> Turn {
+    fn turn_without_node(&mut self, node: &mut dyn TransformCalls<I::Taken, O>, cx: &mut Cx) -> Turn {
         match self.common.life {
             Life::Restarting(due) => build_again(node, due, &mut self.common, cx).unwrap_or_else(|trouble| {
                 self.fail(node, cx, trouble);
                 Turn::Worked
             }),
+            Life::Ending => {
+                cx.enter(self.common.node);
+                self.feed.intake.discard(Reason::Stopped);
+                self.finish(node, EdgeState::Finished, cx)
+            }
             Life::Gone(reason) => self.common.drain(&mut self.feed.intake, reason),
             Life::Open | Life::Ended => Turn::Done,
         }
@@ -266,9 +274,10 @@ impl<I: Intake, O: Outputs> TransformParts<I, O> {
             self.common.note_blocked(cx);
             return blocked(&mut self.ends.emit.ports, &self.common.counts);
         }
-        if self.call_extra(node, ExtraCall::Finish, cx) || self.common.life == Life::Open {
+        let life = self.common.life;
+        if self.call_extra(node, ExtraCall::Finish, cx) || self.common.life == life {
             self.ends.emit.ports.each(&mut |port| port.close(state == EdgeState::Failed));
-            self.common.life = self.feed.ended();
+            self.common.life = self.feed.ended(life);
         }
         Turn::Worked
     }
@@ -454,5 +463,9 @@ impl<N: Transform> Stage for TransformStage<N> {
 
     fn set(&mut self, name: &str, value: f64, cx: &mut Cx) {
         self.rest.set(&mut self.slot, name, value, cx);
+    }
+
+    fn end_loop(&mut self) {
+        self.rest.common.end_loop(&mut self.rest.ends.emit.ports);
     }
 }

@@ -1,0 +1,100 @@
+//! Graphs with feedback loops end: by themselves when the loop is empty, at the first request when messages go round it.
+
+use limen::{Clock, Drain, Report, SimulatedClock, Time, Wired};
+use limen_tests::plan;
+use std::time::Duration;
+
+/// Much longer than a run takes: none that waits for it passes.
+const LONG: Duration = Duration::from_secs(60);
+
+fn wired(graph: &str) -> Wired {
+    let graph = format!("version: 1\nnodes:\n{graph}");
+    plan(&graph).unwrap_or_else(|problems| panic!("{problems}\n{graph}")).wire().unwrap()
+}
+
+fn simulated(graph: &str) -> limen::Driven {
+    wired(graph).drive(Clock::Simulated(SimulatedClock::new(Time(1)))).unwrap()
+}
+
+fn left(report: &Report) -> u64 {
+    report.edges.iter().map(|edge| edge.left).sum()
+}
+
+/// Eight messages; half of those that come to `d` go round again, so `p` gets 16.
+fn decaying(more: &str, last: &str) -> String {
+    format!(
+        "  s: {{ kind: numbers, config: {{ count: 8, period_ns: 1000 }} }}\n  \
+         m: {{ kind: merge, inputs: {{ a: s, b: {{ from: {last}, when_full: drop_newest, capacity: 64 }} }} }}\n  \
+         p: {{ kind: pass, from: m }}\n  d: {{ kind: decimate, config: {{ keep_every: 2 }}, from: p }}\n  \
+         k: {{ kind: collect, from: p }}\n{more}"
+    )
+}
+
+/// \[P2\] Nothing is lost: nodes that hold messages back (`delay`) are waited for.
+#[test]
+fn a_run_ends_when_its_loops_are_empty() {
+    let other_core = "  e: { kind: pass, core: 1, from: d }\n";
+    let held = "  e: { kind: delay, config: { by: 30ms }, from: d }\n";
+    let two = "  f: { kind: merge, inputs: { a: d, b: { from: g, when_full: latest } } }\n  \
+               g: { kind: pass, from: f }\n  h: { kind: decimate, config: { keep_every: 1000 }, from: g }\n";
+    for graph in [decaying("", "d"), decaying(other_core, "e"), decaying(held, "e")] {
+        let reports = [
+            wired(&graph).start().unwrap().wait(),
+            wired(&graph).drive(Clock::Monotonic).unwrap().run(),
+            simulated(&graph).run(),
+            simulated(&graph).run_until(Time(10_000_000_000), || {}),
+            wired(&graph).simulate(7).unwrap().run(100_000).unwrap(),
+            wired(&graph).simulate(7).unwrap().run_as_scheduled(100_000).unwrap(),
+        ];
+        for report in reports {
+            assert_eq!(report.bugs, Vec::<String>::new());
+            let found = (report.outcome.name(), report.node("k").unwrap().done, left(&report), report.lost_total());
+            assert_eq!(found, ("finished", 16, 0, 0), "{graph}");
+        }
+    }
+    // A loop within a loop goes round for ever: the run does not end by itself, and at a stop nothing is lost but what goes round.
+    let report = simulated(&decaying(two, "h")).run_until(Time(50_000_000), || {});
+    assert_eq!((report.bugs.len(), report.outcome.name(), report.exit_code()), (0, "stopped", 0));
+    assert!(left(&report) > 0);
+}
+
+/// \[K1\] `merge` and a sampling join whose trigger comes from the loop would go on for ever.
+#[test]
+fn the_first_request_ends_what_goes_round_a_loop() {
+    let merge = |policy: &str, back: &str| {
+        format!(
+            "  s: {{ kind: numbers }}\n  \
+             m: {{ kind: merge, inputs: {{ a: s, b: {{ from: q, when_full: {back} }} }}, join: {{ policy: {policy} }} }}\n  \
+             p: {{ kind: pass, from: m }}\n  q: {{ kind: pass, core: 1, from: p }}\n  k: {{ kind: collect, from: p }}\n  \
+             z: {{ kind: collect, core: 1, from: q }}\n"
+        )
+    };
+    let sample = "  s: { kind: numbers }\n  n: { kind: merge, inputs: { a: s, b: { from: m, when_full: latest } } }\n  \
+                  m: { kind: pair, config: { any: true }, inputs: { a: n, b: { from: s, when_full: latest } }, join: { policy: sample, trigger: a } }\n  \
+                  k: { kind: collect, from: m }\n";
+    let inner = "  s: { kind: numbers }\n  m: { kind: merge, inputs: { a: s, b: { from: q, when_full: latest } } }\n  \
+                 p: { kind: merge, inputs: { a: m, b: { from: q, when_full: latest } } }\n  q: { kind: pass, from: p }\n  \
+                 k: { kind: collect, from: q }\n";
+    let graphs = [
+        merge("zip", "latest"),
+        merge("zip", "drop_newest, capacity: 3"),
+        merge("priority", "drop_oldest, capacity: 70"),
+        sample.to_string(),
+        inner.to_string(),
+    ];
+    for graph in graphs {
+        let mut running = wired(&graph).start().unwrap();
+        while running.stats().iter().find(|node| node.node == "k").unwrap().done < 100 {
+            running.wait_for(Duration::from_millis(1));
+        }
+        let report = running.stop(Drain::within(LONG));
+        assert_eq!(report.bugs, Vec::<String>::new(), "{graph}");
+        assert_eq!((report.outcome.name(), report.exit_code()), ("stopped", 0), "{graph}");
+        assert!(report.wall < LONG / 2, "{:?} for\n{graph}", report.wall);
+        // Only in the loop itself.
+        let elsewhere = report.edges.iter().filter(|edge| edge.left > 0 && edge.to.starts_with(['k', 'z'])).count();
+        assert_eq!(elsewhere, 0, "{graph}");
+        let report = wired(&graph).simulate(3).unwrap().run(60_000).unwrap();
+        assert_eq!((report.bugs.len(), report.outcome.name()), (0, "stopped"), "{graph}");
+    }
+}
