@@ -435,6 +435,8 @@ fn translate(error: &serde_saphyr::Error) -> (String, &'static str) {
             }
             let help = if text.contains("tabs ") {
                 "indent with spaces"
+            } else if text.contains("block mapping, did not find expected key") {
+                "the keys of one map start in the same column"
             } else {
                 "a missing space after `:`, an unclosed bracket and unquoted `*`, `&` or `@` are the usual causes"
             };

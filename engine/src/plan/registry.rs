@@ -408,12 +408,26 @@ impl Registry {
         }
     }
 
+    /// The kinds whose name or documentation has a word, at most five.
+    fn that_name(&self, word: &str) -> Vec<String> {
+        let word = word.to_lowercase();
+        let has = |text: &str| text.to_lowercase().split(|c: char| !c.is_alphanumeric()).any(|part| part == word);
+        let kinds = self.kinds.iter().filter(|(name, kinds)| has(name) || kinds.iter().any(|kind| has(&kind.about())));
+        kinds.take(5).map(|(name, _)| format!("`{name}`")).collect()
+    }
+
     /// Creates the problem of an unknown kind.
     pub(crate) fn unknown(&self, kind: &str, place: &Place) -> Problem {
         let names = self.kinds.keys().map(String::as_str);
         let help = match nearest(kind, names.clone()) {
             Some(_) => suggest(kind, names),
-            None => format!("{}; `limen-run kinds` describes each", suggest(kind, names)),
+            None => match &self.that_name(kind)[..] {
+                [] => format!("{}; `limen-run kinds` describes each", suggest(kind, names)),
+                some => format!(
+                    "these have to do with `{kind}`: {}; `limen-run explain KIND` describes one",
+                    some.join(", ")
+                ),
+            },
         };
         Problem::new("E0124", place.clone(), format!("there is no kind `{kind}`")).help(help)
     }
