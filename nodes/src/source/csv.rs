@@ -11,7 +11,9 @@ use crate::stream::{self, Framing};
 use columns::ROW;
 use limen::Tensor;
 use limen::message::DType;
-use limen::node::{Building, Connected, Cost, Emit, Many, Next, Node, NodeError, PlanErrors, Planning, Ports, Source};
+use limen::node::{
+    Building, Connected, Cost, Emit, Many, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Source,
+};
 use limen::unit::{Bytes, Rate};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -27,7 +29,7 @@ use table::{LONGEST_ROW, Table};
 /// than it keeps fail one call, unless `type` is set.
 ///
 /// A missing value is NaN, which integer types do not have: an empty field, `nan`, `NA`, `N/A`, `n/a`, `null`, `NULL`, `None`, `<NA>`,
-/// `#N/A`, and whatever else pandas reads as missing. A field that is not a number of its type, or a row that is too long, fails one call;
+/// `#N/A`, and whatever else pandas reads as missing. Rows with a missing value are counted (`missing`). A field that is not a number of its type, or a row that is too long, fails one call;
 /// with `on_error: skip` the next row follows.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
@@ -70,6 +72,9 @@ pub struct Csv {
     passes: u32,
     /// The next row, or why it cannot be read; `None` at the end. Reading one row ahead tells which row is the last.
     ahead: Option<Result<(), NodeError>>,
+    /// Rows with a missing value, and where the first one is.
+    missing: u64,
+    first_missing: String,
 }
 
 impl Csv {
@@ -126,9 +131,24 @@ impl Node for Csv {
             let why: Vec<&str> = problems.messages().collect();
             NodeError::input(&*config.path, why.join("; "))
         })?;
-        let mut node = Csv { table, pace: Pace::new(config.rate), passes: config.repeat, ahead: None };
+        let mut node = Csv {
+            table,
+            pace: Pace::new(config.rate),
+            passes: config.repeat,
+            ahead: None,
+            missing: 0,
+            first_missing: String::new(),
+        };
         node.advance();
         Ok(node)
+    }
+
+    fn metrics(&self, to: &mut Metrics) {
+        to.set("missing", self.missing as f64);
+        if self.missing > 0 {
+            let (missing, first) = (self.missing, &self.first_missing);
+            to.note(format!("{missing} rows have missing values, which are NaN; the first: {first}"));
+        }
     }
 }
 
@@ -156,6 +176,12 @@ impl Source for Csv {
             tensor.bytes_mut().copy_from_slice(self.table.port(port));
             to.send(tensor);
         }
+        if let Some(place) = self.table.missing() {
+            if self.missing == 0 {
+                self.first_missing = place();
+            }
+            self.missing += 1;
+        }
         self.move_on(out);
         Ok(if self.ahead.is_none() { Next::Done } else { self.pace.then(out.now()) })
     }
@@ -181,7 +207,8 @@ mod tests {
         };
         let outputs: Vec<String> =
             planned.ports.iter().map(|port| format!("{} {}{:?}", port.name, port.dtype, port.length)).collect();
-        let mut node = Csv { table, pace: Pace::new(None), passes: repeat, ahead: None };
+        let mut node =
+            Csv { table, pace: Pace::new(None), passes: repeat, ahead: None, missing: 0, first_missing: String::new() };
         let mut found = Vec::new();
         node.advance();
         while let Some(row) = &node.ahead {

@@ -120,6 +120,21 @@ fn positions_of_f32_are_not_written() {
     }
 }
 
+#[test]
+fn missing_values_of_rows_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    for (table, missing, expected) in [
+        ("x,y\n1,2\n,3\n4,nan\n", 2.0, "2 rows have missing values, which are NaN; the first: t.csv:3: column `x`"),
+        ("x,y\n1,2\n", 0.0, ""),
+    ] {
+        fs::write(folder.path().join("t.csv"), table).unwrap();
+        let report = run(folder.path(), "  t: { kind: csv, config: { path: t.csv } }\n  z: { kind: 'null', from: t }");
+        let notes = report.notes.join("\n");
+        assert_eq!(report.metric("missing"), Some(missing), "{table}");
+        assert!(notes.contains(expected) && notes.contains("missing") != expected.is_empty(), "{table}: {notes}");
+    }
+}
+
 /// A value that a message leaves out is NaN in the table, and the report says how often.
 #[test]
 fn missing_values_of_messages_are_counted() {

@@ -187,6 +187,12 @@ impl Table {
         self.record.port(port)
     }
 
+    /// Returns what tells the place of the first missing value in the row that was read last, if it has one.
+    pub(super) fn missing(&self) -> Option<impl Fn() -> String> {
+        let column = self.record.missing()?;
+        Some(move || format!("{}:{}: column `{}`", self.path, self.reader.line, self.columns[column].name))
+    }
+
     /// Reads the next row; `None` at the end of the file.
     pub(super) fn read(&mut self) -> Option<Result<(), NodeError>> {
         let place = |line: u64| format!("{}:{line}", self.path);
