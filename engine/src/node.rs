@@ -29,7 +29,7 @@ pub use emit::Emit;
 pub use error::{NodeError, NodeErrorKind};
 pub use extensions::Extensions;
 pub use intake::{Lead, OneOf, Picked};
-pub use live::{ClockSteps, Connection, LossCounter};
+pub use live::{ClockSteps, Connection, LossCounter, ThinnedCounter};
 pub use metrics::Metrics;
 pub use one_to_one::{InPlace, OneToOne};
 pub use planning::{Building, Connected, Planning};

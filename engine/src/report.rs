@@ -204,6 +204,8 @@ pub struct DeadlineReport {
     pub judged: u64,
     /// Those whose call at the sink ended after the deadline. Messages dropped on the way are counted as lost, reason `expired`.
     pub missed: u64,
+    /// Whether nothing had arrived for 3 s at the end of the run, or three times as long as usual, although the source had not ended.
+    pub silent: bool,
     /// The node behind which the origin of the source's messages is no longer tracked; if set, none is judged.
     pub untracked_behind: Option<String>,
 }
@@ -354,8 +356,8 @@ impl Report {
         }
     }
 
-    /// Returns whether calls failed, nodes lost messages, a join lost messages of an edge with `block`, or a node was abandoned. Losses
-    /// by a stop (`stopped`) do not count.
+    /// Returns whether calls failed, nodes lost messages, a join lost messages of an edge with `block`, a node was abandoned, or a path with
+    /// a deadline was silent at the end. Losses by a stop (`stopped`) do not count.
     pub fn is_degraded(&self) -> bool {
         let loses = |node: &NodeReport| node.metrics.losses().any(|(reason, _)| reason != Reason::Stopped.name());
         let unmatched = |edge: &EdgeReport| {
@@ -363,7 +365,10 @@ impl Report {
                 && !edge.thins
                 && edge.lost.iter().any(|(why, _)| *why == Reason::Unmatched)
         };
-        self.failed_calls > 0 || self.nodes.iter().any(|n| n.abandoned || loses(n)) || self.edges.iter().any(unmatched)
+        self.failed_calls > 0
+            || self.nodes.iter().any(|n| n.abandoned || loses(n))
+            || self.edges.iter().any(unmatched)
+            || self.deadlines.iter().any(|path| path.silent)
     }
 
     /// Returns the messages lost on edges, between graph and program, and by nodes. Messages that only a tap missed do not count.

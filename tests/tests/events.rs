@@ -27,6 +27,7 @@ fn every_problem_is_one_event_in_order() {
     };
     let injected = |number, then| failed("call", number, "fault: injected", false, then);
     let gap = || EventKind::Gap { node: node("f"), edge: "a/out -> f/in".into(), every: 30 * MS };
+    let again = || EventKind::GapEnded { node: node("f"), edge: "a/out -> f/in".into(), after: 50 * MS };
     // Five numbers through a node with a fault.
     for (keys, expected) in [
         ("on_error: skip, fault: { error_every: 2 }", vec![injected(1, OnError::Skip), injected(3, OnError::Skip)]),
@@ -51,7 +52,8 @@ fn every_problem_is_one_event_in_order() {
         ),
         ("fault: { delay: 120ms }", vec![EventKind::Returned { node: node("f"), took: 120 * MS }; 5]),
         ("fault: { delay: 90ms }", vec![]),
-        ("from: { from: a, expect_every: 30ms }", vec![gap(); 4]),
+        // The last number is the end of its input.
+        ("from: { from: a, expect_every: 30ms }", std::iter::repeat_n([gap(), again()], 4).flatten().take(7).collect()),
     ] {
         let period = if keys.contains("expect_every") { 50_000_000 } else { 10_000_000 };
         let from = if keys.contains("from:") { "" } else { ", from: a" };
@@ -107,7 +109,7 @@ fn losses_above_the_threshold_are_events() {
         let told: Vec<&Event> = events.iter().filter(is_lost).collect();
         assert_eq!(told.len(), if expected.is_some() { 9 } else { 0 }, "{policy} {above}: {events:?}");
         for event in told {
-            let EventKind::Lost { edge, reason, count, of, within } = &event.kind else { continue };
+            let EventKind::Lost { edge, reason, count, of, within, .. } = &event.kind else { continue };
             assert_eq!((edge.as_str(), Some(*reason)), ("a/out -> b/in", expected));
             assert!((70..=90).contains(count) && (95..=106).contains(of), "{event}");
             assert!((1000 * MS..1100 * MS).contains(within), "{event}");
@@ -132,12 +134,16 @@ fn missed_deadlines_are_events() {
         let (events, driven) = drive(&graph, Duration::from_secs(10));
         let told: Vec<&Event> = events.iter().filter(|event| event.kind.name() == "missed").collect();
         assert_eq!(told.len(), if misses { 9 } else { 0 }, "{deadline}: {events:?}");
+        let mut named = 0;
         for event in told {
-            let EventKind::Missed { path, count, of, deadline, within } = &event.kind else { continue };
+            let EventKind::Missed { path, count, of, deadline, within, slowest } = &event.kind else { continue };
+            named += usize::from(slowest.starts_with("a long call of b (5."));
             assert_eq!((path.as_str(), *deadline, event.kind.path()), ("a -> z", 2 * MS, Some("a -> z")));
             assert!(count == of && (95..=106).contains(of), "{event}");
             assert!((1000 * MS..1100 * MS).contains(within), "{event}");
         }
+        // The first ones ask for it.
+        assert!(named >= if misses { 7 } else { 0 }, "{events:?}");
         let path = driven.path_stats().remove(0);
         let report = driven.finish();
         let judged = &report.deadlines[0];

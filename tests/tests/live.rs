@@ -2,7 +2,7 @@
 
 use limen::node::{
     Building, Connected, Connection, Emit, LossCounter, Metrics, Node, NodeError, NodeStats, PlanErrors, Planning,
-    Ports, Transform,
+    Ports, ThinnedCounter, Transform,
 };
 use limen::{Clock, Driven, Event, EventKind, Message, Plan, SimulatedClock, Spec, Tensor, Time};
 use std::time::Duration;
@@ -19,11 +19,16 @@ struct Config {
     /// The device is gone from the first to the second number.
     #[serde(default)]
     gone: (u64, u64),
+    /// From the first to the second number messages are lost because there is no room.
+    #[serde(default)]
+    no_room: (u64, u64),
 }
 
 struct Lossy {
     config: Config,
     malformed: LossCounter,
+    no_room: LossCounter,
+    silenced: ThinnedCounter,
     connection: Connection,
     seen: u64,
 }
@@ -39,7 +44,8 @@ impl Node for Lossy {
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let (malformed, connection) = (cx.lost("malformed"), cx.connection());
         connection.begun();
-        Ok(Lossy { config, malformed, connection, seen: 0 })
+        let (no_room, silenced) = (cx.lost("no_room"), cx.thinned("silenced"));
+        Ok(Lossy { config, malformed, no_room, silenced, connection, seen: 0 })
     }
 
     fn metrics(&self, to: &mut Metrics) {
@@ -54,9 +60,15 @@ impl Transform for Lossy {
 
     fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
         self.seen += 1;
-        let Config { malformed_every, silent, gone } = self.config;
+        let Config { malformed_every, silent, gone, no_room } = self.config;
         if self.seen == gone.0 {
             self.connection.ended();
+        }
+        if (gone.0 + 1..gone.1).contains(&self.seen) {
+            self.connection.failed("could not be opened again: no such device");
+        }
+        if self.seen == no_room.1 {
+            self.no_room.recovered();
         }
         if self.seen == gone.1 {
             self.connection.begun();
@@ -64,7 +76,11 @@ impl Transform for Lossy {
         if self.seen.checked_rem(malformed_every) == Some(0) {
             let seen = self.seen;
             self.malformed.lose(1, || format!("number {seen}"));
-        } else if !(silent.0..silent.1).contains(&self.seen) {
+        } else if (no_room.0..no_room.1).contains(&self.seen) {
+            self.no_room += 1;
+        } else if (silent.0..silent.1).contains(&self.seen) {
+            self.silenced += 1;
+        } else {
             out.send(input);
         }
         Ok(())
@@ -117,6 +133,9 @@ fn losses_inside_a_node_are_events_and_statistics() {
         // The one that the node reports at its end is added.
         assert!((live + 1..=live + 2).contains(&lost), "{every}: {live} {lost}");
         assert_eq!(report.losses()["malformed"], lost);
+        // The one of the end has no reason.
+        let first = format!("`b`: {} malformed; the first: number {every}", lost - 1);
+        assert_eq!(report.notes.contains(&first), every > 0, "{:?}", report.notes);
     }
 }
 
@@ -139,21 +158,27 @@ fn a_restarted_node_goes_on_counting() {
 #[test]
 fn a_lost_device_is_an_event_and_so_is_its_return() {
     for (gone, expected, connected) in [
-        ("[150, 350]", &["disconnected", "reconnected"][..], true),
+        ("[150, 350]", &["disconnected", "not_connected", "reconnected"][..], true),
         // Within a second.
         ("[110, 130]", &["disconnected", "reconnected"], true),
+        // It could not be opened for long, which is told once.
+        ("[150, 9000]", &["disconnected", "not_connected"], false),
         ("[150, 0]", &["disconnected"], false),
         ("[0, 0]", &[], true),
     ] {
         let (events, driven) = drive(RATE, &format!("config: {{ gone: {gone} }}"), 5);
-        let told: Vec<&str> =
-            names(&events, &["disconnected", "reconnected"]).iter().map(|event| event.kind.name()).collect();
+        let told: Vec<&str> = names(&events, &["not_connected", "disconnected", "reconnected"])
+            .iter()
+            .map(|event| event.kind.name())
+            .collect();
         assert_eq!(told, expected, "{gone}");
         let stats = node(&driven, "b");
         assert_eq!((stats.connected, stats.disconnects), (Some(connected), u64::from(!told.is_empty())), "{gone}");
         let source = node(&driven, "a");
         assert_eq!((source.connected, source.disconnects), (None, 0));
-        driven.finish();
+        let report = driven.finish();
+        let note = "`b`: could not be opened again: no such device".to_string();
+        assert_eq!(report.notes.contains(&note), gone == "[150, 9000]", "{gone}: {:?}", report.notes);
     }
 }
 
@@ -185,8 +210,31 @@ fn a_path_without_deliveries_is_silent() {
             is_silent,
             "{source} {lossy}: {silent:?}"
         );
-        driven.finish();
+        let ended = names(&events, &["silence_ended"]);
+        assert_eq!(ended.len(), expected - usize::from(is_silent), "{source} {lossy}: {events:?}");
+        for event in ended {
+            let EventKind::SilenceEnded { after, .. } = &event.kind else { continue };
+            assert!((6000..8100).contains(&after.as_millis()), "{event}");
+        }
+        let report = driven.finish();
+        assert_eq!(report.deadlines[0].silent, is_silent, "{source} {lossy}");
+        let empty = report.notes.iter().find(|note| note.starts_with("`z`: nothing arrived, so it wrote nothing: "));
+        assert_eq!(empty.is_some(), lossy == "silent: [0, 8000]", "{source} {lossy}: {:?}", report.notes);
+        assert!(empty.is_none_or(|note| note.contains("`b` took ") && note.ends_with(" messages and sent none")));
     }
+}
+
+#[test]
+fn the_end_of_losses_is_an_event_and_discards_are_statistics() {
+    let (events, driven) = drive(RATE, "config: { no_room: [150, 250], silent: [300, 350] }", 5);
+    let ended = names(&events, &["recovered"]);
+    let [event] = &ended[..] else { panic!("{events:?}") };
+    assert_eq!(event.to_string(), "`b` has recovered (no_room); it has lost 100 messages so far");
+    let stats = node(&driven, "b");
+    assert_eq!((stats.lost["no_room"], stats.thinned["silenced"]), (100, 50));
+    let report = driven.finish();
+    assert_eq!(report.metric("b.silenced"), Some(50.0));
+    assert_eq!(report.node("b").unwrap().thinned_total(), 50);
 }
 
 /// A join of numbers that always come and of those of a lossy node.
@@ -209,7 +257,7 @@ fn a_join_that_starves_names_the_input() {
         (RATE, "[0, 450]", 1),
         ("count: 100, period_ns: 10000000", "[0, 0]", 0),
     ] {
-        let (events, driven) = drive_graph(&join(rate, silent), 5);
+        let (events, driven) = drive_graph(&join(rate, silent), 7);
         let starves = names(&events, &["starves"]);
         assert_eq!(starves.len(), told, "{rate} {silent}: {events:?}");
         for event in starves {
@@ -217,6 +265,8 @@ fn a_join_that_starves_names_the_input() {
             let EventKind::Starves { time, .. } = &event.kind else { continue };
             assert!((1000..2100).contains(&time.as_millis()), "{event}");
         }
+        let ended: Vec<_> = names(&events, &["starving_ended"]).iter().map(|event| event.kind.node()).collect();
+        assert_eq!(ended, vec![Some("j"); told], "{rate} {silent}: {events:?}");
         driven.finish();
     }
 }

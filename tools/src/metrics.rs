@@ -272,6 +272,12 @@ impl RunMetrics {
                 text.sample(&[("node", &node.node), ("reason", reason)], *lost as f64);
             }
         }
+        text.counter("limen_node_thinned_total", "Messages that a node discarded on purpose, by reason.");
+        for node in nodes {
+            for (reason, thinned) in &node.thinned {
+                text.sample(&[("node", &node.node), ("reason", reason)], *thinned as f64);
+            }
+        }
         let connected = || nodes.iter().filter_map(|node| Some((node, node.connected?)));
         text.counter("limen_node_disconnects_total", "How often a node lost its device or a peer.");
         connected().for_each(|(node, _)| text.sample(&[("node", &node.node)], node.disconnects as f64));

@@ -42,7 +42,7 @@ const SUMMARY: &[&str] = &[
     "nodes[].backend calls:number device:text failed:number last_error:null memory:number name:text ready:bool threads:number",
     "nodes[].lost malformed:number",
     "nodes[].metrics batches:number malformed:number mean_batch:number messages:number missing:number",
-    "paths[] closure_p99:null count:number deadline_ns:null|number from:text judged:null|number late:null|number max:number on_miss:null|text p50:number p90:null p99:null p999:null samples:number to:text untracked_behind:null",
+    "paths[] closure_p99:null count:number deadline_ns:null|number from:text judged:null|number late:null|number max:number on_miss:null|text p50:number p90:null p99:null p999:null samples:number silent:bool to:text untracked_behind:null",
     "tails[] beyond:number causes:list from:text judged:number limit_ns:number quantile:number to:text",
     "workers[] abandoned:bool cpu:number cpus:list floats:null name:text real_time:null refused:null wait:text",
 ];
@@ -50,11 +50,12 @@ const SUMMARY: &[&str] = &[
 const STATS: &[&str] = &[
     ": edges elapsed_s graph nodes paths pid run started state workers",
     "edges[]: bytes capacity from highest lost messages sent starves_s to",
-    "nodes[]: backend compute connected disconnects done failed kind lost name queue role settings taken worker",
+    "nodes[]: backend compute connected disconnects done failed kind lost name queue role settings taken thinned worker",
     "nodes[].backend: calls device failed last_error memory name ready threads",
     "nodes[].compute: count max p50 p99 within_s",
     "nodes[].queue: count max p50 p99 within_s",
     "nodes[].settings[]: least most name",
+    "nodes[].thinned: stopped",
     "paths[]: deadline from judged latency missed silent_s to",
     "paths[].latency: count max p50 p99 within_s",
     "workers[]: cpu name nodes wait",

@@ -174,11 +174,13 @@ fn losses_inside_nodes_lost_devices_and_starving_joins_are_metrics() {
     let mut node = limen::run::NodeStats::default();
     (node.node, node.connected, node.disconnects) = ("imu".into(), Some(false), 2);
     node.lost.extend([("malformed".into(), 3), ("too_large".into(), 0)]);
+    node.thinned.insert("other".into(), 7);
     let page = metrics.text(&[node, limen::run::NodeStats::default()]);
     let samples = samples(&page);
     for (name, expected) in [
         ("limen_node_lost_total{node=\"imu\",reason=\"malformed\"}", Some(&3.0)),
         ("limen_node_lost_total{node=\"imu\",reason=\"too_large\"}", Some(&0.0)),
+        ("limen_node_thinned_total{node=\"imu\",reason=\"other\"}", Some(&7.0)),
         ("limen_node_disconnects_total{node=\"imu\"}", Some(&2.0)),
         ("limen_node_connected{node=\"imu\"}", Some(&0.0)),
         ("limen_edge_starves_seconds{from=\"gps/out\",to=\"fuse/gps\"}", Some(&2.5)),

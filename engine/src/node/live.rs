@@ -1,7 +1,7 @@
-//! What a node counts where others read it while the graph runs: messages that it loses, and the connection to its device or peer, and
-//! steps of a clock.
+//! What a node counts where others read it while the graph runs: messages that it loses or discards on purpose, the connection to its
+//! device or peer, and steps of a clock.
 
-use crate::host::sync::{AtomicU64, DynArc, Ordering};
+use crate::host::sync::{AtomicU64, Counter, DynArc, Ordering};
 use std::ops::AddAssign;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -15,8 +15,17 @@ pub struct LossCounter(DynArc<Losses>);
 #[derive(Debug, Default)]
 struct Losses {
     messages: AtomicU64,
-    /// What was wrong with the first message since the last event.
-    first: Mutex<Option<String>>,
+    recoveries: AtomicU64,
+    why: Mutex<Why>,
+}
+
+/// What is wrong with lost messages.
+#[derive(Debug, Default)]
+struct Why {
+    /// With the first of the run.
+    first: Option<String>,
+    /// With the first since the last event.
+    latest: Option<String>,
 }
 
 impl AddAssign<u64> for LossCounter {
@@ -26,20 +35,55 @@ impl AddAssign<u64> for LossCounter {
 }
 
 impl LossCounter {
-    /// Counts messages, and keeps what is wrong with them for the next event. `why` is asked for the first since the event before; its text
-    /// is a line such as ``"`gyro` is missing"``.
+    /// Counts messages, and keeps what is wrong with them for the next event, and for the report if they are the first of the run. `why` is
+    /// asked for the first since the last event; its text is a line such as ``"`gyro` is missing"``.
     pub fn lose(&mut self, messages: u64, why: impl FnOnce() -> String) {
         *self += messages;
-        self.first().get_or_insert_with(why);
+        let mut kept = self.why();
+        if kept.latest.is_none() {
+            let why = why();
+            kept.first.get_or_insert_with(|| why.clone());
+            kept.latest = Some(why);
+        }
     }
 
-    fn first(&self) -> MutexGuard<'_, Option<String>> {
-        self.0.first.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Tells that what cost messages for this reason is over, such as a full disk. That is an event.
+    pub fn recovered(&self) {
+        self.0.recoveries.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns the messages lost so far, those before a restart of the node included.
     pub fn get(&self) -> u64 {
         self.0.messages.load(Ordering::Relaxed)
+    }
+
+    /// Returns what was wrong with the first message, if the node said so.
+    pub fn first(&self) -> Option<String> {
+        self.why().first.clone()
+    }
+
+    fn why(&self) -> MutexGuard<'_, Why> {
+        self.0.why.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Counts messages that a node discards on purpose for one reason; see [`Building::thinned`](crate::node::Building::thinned).
+///
+/// `+=` adds messages. It costs as little as adding to a field of the node.
+#[derive(Debug, Default)]
+pub struct ThinnedCounter(DynArc<Counter>);
+
+impl AddAssign<u64> for ThinnedCounter {
+    #[inline]
+    fn add_assign(&mut self, messages: u64) {
+        self.0.add(messages);
+    }
+}
+
+impl ThinnedCounter {
+    /// Returns the messages discarded so far, those before a restart of the node included.
+    pub fn get(&self) -> u64 {
+        self.0.get()
     }
 }
 
@@ -53,6 +97,8 @@ struct Connections {
     begun: AtomicU64,
     ended: AtomicU64,
     open: AtomicU64,
+    /// Why the last attempt to connect failed, until one succeeds.
+    failure: Mutex<Option<String>>,
 }
 
 /// How often connections of a node began and ended, and how many are open.
@@ -66,6 +112,7 @@ pub(crate) struct ConnectionCounts {
 impl Connection {
     /// A connection began: a device was opened, a peer accepted.
     pub fn begun(&self) {
+        *self.failure() = None;
         self.0.begun.fetch_add(1, Ordering::Relaxed);
         self.0.open.fetch_add(1, Ordering::Relaxed);
     }
@@ -75,6 +122,16 @@ impl Connection {
         self.0.ended.fetch_add(1, Ordering::Relaxed);
         // One that was not told to have begun is not counted as open.
         let _ = self.0.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| open.checked_sub(1));
+    }
+
+    /// An attempt to connect has failed. `why` completes a sentence about the node: `"could not be opened again: no such file"`. That is an
+    /// event when it differs from the last attempt, and a note of the report if no later attempt succeeds.
+    pub fn failed(&self, why: impl Into<String>) {
+        *self.failure() = Some(why.into());
+    }
+
+    fn failure(&self) -> MutexGuard<'_, Option<String>> {
+        self.0.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn counts(&self) -> ConnectionCounts {
@@ -118,6 +175,7 @@ pub(crate) struct LiveCounters(Mutex<Counted>);
 #[derive(Debug, Default)]
 struct Counted {
     lost: Vec<(&'static str, LossCounter)>,
+    thinned: Vec<(&'static str, ThinnedCounter)>,
     connection: Option<Connection>,
     steps: Option<ClockSteps>,
 }
@@ -135,6 +193,16 @@ impl LiveCounters {
         let counter = LossCounter::default();
         lost.push((reason, counter.clone()));
         counter
+    }
+
+    pub(crate) fn thinned(&self, reason: &'static str) -> ThinnedCounter {
+        let thinned = &mut self.lock().thinned;
+        let at = thinned.iter().position(|(one, _)| *one == reason).unwrap_or_else(|| {
+            thinned.push((reason, ThinnedCounter::default()));
+            thinned.len() - 1
+        });
+        // The node adds, and this reads.
+        ThinnedCounter(thinned[at].1.0.clone())
     }
 
     pub(crate) fn connection(&self) -> Connection {
@@ -158,12 +226,38 @@ impl LiveCounters {
         self.lock().lost.iter().map(|(reason, counter)| (*reason, counter.get())).collect()
     }
 
+    /// Every reason for which messages can be discarded on purpose, with their number.
+    pub(crate) fn discards(&self) -> Vec<(&'static str, u64)> {
+        self.lock().thinned.iter().map(|(reason, counter)| (*reason, counter.get())).collect()
+    }
+
     /// Takes what was wrong with the first message lost for a reason since this was asked before.
-    pub(crate) fn take_first(&self, reason: &str) -> Option<String> {
-        self.lock().lost.iter().find(|(one, _)| *one == reason)?.1.first().take()
+    pub(crate) fn take_why(&self, reason: &str) -> Option<String> {
+        self.lock().lost.iter().find(|(one, _)| *one == reason)?.1.why().latest.take()
+    }
+
+    /// How often each reason for losses was over.
+    pub(crate) fn recoveries(&self) -> Vec<(&'static str, u64)> {
+        let recoveries = |counter: &LossCounter| counter.0.recoveries.load(Ordering::Relaxed);
+        self.lock().lost.iter().map(|(reason, counter)| (*reason, recoveries(counter))).collect()
     }
 
     pub(crate) fn connection_counts(&self) -> Option<ConnectionCounts> {
         self.lock().connection.as_ref().map(Connection::counts)
+    }
+
+    /// Why the last attempt to connect failed, if the node is not connected since.
+    pub(crate) fn connection_failure(&self) -> Option<String> {
+        self.lock().connection.as_ref()?.failure().clone()
+    }
+
+    /// What the report notes: what was wrong with the first message lost for each reason, and why the node is not connected.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let first = |(reason, counter): &(&str, LossCounter)| {
+            Some(format!("{} {reason}; the first: {}", counter.get(), counter.first()?))
+        };
+        let mut notes: Vec<String> = self.lock().lost.iter().filter_map(first).collect();
+        notes.extend(self.connection_failure());
+        notes
     }
 }

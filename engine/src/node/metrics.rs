@@ -19,6 +19,8 @@ enum MetricKind {
     Figure,
     Lost,
     Thinned,
+    /// How often something went wrong that costs no message by itself.
+    Interruptions,
 }
 
 impl Metrics {
@@ -38,7 +40,8 @@ impl Metrics {
         self.figures.insert(reason.into(), (messages as f64, MetricKind::Lost));
     }
 
-    /// Sets how many messages the node discarded on purpose, by reason.
+    /// Sets how many messages the node discarded on purpose that are known only when it ends, by reason. What it discards while it runs is
+    /// counted with [`Building::thinned`](crate::node::Building::thinned).
     pub fn thinned(&mut self, reason: impl Into<String>, messages: u64) {
         self.figures.insert(reason.into(), (messages as f64, MetricKind::Thinned));
     }
@@ -46,6 +49,12 @@ impl Metrics {
     /// Returns the metrics by name, losses and intentional discards included.
     pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
         self.figures.iter().map(|(k, (value, _))| (k.as_str(), *value))
+    }
+
+    /// Returns the metrics that a person wants to read: without losses, discards and interruptions that did not happen.
+    pub fn notable(&self) -> impl Iterator<Item = (&str, f64)> {
+        let notable = self.figures.iter().filter(|(_, (value, kind))| *value != 0.0 || *kind == MetricKind::Figure);
+        notable.map(|(name, (value, _))| (name.as_str(), *value))
     }
 
     /// Returns the losses by reason, without zeros.
@@ -74,11 +83,13 @@ impl Metrics {
         for (reason, messages) in live.losses() {
             self.figures.entry(reason.into()).or_insert((0.0, MetricKind::Lost)).0 += messages as f64;
         }
-        if let Some(connection) = live.connection_counts() {
-            self.set("disconnects", connection.ended as f64);
+        for (reason, messages) in live.discards() {
+            self.figures.entry(reason.into()).or_insert((0.0, MetricKind::Thinned)).0 += messages as f64;
         }
-        if let Some((steps, _)) = live.steps() {
-            self.set("clock_steps", steps as f64);
+        let disconnects = live.connection_counts().map(|connection| ("disconnects", connection.ended));
+        let steps = live.steps().map(|(steps, _)| ("clock_steps", steps));
+        for (name, count) in disconnects.into_iter().chain(steps) {
+            self.figures.insert(name.into(), (count as f64, MetricKind::Interruptions));
         }
     }
 
@@ -86,7 +97,7 @@ impl Metrics {
     pub(crate) fn carry_over(&mut self, before: Metrics) {
         self.notes.splice(..0, before.notes);
         for (name, (value, kind)) in before.figures {
-            if kind != MetricKind::Figure {
+            if matches!(kind, MetricKind::Lost | MetricKind::Thinned) {
                 self.figures.entry(name).or_insert((0.0, kind)).0 += value;
             }
         }
@@ -113,5 +124,6 @@ mod tests {
             (after.losses().collect(), after.thinning().collect()),
             (vec![("overrun", 4)], vec![("stopped", 2)])
         );
+        assert_eq!(after.notable().map(|(name, _)| name).collect::<Vec<_>>(), ["overrun", "received", "stopped"]);
     }
 }

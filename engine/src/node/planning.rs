@@ -7,7 +7,7 @@ use crate::host::folders::Folders;
 use crate::message::tensor::{Memory, PortSpec};
 use crate::node::extensions::Extensions;
 use crate::node::intake::Lead;
-use crate::node::live::{ClockSteps, Connection, LiveCounters, LossCounter};
+use crate::node::live::{ClockSteps, Connection, LiveCounters, LossCounter, ThinnedCounter};
 use crate::node::statistics::Statistics;
 
 /// The ports connected to a node, as far as known while planning.
@@ -128,8 +128,14 @@ impl Building<'_> {
         self.live.lost(reason)
     }
 
-    /// Returns where a node that opens a device or talks to a peer tells that it has it, and that it has lost it. Both are events, at most
-    /// one a second; the report has the number of ended connections as the metric `disconnects`.
+    /// Returns the counter of the messages that the node discards on purpose for a reason. Statistics and metrics have it while the graph
+    /// runs; the report adds it to what [`Node::metrics`](crate::node::Node::metrics) says. A restarted node goes on with the same counter.
+    pub fn thinned(&self, reason: &'static str) -> ThinnedCounter {
+        self.live.thinned(reason)
+    }
+
+    /// Returns where a node that opens a device or talks to a peer tells that it has it, that it has lost it, and why it
+    /// cannot have it again. All are events, at most one a second; the report has the number of ended connections as the metric `disconnects`.
     pub fn connection(&self) -> Connection {
         self.live.connection()
     }

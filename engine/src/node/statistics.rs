@@ -42,6 +42,8 @@ pub struct NodeStats {
     pub failed: u64,
     /// Messages that the node itself lost so far, by reason: every reason that its kind counts while it runs.
     pub lost: BTreeMap<String, u64>,
+    /// Messages that the node discarded on purpose so far, by reason.
+    pub thinned: BTreeMap<String, u64>,
     /// Whether it has its device or a peer; `None` if it needs none.
     pub connected: Option<bool>,
     /// How often it lost its device or a peer.

@@ -68,6 +68,15 @@ pub enum EventKind {
         /// Its `expect_every`.
         every: Duration,
     },
+    /// Messages come again through an input that has been silent for longer than its `expect_every`.
+    GapEnded {
+        /// The consumer.
+        node: String,
+        /// The edge, as `node/port -> node/port`.
+        edge: String,
+        /// How long it was silent.
+        after: Duration,
+    },
     /// A turn of a node has taken longer than `watchdog` and has not ended.
     Hangs {
         /// The node.
@@ -101,6 +110,8 @@ pub enum EventKind {
         of: u64,
         /// The time since the last check.
         within: Duration,
+        /// For a join, the part of latencies that took longest before it, if that explains the loss; else empty.
+        slowest: String,
     },
     /// A node itself lost a larger number of messages than `drops_above` allows for the calls that it had. Reported at most once a second
     /// per node and reason.
@@ -117,6 +128,22 @@ pub enum EventKind {
         within: Duration,
         /// What was wrong with the first of them, at most 256 bytes; empty if the node does not say it.
         first: String,
+    },
+    /// What cost a node messages is over: a disk is no longer full. Reported at most once a second per node and reason.
+    Recovered {
+        /// The node.
+        node: String,
+        /// Why messages were lost: `disk_full`.
+        reason: String,
+        /// How many were lost for it so far.
+        lost: u64,
+    },
+    /// An attempt of a node to open its device, or to connect to its peer, has failed. Reported when the error is another than last time.
+    NotConnected {
+        /// The node.
+        node: String,
+        /// What failed, with the system's error, at most 256 bytes.
+        why: String,
     },
     /// A node lost its device or peer. Reported at most once a second per node.
     Disconnected {
@@ -146,6 +173,13 @@ pub enum EventKind {
         /// For how long.
         time: Duration,
     },
+    /// Messages arrive again through a path that was silent.
+    SilenceEnded {
+        /// The path, as `source -> sink`.
+        path: String,
+        /// How long nothing had arrived.
+        after: Duration,
+    },
     /// A join has had no set for a second, or three times as long as usual, because one of its inputs gets no messages while others do.
     /// Reported once until it has a set again.
     Starves {
@@ -155,6 +189,13 @@ pub enum EventKind {
         edge: String,
         /// For how long it has had no set.
         time: Duration,
+    },
+    /// A join that starved has sets again.
+    StarvingEnded {
+        /// The node.
+        node: String,
+        /// How long it had had no set.
+        after: Duration,
     },
     /// Messages of a path came after its deadline. Reported at most once a second per path.
     Missed {
@@ -168,6 +209,8 @@ pub enum EventKind {
         deadline: Duration,
         /// The time since the last check.
         within: Duration,
+        /// The part of the path's latencies that took longest, and how long; empty if none stands out or it is not known yet.
+        slowest: String,
     },
     /// The wall clock was set. No time measured by the graph depends on it.
     ClockSet {
@@ -200,16 +243,21 @@ impl EventKind {
             EventKind::Restarted { .. } => "restarted",
             EventKind::Detached { .. } => "detached",
             EventKind::Gap { .. } => "gap",
+            EventKind::GapEnded { .. } => "gap_ended",
             EventKind::Hangs { .. } => "hangs",
             EventKind::Overdue { .. } => "overdue",
             EventKind::Returned { .. } => "returned",
             EventKind::Lost { .. } => "lost",
             EventKind::LostInside { .. } => "lost_inside",
+            EventKind::Recovered { .. } => "recovered",
+            EventKind::NotConnected { .. } => "not_connected",
             EventKind::Disconnected { .. } => "disconnected",
             EventKind::Reconnected { .. } => "reconnected",
             EventKind::SteppedBack { .. } => "stepped_back",
             EventKind::Silent { .. } => "silent",
+            EventKind::SilenceEnded { .. } => "silence_ended",
             EventKind::Starves { .. } => "starves",
+            EventKind::StarvingEnded { .. } => "starving_ended",
             EventKind::Missed { .. } => "missed",
             EventKind::ClockSet { .. } => "clock_set",
             EventKind::CpuThrottled { .. } => "cpu_throttled",
@@ -226,13 +274,17 @@ impl EventKind {
             | EventKind::Restarted { node }
             | EventKind::Detached { node }
             | EventKind::Gap { node, .. }
+            | EventKind::GapEnded { node, .. }
             | EventKind::Hangs { node, .. }
             | EventKind::Overdue { node, .. }
             | EventKind::LostInside { node, .. }
+            | EventKind::Recovered { node, .. }
+            | EventKind::NotConnected { node, .. }
             | EventKind::Disconnected { node, .. }
             | EventKind::Reconnected { node }
             | EventKind::SteppedBack { node, .. }
             | EventKind::Starves { node, .. }
+            | EventKind::StarvingEnded { node, .. }
             | EventKind::Returned { node, .. } => Some(node),
             _ => None,
         }
@@ -241,7 +293,10 @@ impl EventKind {
     /// Returns the edge it happened to, as `node/port -> node/port`.
     pub fn edge(&self) -> Option<&str> {
         match self {
-            EventKind::Gap { edge, .. } | EventKind::Lost { edge, .. } | EventKind::Starves { edge, .. } => Some(edge),
+            EventKind::Gap { edge, .. }
+            | EventKind::GapEnded { edge, .. }
+            | EventKind::Lost { edge, .. }
+            | EventKind::Starves { edge, .. } => Some(edge),
             _ => None,
         }
     }
@@ -249,14 +304,25 @@ impl EventKind {
     /// Returns the path it happened to, as `source -> sink`.
     pub fn path(&self) -> Option<&str> {
         match self {
-            EventKind::Missed { path, .. } | EventKind::Silent { path, .. } => Some(path),
+            EventKind::Missed { path, .. } | EventKind::Silent { path, .. } | EventKind::SilenceEnded { path, .. } => {
+                Some(path)
+            }
             _ => None,
         }
     }
 
     /// Returns whether it reports the end of a problem.
     pub fn is_recovery(&self) -> bool {
-        matches!(self, EventKind::Restarted { .. } | EventKind::Returned { .. } | EventKind::Reconnected { .. })
+        matches!(
+            self,
+            EventKind::Restarted { .. }
+                | EventKind::Returned { .. }
+                | EventKind::GapEnded { .. }
+                | EventKind::Recovered { .. }
+                | EventKind::Reconnected { .. }
+                | EventKind::SilenceEnded { .. }
+                | EventKind::StarvingEnded { .. }
+        )
     }
 }
 
@@ -284,6 +350,9 @@ impl fmt::Display for EventKind {
             EventKind::Gap { edge, every, .. } => {
                 write!(f, "nothing came through {edge} for more than {}", show(every))
             }
+            EventKind::GapEnded { edge, after, .. } => {
+                write!(f, "messages come through {edge} again after {}", show(after))
+            }
             EventKind::Hangs { node, limit } => {
                 write!(f, "`{node}` has been in one turn for more than {}", show(limit))
             }
@@ -291,7 +360,7 @@ impl fmt::Display for EventKind {
                 write!(f, "a call of `{node}` has been on its way for more than {}", show(limit))
             }
             EventKind::Returned { node, took } => write!(f, "`{node}` returned after {}", show(took)),
-            EventKind::Lost { edge, reason, count, of, within } => {
+            EventKind::Lost { edge, reason, count, of, within, slowest } => {
                 let at = edge.rsplit_once(" -> ").map_or(edge.as_str(), |(_, to)| to);
                 // These had arrived earlier, so they may be more than those of the window.
                 let queued = match reason {
@@ -302,13 +371,19 @@ impl fmt::Display for EventKind {
                 write!(
                     f,
                     "discarded {count} {queued}message{s} at {at} ({reason}); {of} arrived in this window of {within}"
-                )
+                )?;
+                if slowest.is_empty() { Ok(()) } else { write!(f, "; slowest before the join: {slowest}") }
             }
             EventKind::LostInside { node, reason, count, of, within, first } => {
                 let (s, calls) = (if *count == 1 { "" } else { "s" }, if *of == 1 { "call" } else { "calls" });
                 write!(f, "`{node}` lost {count} message{s} ({reason}) in {of} {calls} within {}", show(within))?;
                 if first.is_empty() { Ok(()) } else { write!(f, "; the first: {first}") }
             }
+            EventKind::Recovered { node, reason, lost } => {
+                let s = if *lost == 1 { "" } else { "s" };
+                write!(f, "`{node}` has recovered ({reason}); it has lost {lost} message{s} so far")
+            }
+            EventKind::NotConnected { node, why } => write!(f, "`{node}` {why}"),
             EventKind::Disconnected { node, count: 1 } => write!(f, "`{node}` was disconnected"),
             EventKind::Disconnected { node, count } => write!(f, "`{node}` was disconnected {count} times"),
             EventKind::Reconnected { node } => write!(f, "`{node}` is connected again"),
@@ -317,12 +392,17 @@ impl fmt::Display for EventKind {
                 write!(f, "the clock of `{node}`'s messages was set back {times}by {}; a new segment begins", show(by))
             }
             EventKind::Silent { path, time } => write!(f, "{path}: nothing arrived for {}", show(time)),
+            EventKind::SilenceEnded { path, after } => {
+                write!(f, "{path}: messages arrive again after {}", show(after))
+            }
+            EventKind::StarvingEnded { node, after } => write!(f, "`{node}` has sets again after {}", show(after)),
             EventKind::Starves { node, edge, time } => {
                 write!(f, "`{node}` has had no set for {}: nothing comes through {edge}", show(time))
             }
-            EventKind::Missed { path, count, of, deadline, within } => {
+            EventKind::Missed { path, count, of, deadline, within, slowest } => {
                 let (deadline, within) = (show(deadline), show(within));
-                write!(f, "{path} missed its deadline of {deadline}: {count} of {of} messages in {within}")
+                write!(f, "{path} missed its deadline of {deadline}: {count} of {of} messages in {within}")?;
+                if slowest.is_empty() { Ok(()) } else { write!(f, "; slowest part: {slowest}") }
             }
             EventKind::ClockSet { by } => {
                 let direction = if *by < 0 { "back" } else { "forward" };
@@ -374,15 +454,36 @@ mod tests {
                 "a call of `arm` has been on its way for more than 20.0 ms",
             ),
             (
-                EventKind::Lost { edge: edge(), reason: Reason::FullNewest, count: 3, of: 200, within: ms(1000) },
+                EventKind::Lost {
+                    edge: edge(),
+                    reason: Reason::FullNewest,
+                    count: 3,
+                    of: 200,
+                    within: ms(1000),
+                    slowest: String::new(),
+                },
                 "discarded 3 messages at arm/in (full_newest); 200 arrived in this window of 1.00 s",
             ),
             (
-                EventKind::Lost { edge: edge(), reason: Reason::Unmatched, count: 119, of: 30, within: ms(1000) },
+                EventKind::Lost {
+                    edge: edge(),
+                    reason: Reason::Unmatched,
+                    count: 119,
+                    of: 30,
+                    within: ms(1000),
+                    slowest: String::new(),
+                },
                 "discarded 119 queued messages at arm/in (unmatched); 30 arrived in this window of 1.00 s",
             ),
             (
-                EventKind::Lost { edge: edge(), reason: Reason::Expired, count: 1, of: 0, within: ms(1000) },
+                EventKind::Lost {
+                    edge: edge(),
+                    reason: Reason::Expired,
+                    count: 1,
+                    of: 0,
+                    within: ms(1000),
+                    slowest: String::new(),
+                },
                 "discarded 1 queued message at arm/in (expired); 0 arrived in this window of 1.00 s",
             ),
             (
@@ -412,6 +513,23 @@ mod tests {
                 EventKind::Starves { node: node(), edge: edge(), time: ms(1000) },
                 "`arm` has had no set for 1.00 s: nothing comes through imu/out -> arm/in",
             ),
+            (
+                EventKind::GapEnded { node: node(), edge: edge(), after: ms(4200) },
+                "messages come through imu/out -> arm/in again after 4.20 s",
+            ),
+            (
+                EventKind::SilenceEnded { path: "imu -> arm".into(), after: ms(4200) },
+                "imu -> arm: messages arrive again after 4.20 s",
+            ),
+            (EventKind::StarvingEnded { node: node(), after: ms(4200) }, "`arm` has sets again after 4.20 s"),
+            (
+                EventKind::Recovered { node: node(), reason: "disk_full".into(), lost: 37 },
+                "`arm` has recovered (disk_full); it has lost 37 messages so far",
+            ),
+            (
+                EventKind::NotConnected { node: node(), why: "could not be opened again: no such device".into() },
+                "`arm` could not be opened again: no such device",
+            ),
             (EventKind::Disconnected { node: node(), count: 1 }, "`arm` was disconnected"),
             (EventKind::Disconnected { node: node(), count: 2 }, "`arm` was disconnected 2 times"),
             (EventKind::Reconnected { node: node() }, "`arm` is connected again"),
@@ -424,8 +542,15 @@ mod tests {
                 "the clock of `arm`'s messages was set back 3 times, the last time by 2.00 s; a new segment begins",
             ),
             (
-                EventKind::Missed { path: "imu -> arm".into(), count: 3, of: 200, deadline: ms(20), within: ms(1000) },
-                "imu -> arm missed its deadline of 20.0 ms: 3 of 200 messages in 1.00 s",
+                EventKind::Missed {
+                    path: "imu -> arm".into(),
+                    count: 3,
+                    of: 200,
+                    deadline: ms(20),
+                    within: ms(1000),
+                    slowest: "queued at arm (4.80 s)".into(),
+                },
+                "imu -> arm missed its deadline of 20.0 ms: 3 of 200 messages in 1.00 s; slowest part: queued at arm (4.80 s)",
             ),
             (
                 EventKind::ClockSet { by: -3_000_000_000 },

@@ -19,7 +19,7 @@ use crate::node::{EdgeStats, NodeStats, PathStats, RunStats, Window};
 use crate::run::event::{Event, EventKind};
 use crate::run::loops::{self, Loop, SeenLoop};
 use crate::run::misses::{Misses, WatchedPaths};
-use crate::run::starving::{Pace, SeenJoin, WatchedJoin};
+use crate::run::starving::{Pace, SeenJoin, Silence, WatchedJoin};
 use crate::run::tails::Tails;
 use crate::run::windows::Windows;
 use std::collections::{BTreeMap, HashMap};
@@ -42,8 +42,8 @@ const UNINTENDED: [Reason; 6] =
 /// Everything that can be observed of a run from outside, and the last observations.
 pub(crate) struct Watcher {
     pub(crate) shared: Arc<RunShared>,
-    watched: Watched,
-    watchdog: Duration,
+    pub(super) watched: Watched,
+    pub(super) watchdog: Duration,
     /// Whether worker threads turn the graph, which may hang.
     pub(crate) has_workers: bool,
     /// The fraction of an edge's messages that may be lost without an event.
@@ -162,9 +162,12 @@ struct Losses {
 struct SeenNode {
     taken: u64,
     lost: Vec<(&'static str, u64)>,
+    recoveries: Vec<(&'static str, u64)>,
     connection: ConnectionCounts,
-    /// Whether it has lost its device or peer.
+    /// Whether it has lost its device or peer, or could not have it.
     is_disconnected: bool,
+    /// Why it could not connect when that was last told.
+    failure: Option<String>,
 }
 
 /// How often a node's clock had been set back when it was last told, and when that was, ns of the run's clock.
@@ -184,17 +187,20 @@ struct SeenPath {
 }
 
 impl SeenPath {
-    /// Adds a check. Returns the length of a silence that has become unusual.
-    fn look(&mut self, now: u64, misses: Misses, is_over: bool) -> Option<u64> {
+    /// Adds a check. Returns the length of a silence that has become unusual, or has ended.
+    fn look(&mut self, now: u64, misses: Misses, is_over: bool) -> Option<Silence> {
         self.misses = misses;
-        self.arrived.look(now, misses.judged);
+        let before = self.arrived;
+        if self.arrived.look(now, misses.judged) && self.silent.take().is_some() {
+            return Some(Silence::Ended(before.since(now)));
+        }
         if is_over {
             self.arrived.excuse(now);
         }
         // Messages that come once a minute are not missed after three seconds.
         let silent = self.arrived.pause(now, SILENCE);
         let was = std::mem::replace(&mut self.silent, silent);
-        silent.filter(|_| was.is_none())
+        silent.filter(|_| was.is_none()).map(Silence::Begun)
     }
 }
 
@@ -310,6 +316,13 @@ impl Watcher {
         if matches!(clock, Clock::Monotonic) { tails.throttling.notes() } else { Vec::new() }
     }
 
+    /// Returns the paths through which nothing has arrived for an unusual time, by their indices in the plan.
+    pub(crate) fn silent_paths(&self) -> Vec<usize> {
+        let seen = lock(&self.seen);
+        let paths = self.watched.paths.iter().zip(&seen.paths);
+        paths.filter(|(_, seen)| seen.silent.is_some()).map(|((path, _), _)| path.at).collect()
+    }
+
     /// Returns the counters of every node, with its windows.
     pub(crate) fn node_stats(&self, windows: &BTreeMap<(Subject, Term), Window>) -> Vec<NodeStats> {
         let nodes = self.shared.names().iter().zip(&self.watched.counts).enumerate();
@@ -322,6 +335,7 @@ impl Watcher {
                     done: counts.done.get(),
                     failed: counts.failed.get(),
                     lost: losses_inside(counts).into_iter().map(|(reason, n)| (reason.into(), n)).collect(),
+                    thinned: counts.live.discards().into_iter().map(|(reason, n)| (reason.into(), n)).collect(),
                     connected: connection.map(|counts| counts.open > 0),
                     disconnects: connection.map_or(0, |counts| counts.ended),
                     backend: self.shared.backend_status(at, counts.batches.get()),
@@ -411,6 +425,8 @@ impl Watcher {
             return;
         }
         seen.losses_at = now;
+        // Workers are asked only if there is something to explain.
+        let mut longest = None;
         for ((edge, watched), before) in self.watched.edges.iter().enumerate().zip(&mut seen.losses) {
             let shared = &watched.counters;
             let now = Losses { sent: shared.producer.moved.get(), lost: UNINTENDED.map(|reason| shared.lost(reason)) };
@@ -418,7 +434,13 @@ impl Watcher {
             for (i, reason) in UNINTENDED.into_iter().enumerate() {
                 let count = now.lost[i] - before.lost[i];
                 if count > 0 && !watched.is_meant(reason) && count as f64 > self.drops_above * of as f64 {
-                    self.shared.notice(|| Noticed::Lost { edge, reason, count, of, within });
+                    let slowest = match reason {
+                        Reason::Unmatched => {
+                            self.slowest_before(longest.get_or_insert_with(|| self.longest_now()), edge)
+                        }
+                        _ => "".into(),
+                    };
+                    self.shared.notice(|| Noticed::Lost { edge, reason, count, of, within, slowest });
                 }
             }
             *before = now;
@@ -428,32 +450,47 @@ impl Watcher {
         }
         for (join, seen) in self.watched.joins.iter().zip(&mut seen.joins) {
             let taken = self.watched.counts[join.node].taken.get();
-            if let Some((edge, time)) = seen.look(now, taken, join, &self.watched.edges) {
-                self.shared.notice(|| Noticed::Starves { node: join.node, edge, time });
+            let node = join.node;
+            match seen.look(now, taken, join, &self.watched.edges) {
+                Some((edge, Silence::Begun(time))) => self.shared.notice(|| Noticed::Starves { node, edge, time }),
+                Some((_, Silence::Ended(after))) => self.shared.notice(|| Noticed::StarvingEnded { node, after }),
+                None => {}
             }
         }
         for ((path, (watched, misses)), seen) in self.watched.paths.iter().enumerate().zip(&mut seen.paths) {
             let before = seen.misses;
             let (count, of) = (misses.missed - before.missed, misses.judged - before.judged);
             if count > 0 {
-                self.shared.notice(|| Noticed::Missed { path, count, of: of.max(count), within });
+                let slowest = self.slowest_of_path(longest.get_or_insert_with(|| self.longest_now()), path);
+                self.shared.notice(|| Noticed::Missed { path, count, of: of.max(count), within, slowest });
             }
-            let is_over = watched.source_edges.iter().all(|edge| self.watched.edges[*edge].counters.is_closed());
-            if let Some(time) = seen.look(now, misses, is_over) {
-                self.shared.notice(|| Noticed::Silent { path, time });
+            let is_closed = watched.source_edges.iter().all(|edge| self.watched.edges[*edge].counters.is_closed());
+            // A stop closes the sources, too, but does not end a silence that was there before.
+            let is_over = is_closed && !(self.shared.is_stopping() && seen.silent.is_some());
+            match seen.look(now, misses, is_over) {
+                Some(Silence::Begun(time)) => self.shared.notice(|| Noticed::Silent { path, time }),
+                Some(Silence::Ended(after)) => self.shared.notice(|| Noticed::SilenceEnded { path, after }),
+                None => {}
             }
         }
     }
 
-    /// Tells what a node has lost by itself, and whether it lost its device or peer.
+    /// Tells what a node has lost by itself, whether it lost its device or peer, and why it does not have it.
     fn look_at_node(&self, node: usize, counts: &Counts, before: &mut SeenNode, within: u64) {
         let (taken, lost) = (counts.taken.get(), losses_inside(counts));
         let of = taken - before.taken;
         for (i, (reason, now)) in lost.iter().enumerate() {
             let count = now - before.lost.get(i).map_or(0, |(_, before)| *before);
             if count > 0 && count as f64 > self.drops_above * of as f64 {
-                let first = shortened(&counts.live.take_first(reason).unwrap_or_default());
+                let first = shortened(&counts.live.take_why(reason).unwrap_or_default());
                 self.shared.notice(|| Noticed::LostInside { node, reason, count, of, within, first });
+            }
+        }
+        let recoveries = counts.live.recoveries();
+        for (i, (reason, times)) in recoveries.iter().enumerate() {
+            if *times > before.recoveries.get(i).map_or(0, |(_, before)| *before) {
+                let lost = lost[i].1;
+                self.shared.notice(|| Noticed::Recovered { node, reason, lost });
             }
         }
         let now = counts.live.connection_counts().unwrap_or_default();
@@ -461,12 +498,17 @@ impl Watcher {
         if ended > 0 {
             self.shared.notice(|| Noticed::Disconnected { node, count: ended });
         }
-        let was_disconnected = before.is_disconnected || ended > 0;
+        let failure = counts.live.connection_failure();
+        if let Some(why) = failure.as_ref().filter(|why| before.failure.as_ref() != Some(why)) {
+            self.shared.notice(|| Noticed::NotConnected { node, why: shortened(why) });
+        }
+        let was_disconnected = before.is_disconnected || ended > 0 || failure.is_some();
         let is_back = now.begun > before.connection.begun && now.open > 0;
         if was_disconnected && is_back {
             self.shared.notice(|| Noticed::Reconnected { node });
         }
-        *before = SeenNode { taken, lost, connection: now, is_disconnected: was_disconnected && !is_back };
+        let is_disconnected = was_disconnected && !is_back;
+        *before = SeenNode { taken, lost, recoveries, connection: now, is_disconnected, failure };
     }
 
     fn next(&self) -> Option<Event> {
@@ -485,62 +527,6 @@ impl Watcher {
         };
         let wall = crate::host::clock::wall();
         Some(Event { time, wall: wall.checked_sub(ago).unwrap_or(SystemTime::UNIX_EPOCH), kind })
-    }
-
-    /// Adds the names.
-    fn with_names(&self, noticed: Noticed) -> EventKind {
-        let node = |node: usize| self.shared.name(node).to_string();
-        let edge = |edge: usize| format!("{} -> {}", self.watched.edges[edge].from, self.watched.edges[edge].to);
-        match noticed {
-            Noticed::Failed { node: at, call, number, text, panicked, then } => {
-                EventKind::Failed { node: node(at), call, number, text: text.into(), panicked, then }
-            }
-            Noticed::Restarting { node: at, after } => {
-                EventKind::Restarting { node: node(at), after: Duration::from_nanos(after) }
-            }
-            Noticed::Restarted { node: at } => EventKind::Restarted { node: node(at) },
-            Noticed::Detached { node: at } => EventKind::Detached { node: node(at) },
-            Noticed::Gap { node: at, edge: by, every } => {
-                EventKind::Gap { node: node(at), edge: edge(by), every: Duration::from_nanos(every) }
-            }
-            Noticed::Hangs { node: at } => EventKind::Hangs { node: node(at), limit: self.watchdog },
-            Noticed::Overdue { node: at } => EventKind::Overdue { node: node(at), limit: self.watchdog },
-            Noticed::Returned { node: at, took } => {
-                EventKind::Returned { node: node(at), took: Duration::from_nanos(took) }
-            }
-            Noticed::Lost { edge: by, reason, count, of, within } => {
-                EventKind::Lost { edge: edge(by), reason, count, of, within: Duration::from_nanos(within) }
-            }
-            Noticed::LostInside { node: at, reason, count, of, within, first } => {
-                let (within, first) = (Duration::from_nanos(within), first.into());
-                EventKind::LostInside { node: node(at), reason: reason.into(), count, of, within, first }
-            }
-            Noticed::Disconnected { node: at, count } => EventKind::Disconnected { node: node(at), count },
-            Noticed::Reconnected { node: at } => EventKind::Reconnected { node: node(at) },
-            Noticed::SteppedBack { node: at, count, by } => {
-                EventKind::SteppedBack { node: node(at), count, by: Duration::from_nanos(by) }
-            }
-            Noticed::Silent { path, time } => {
-                let path = self.watched.paths.get(path);
-                EventKind::Silent { path: format!("{} -> {}", path.from, path.to), time: Duration::from_nanos(time) }
-            }
-            Noticed::Starves { node: at, edge: by, time } => {
-                EventKind::Starves { node: node(at), edge: edge(by), time: Duration::from_nanos(time) }
-            }
-            Noticed::Missed { path, count, of, within } => {
-                let path = self.watched.paths.get(path);
-                EventKind::Missed {
-                    path: format!("{} -> {}", path.from, path.to),
-                    count,
-                    of,
-                    deadline: Duration::from_nanos(path.deadline),
-                    within: Duration::from_nanos(within),
-                }
-            }
-            Noticed::ClockSet { by } => EventKind::ClockSet { by },
-            Noticed::CpuThrottled { by } => EventKind::CpuThrottled { by },
-            Noticed::Refused { text } => EventKind::Refused { text: text.into() },
-        }
     }
 }
 

@@ -8,6 +8,7 @@ use crate::exec::shared::lock;
 use crate::exec::worker;
 use crate::ledger::{Recorded, Term};
 use crate::node::metrics::Metrics;
+use crate::plan::Role;
 use crate::report::{
     DeadlineReport, EdgeReport, FailureReport, HistogramReport, NodeReport, Outcome, Report, WorkerReport,
 };
@@ -81,7 +82,7 @@ impl Running {
             started: self.started_at,
             wall,
             outcome,
-            nodes: self.node_reports(&mut gathered),
+            nodes: self.node_reports(&mut gathered, outcome),
             edges: self.edge_reports(&gathered),
             workers: self.worker_reports(&gathered),
             handles,
@@ -97,7 +98,7 @@ impl Running {
         report
     }
 
-    fn node_reports(&self, gathered: &mut Gathered) -> Vec<NodeReport> {
+    fn node_reports(&self, gathered: &mut Gathered, outcome: Outcome) -> Vec<NodeReport> {
         self.plan
             .nodes()
             .iter()
@@ -106,6 +107,10 @@ impl Running {
                 let counts = &self.counts[i];
                 let mut metrics = gathered.metrics.remove(&i).unwrap_or_default();
                 metrics.add_live(&counts.live);
+                counts.live.notes().iter().for_each(|note| self.shared.note_of(i, note));
+                if outcome != Outcome::Failed && node.role == Role::Sink && counts.taken.get() == 0 {
+                    self.shared.note_of(i, &format!("nothing arrived, so it wrote nothing: {}", self.why_empty(i)));
+                }
                 let nearest = node.in_edges.iter().filter_map(|edge| gathered.nearest.get(edge)).min();
                 if let Some(nearest) = nearest.filter(|_| counts.taken.get() == 0) {
                     let (away, within) = (show_ns(*nearest), show_ns(node.stage.rule.within));
@@ -200,12 +205,33 @@ impl Running {
             .collect()
     }
 
+    /// Why a sink has no messages: the node nearest to it that sent none, or used none.
+    fn why_empty(&self, sink: usize) -> String {
+        let (nodes, sent) = (self.plan.nodes(), |edge: &usize| self.edges[*edge].producer.moved.get());
+        let mut at = sink;
+        // A cycle has no more steps than nodes.
+        for _ in nodes {
+            let Some(edge) = nodes[at].in_edges.iter().find(|edge| sent(edge) == 0) else { break };
+            at = self.plan.edges()[*edge].from;
+            if nodes[at].in_edges.is_empty() {
+                return format!("`{}` sent no messages", nodes[at].name);
+            }
+            match self.counts[at].taken.get() {
+                0 => {}
+                taken => return format!("`{}` took {taken} messages and sent none", nodes[at].name),
+            }
+        }
+        format!("`{}` used none of the messages that were sent to it", nodes[at].name)
+    }
+
     fn deadline_reports(&self) -> Vec<DeadlineReport> {
+        let silent = self.watcher.silent_paths();
         self.plan
             .paths()
             .iter()
             .zip(self.judged.iter())
-            .filter_map(|(path, judged)| {
+            .enumerate()
+            .filter_map(|(at, (path, judged))| {
                 Some(DeadlineReport {
                     from: path.from.clone(),
                     to: path.to.clone(),
@@ -213,6 +239,7 @@ impl Running {
                     on_miss: path.on_miss,
                     judged: judged.all.get(),
                     missed: judged.missed.get(),
+                    silent: silent.contains(&at),
                     untracked_behind: path.untracked_behind.clone(),
                 })
             })

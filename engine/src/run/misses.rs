@@ -15,12 +15,14 @@ pub(crate) struct WatchedPaths {
 pub(crate) struct WatchedPath {
     pub(crate) from: String,
     pub(crate) to: String,
+    /// The indices of source and sink.
+    pub(super) ends: (usize, usize),
     /// Nanoseconds.
     pub(crate) deadline: u64,
     /// The edges of its source; all are closed when the source has ended.
     pub(crate) source_edges: DynArc<[usize]>,
     /// Its index in the plan.
-    at: usize,
+    pub(crate) at: usize,
 }
 
 /// Messages of a path whose deadline was checked.
@@ -40,11 +42,14 @@ impl WatchedPaths {
         // Shared: a source may begin thousands of paths by thousands of edges.
         let of_sources: HashMap<&str, DynArc<[usize]>> =
             of_sources.into_iter().map(|(source, edges)| (source, edges.into())).collect();
+        let by_name: HashMap<&str, usize> =
+            plan.nodes().iter().enumerate().map(|(at, node)| (&*node.name, at)).collect();
         let paths = tracked.filter_map(|(at, path)| {
             let deadline = path.deadline?;
             let source_edges = of_sources.get(&*path.from).cloned().unwrap_or_default();
             let (from, to) = (path.from.clone(), path.to.clone());
-            Some(WatchedPath { from, to, deadline, source_edges, at })
+            let ends = (*by_name.get(&*path.from)?, *by_name.get(&*path.to)?);
+            Some(WatchedPath { from, to, ends, deadline, source_edges, at })
         });
         WatchedPaths { paths: paths.collect(), judged }
     }

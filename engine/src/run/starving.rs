@@ -28,6 +28,11 @@ impl Pace {
         has_grown
     }
 
+    /// How long ago it happened last, or was first looked for.
+    pub(crate) fn since(&self, now: u64) -> u64 {
+        now - self.last
+    }
+
     /// Starts a pause anew: nothing is expected.
     pub(crate) fn excuse(&mut self, now: u64) {
         self.last = now;
@@ -36,8 +41,14 @@ impl Pace {
     /// Returns how long nothing has happened, if that is at least `most` and three times the usual interval.
     pub(crate) fn pause(&self, now: u64, most: u64) -> Option<u64> {
         let usual = (self.last - self.first).checked_div(self.count).unwrap_or(0);
-        Some(now - self.last).filter(|pause| *pause >= most.max(3 * usual))
+        Some(self.since(now)).filter(|pause| *pause >= most.max(3 * usual))
     }
+}
+
+/// An unusual silence that has begun, or has ended, after so many ns.
+pub(crate) enum Silence {
+    Begun(u64),
+    Ended(u64),
 }
 
 /// A node with several inputs that takes sets of messages.
@@ -45,13 +56,17 @@ pub(crate) struct WatchedJoin {
     pub(crate) node: usize,
     /// The edges of its inputs.
     pub(crate) edges: Vec<usize>,
+    /// How far the times of the messages of a set may be apart, ns.
+    pub(crate) within: u64,
 }
 
 /// Returns the joins of a graph.
 pub(crate) fn joins(plan: &Plan) -> Vec<WatchedJoin> {
     let nodes = plan.nodes().iter().enumerate().filter(|(_, node)| node.in_edges.len() > 1);
     let joins = nodes.filter(|(_, node)| !node.merges() || node.stage.rule.waits(true));
-    joins.map(|(at, node)| WatchedJoin { node: at, edges: node.in_edges.clone() }).collect()
+    joins
+        .map(|(at, node)| WatchedJoin { node: at, edges: node.in_edges.clone(), within: node.stage.rule.within })
+        .collect()
 }
 
 /// What a join had taken when it was last checked.
@@ -62,28 +77,34 @@ pub(crate) struct SeenJoin {
     sent: Vec<u64>,
     /// The edge of an input that gets no messages while others do, and for how long the join has had no set, if that is unusual; ns.
     pub(crate) starves: Option<(usize, u64)>,
+    /// The edge that was told of since the last set.
+    told: Option<usize>,
 }
 
 impl SeenJoin {
-    /// Adds a check. Returns what it starves for when it has begun to.
+    /// Adds a check. Returns what it starves for when it has begun to, and when it has ended.
     pub(crate) fn look(
         &mut self,
         now: u64,
         taken: u64,
         join: &WatchedJoin,
         edges: &[WatchedEdge],
-    ) -> Option<(usize, u64)> {
+    ) -> Option<(usize, Silence)> {
         let sent = |at: &usize| edges[*at].counters.producer.moved.get();
         let before = self.starves.take();
+        let since = self.taken.since(now);
         if self.taken.look(now, taken) {
             // Allocates in the first check only.
             self.sent.clear();
             self.sent.extend(join.edges.iter().map(sent));
+            return self.told.take().map(|edge| (edge, Silence::Ended(since)));
         }
         let waited = self.taken.pause(now, WAIT)?;
         let inputs = || join.edges.iter().zip(&self.sent);
         let (silent, _) = inputs().find(|(at, before)| sent(at) == **before && !edges[**at].counters.is_closed())?;
         self.starves = inputs().any(|(at, before)| sent(at) > *before).then_some((*silent, waited));
-        self.starves.filter(|_| before.is_none())
+        let begun = self.starves.filter(|_| before.is_none());
+        self.told = begun.map_or(self.told, |(edge, _)| Some(edge));
+        begun.map(|(edge, time)| (edge, Silence::Begun(time)))
     }
 }

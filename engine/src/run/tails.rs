@@ -9,6 +9,8 @@ use crate::exec::outlier::{Judged, KEPT, OutlierQueue, PARTS, PENDING, QUEUE, Ta
 use crate::host::cpu_throttle::CpuThrottle;
 use crate::ledger::{Recorded, Term};
 use crate::report::{TailCauseReport, TailReport};
+use crate::run::longest::{LongPart, LongestParts};
+use crate::run::neighbours::Neighbours;
 use crate::run::throttling::Throttling;
 use arrayvec::ArrayVec;
 use std::cell::RefCell;
@@ -39,7 +41,7 @@ struct Explained {
 
 /// The outliers of a run.
 pub(crate) struct Tails {
-    graph: Neighbours,
+    pub(super) graph: Neighbours,
     /// The index of each path, and how many of its messages are kept.
     paths: HashMap<(usize, usize), usize>,
     kept_of: Vec<usize>,
@@ -219,41 +221,21 @@ impl Tails {
             _ => None,
         });
         let enough = latencies.filter(|(_, latency)| latency.samples >= FEW);
-        let longest = self.longest_parts(recorded);
-        let report = |(path, latency): ((usize, usize), _)| {
-            self.graph.find_between(path.0, path.1);
-            let on_path = self.graph.between.nodes.iter().filter_map(|node| longest[*node]);
-            self.report(path, latency, on_path.max_by_key(|part| (part.usual, part.node)), name)
-        };
-        enough.map(report).collect()
-    }
-
-    /// Of each node, the part that takes most of a usual message's time there.
-    fn longest_parts(&self, recorded: &[(Subject, Term, Recorded)]) -> Vec<Option<UsualPart>> {
         let batches = recorded.iter().filter_map(|(subject, term, sizes)| match subject {
             Subject::Node(node) if *term == Term::Batch && sizes.histogram.max() > 1 => Some(*node),
             _ => None,
         });
         let has_batches: HashSet<usize> = batches.collect();
-        let mut longest: Vec<Option<UsualPart>> = vec![None; self.graph.before.len()];
-        for (subject, term, part) in recorded {
-            let Subject::Node(node) = *subject else { continue };
-            let cause = match term {
-                Term::Source => TailCause::Source,
-                Term::Queue => TailCause::Queued,
-                Term::Hold if self.graph.before[node].len() > 1 => TailCause::Partner,
-                Term::Hold | Term::BatchWait if has_batches.contains(&node) => TailCause::Batch,
-                Term::Hold | Term::BatchWait => TailCause::DeviceBusy,
-                Term::Blocked => TailCause::NoRoom,
-                Term::Compute => TailCause::Compute,
-                _ => continue,
-            };
-            let usual = part.histogram.value_at_quantile(0.5);
-            if longest[node].is_none_or(|known| known.usual <= usual) {
-                longest[node] = Some(UsualPart { cause, node, usual });
-            }
-        }
-        longest
+        let usual = recorded.iter().filter_map(|(subject, term, part)| match subject {
+            Subject::Node(node) => Some((*node, *term, part.histogram.value_at_quantile(0.5))),
+            Subject::Path(..) => None,
+        });
+        let longest = LongestParts::new(&self.graph, usual, |node| has_batches.contains(&node));
+        let report = |(path, latency): ((usize, usize), _)| {
+            let longest = longest.on_path(&mut self.graph, path);
+            self.report(path, latency, longest, name)
+        };
+        enough.map(report).collect()
     }
 
     /// `longest` is the part that takes most of a usual message's time. It explains a message whose parts are not unusual, if it takes at
@@ -262,7 +244,7 @@ impl Tails {
         &self,
         path: (usize, usize),
         Recorded { histogram, samples }: &Recorded,
-        longest: Option<UsualPart>,
+        longest: Option<LongPart>,
         name: &impl Fn(usize) -> String,
     ) -> TailReport {
         let quantile = if *samples < MANY { 1.0 - 10.0 / *samples as f64 } else { 0.999 };
@@ -273,7 +255,7 @@ impl Tails {
         let mut judged = 0;
         for kept in self.kept.iter().filter(|kept| Some(kept.path) == index && kept.value > limit) {
             judged += 1;
-            let usual = longest.filter(|part| kept.node.is_none() && part.usual >= kept.value / 2);
+            let usual = longest.filter(|part| kept.node.is_none() && part.ns >= kept.value / 2);
             let (cause, node) = usual.map_or((kept.cause, kept.node), |part| (part.cause, Some(part.node)));
             let report = causes.entry((cause, node, kept.behind)).or_insert_with(|| TailCauseReport {
                 cause,
@@ -332,105 +314,6 @@ fn root<'a>(wait: &Judged, parts: &'a VecDeque<Judged>, graph: &mut Neighbours) 
     let found = parts.iter().filter(|part| is_root(part)).map(|part| (overlap(part, wait), part));
     let longest = found.max_by_key(|(overlap, _)| *overlap);
     longest.filter(|(overlap, _)| *overlap >= wait.value / 2).map(|(_, part)| part)
-}
-
-/// A part of a latency at a node, and how long it usually takes, ns.
-#[derive(Clone, Copy, Debug)]
-struct UsualPart {
-    cause: TailCause,
-    node: usize,
-    usual: u64,
-}
-
-/// The neighbours of each node, and the nodes found last: a run allocates nothing.
-struct Neighbours {
-    after: Vec<Vec<usize>>,
-    before: Vec<Vec<usize>>,
-    found: Marked,
-    between: Marked,
-    open: Vec<usize>,
-}
-
-/// A set of nodes; emptying it takes as long as filling it took, however large the graph is.
-struct Marked {
-    is_in: Vec<bool>,
-    nodes: Vec<usize>,
-}
-
-impl Marked {
-    fn new(nodes: usize) -> Self {
-        Marked { is_in: vec![false; nodes], nodes: Vec::with_capacity(nodes) }
-    }
-
-    fn clear(&mut self) {
-        self.nodes.drain(..).for_each(|node| self.is_in[node] = false);
-    }
-
-    /// Adds a node; false if it is there already.
-    fn insert(&mut self, node: usize) -> bool {
-        let is_new = !std::mem::replace(&mut self.is_in[node], true);
-        if is_new {
-            self.nodes.push(node);
-        }
-        is_new
-    }
-
-    fn contains(&self, node: usize) -> bool {
-        self.is_in.get(node).copied().unwrap_or(false)
-    }
-}
-
-impl Neighbours {
-    fn new(nodes: usize, edges: &[(usize, usize)]) -> Self {
-        let (mut after, mut before) = (vec![Vec::new(); nodes], vec![Vec::new(); nodes]);
-        for (from, to) in edges {
-            after[*from].push(*to);
-            before[*to].push(*from);
-        }
-        let (found, between) = (Marked::new(nodes), Marked::new(nodes));
-        Neighbours { after, before, found, between, open: Vec::with_capacity(edges.len() + 1) }
-    }
-
-    /// Finds the nodes that messages of a node can reach, itself included.
-    fn find_after(&mut self, node: usize) {
-        find(node, &self.after, |_| true, &mut self.found, &mut self.open);
-    }
-
-    /// Finds the nodes whose messages can reach a node, itself included.
-    fn find_before(&mut self, node: usize) {
-        find(node, &self.before, |_| true, &mut self.found, &mut self.open);
-    }
-
-    fn is_found(&self, node: usize) -> bool {
-        self.found.contains(node)
-    }
-
-    /// Finds the nodes on the ways from one node to another.
-    fn find_between(&mut self, from: usize, to: usize) {
-        self.find_before(to);
-        find(from, &self.after, |node| self.found.contains(node), &mut self.between, &mut self.open);
-    }
-
-    fn is_between(&self, node: usize) -> bool {
-        self.between.contains(node)
-    }
-}
-
-/// Finds the nodes that are reached from one by steps to nodes that are allowed, itself included.
-fn find(
-    start: usize,
-    next: &[Vec<usize>],
-    is_allowed: impl Fn(usize) -> bool,
-    found: &mut Marked,
-    open: &mut Vec<usize>,
-) {
-    found.clear();
-    open.push(start);
-    while let Some(node) = open.pop() {
-        if is_allowed(node) && found.insert(node) {
-            open.extend(&next[node]);
-        }
-    }
 }
 
 /// How long two measured times overlap.

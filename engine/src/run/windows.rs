@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_millis(5);
 #[derive(Default)]
 pub(crate) struct Windows {
     workers: Vec<Before>,
-    latest: BTreeMap<(Subject, Term), Window>,
+    pub(super) latest: BTreeMap<(Subject, Term), Window>,
     /// When the run began, and whether the warm-up is excluded.
     begun: u64,
     warms_up: bool,
@@ -141,7 +141,7 @@ impl Watcher {
     }
 
     /// Takes the copies that have arrived; requests new ones if the last are older than a second, and waits for them.
-    fn renew_windows(&self) -> MutexGuard<'_, Windows> {
+    pub(super) fn renew_windows(&self) -> MutexGuard<'_, Windows> {
         let shared = &self.shared;
         let mut windows = lock(&self.windows);
         let Some(now) = shared.clock().map(|clock| clock.now().0) else { return windows };

@@ -285,7 +285,6 @@ impl Node for Audio {
         to.lost("unsent", u64::from(!self.pending.is_empty()));
         // Called when the device is about to be closed, which discards the frames in its buffer.
         to.lost("unplayed", self.unheard());
-        self.device.report(to);
     }
 }
 

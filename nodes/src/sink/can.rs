@@ -88,14 +88,14 @@ impl Can {
         self.read_errors();
         loop {
             let Some(socket) = self.socket.get() else {
-                self.unsent += 1;
+                self.unsent.lose(1, || "the interface is gone".into());
                 return true;
             };
             match send(socket.as_raw_fd(), frame, MsgFlags::MSG_DONTWAIT) {
                 Ok(_) => {
                     self.socket.works();
                     if self.errors.is_off() {
-                        self.unsent += 1;
+                        self.unsent.lose(1, || "the controller has left the bus after too many errors".into());
                     } else {
                         self.sent += 1;
                     }
@@ -103,7 +103,7 @@ impl Can {
                 Err(Errno::EINTR) => continue,
                 Err(Errno::EAGAIN | Errno::ENOBUFS) => return false,
                 Err(error) => {
-                    self.unsent += 1;
+                    self.unsent.lose(1, || io::Error::from(error).to_string());
                     if matches!(error, Errno::ENODEV | Errno::ENXIO) {
                         self.socket.count_disconnect();
                         self.socket.close(self.clock.now());
@@ -143,7 +143,6 @@ impl Node for Can {
     fn metrics(&self, to: &mut Metrics) {
         to.set("sent", self.sent as f64);
         self.errors.report_off(&self.config.interface, to);
-        self.socket.report(to);
         to.lost("unsent", u64::from(self.pending.is_some()));
     }
 }
@@ -167,7 +166,7 @@ impl Sink for Can {
         if self.send(&frame[..size]) {
             self.pending = None;
         } else if now >= until {
-            self.unsent += 1;
+            self.unsent.lose(1, || "the interface has no room".into());
             self.pending = None;
         } else {
             return Ok(Progress::WhenReady(now + AGAIN));

@@ -8,7 +8,7 @@ use crate::stream::web_socket::{CONNECTION_MEMORY, Client, Incoming, Rules, Serv
 use data_encoding::BASE64;
 use limen::node::{
     Building, Connected, Cost, EdgeStats, Metrics, Node, NodeError, NodeStats, OneOf, PathStats, Picked, PlanErrors,
-    Planning, Ports, Progress, RunStats, Sink, Statistics, Window,
+    Planning, Ports, Progress, RunStats, Sink, Statistics, ThinnedCounter, Window,
 };
 use limen::unit::Bytes;
 use limen::{Clock, Tensor, Time};
@@ -144,9 +144,9 @@ pub struct Foxglove {
     /// When to stop waiting for the last bytes.
     end: Option<Time>,
     sent: u64,
-    full: u64,
+    full: ThinnedCounter,
     /// Messages for a connection that had just ended.
-    undelivered: u64,
+    undelivered: ThinnedCounter,
 }
 
 impl Config {
@@ -454,15 +454,14 @@ impl Node for Foxglove {
             encoded: Vec::new(),
             end: None,
             sent: 0,
-            full: 0,
-            undelivered: 0,
+            full: cx.thinned("full"),
+            undelivered: cx.thinned("undelivered"),
         })
     }
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("sent", self.sent as f64);
-        to.thinned("full", self.full);
-        to.thinned("undelivered", self.undelivered + self.server.unsure());
+        to.thinned("undelivered", self.server.unsure());
         let counts = &self.server.counts;
         to.set("connections", counts.connections as f64);
         to.set("disconnects", counts.disconnects as f64);

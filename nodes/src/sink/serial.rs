@@ -99,7 +99,6 @@ impl Node for Serial {
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("sent", self.sent as f64);
-        self.port.report(to);
         to.lost("partial", u64::from(self.out.has_pending()));
     }
 }
@@ -113,7 +112,7 @@ impl Sink for Serial {
         self.framing.write(input.body.bytes(), &mut self.frame)?;
         let until = self.until();
         let Some(port) = self.port.file() else {
-            self.unsent += 1;
+            self.unsent.lose(1, || "the device is gone".into());
             return Ok(());
         };
         match self.out.send(&**port, &self.frame, until) {
@@ -121,9 +120,9 @@ impl Sink for Serial {
                 self.sent += 1;
                 self.port.works();
             }
-            Sent::Full => self.full += 1,
+            Sent::Full => self.full.lose(1, || "the device has not taken an earlier message".into()),
             Sent::Closed => {
-                self.unsent += 1;
+                self.unsent.lose(1, || "the device is gone".into());
                 self.close();
             }
         }

@@ -126,7 +126,7 @@ impl Sink for Tcp {
             }
         }
         if self.links.peers.is_empty() {
-            self.unsent += 1;
+            self.unsent.lose(1, || "there is no connection".into());
             return Ok(());
         }
         // Wait only for a peer that the graph itself connects to: any other peer could slow the graph at will.
@@ -135,9 +135,9 @@ impl Sink for Tcp {
         for at in (0..self.links.peers.len()).rev() {
             match self.links.peers[at].send(&self.frame, now, until) {
                 Sent::Done => self.sent += 1,
-                Sent::Full => self.full += 1,
+                Sent::Full => self.full.lose(1, || "the peer has not taken an earlier message".into()),
                 Sent::Closed => {
-                    self.unsent += 1;
+                    self.unsent.lose(1, || "the peer has closed the connection".into());
                     self.disconnect(at);
                 }
             }

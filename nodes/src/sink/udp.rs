@@ -100,7 +100,7 @@ impl Sink for Udp {
             match self.socket.send_to(bytes, self.to) {
                 Ok(_) => self.sent += 1,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) if is_temporary(&error) => self.unsent += 1,
+                Err(error) if is_temporary(&error) => self.unsent.lose(1, || error.to_string()),
                 Err(error) => return Err(NodeError::input(format!("sending to udp {}", self.to), error)),
             }
             return Ok(());

@@ -325,7 +325,6 @@ impl Node for Audio {
         to.lost("overrun", u64::from(self.gap.is_some()));
         to.lost("stopped", ((self.filled + waiting) / self.config.frames.max(1)) as u64);
         to.set("stalls", stalls as f64);
-        self.device.report(to);
         self.stamps.metrics(to);
         if let Some(drift) = self.rate.drift() {
             to.set("rate_ppm", drift);

@@ -69,7 +69,6 @@ pub struct Can {
     received: u64,
     malformed: LossCounter,
     /// The first of them.
-    first_malformed: Option<String>,
     overrun: Overrun,
     /// Frames that were in the socket when the interface went away.
     undelivered: LossCounter,
@@ -145,7 +144,6 @@ impl Node for Can {
             control: control(),
             received: 0,
             malformed: cx.lost("malformed"),
-            first_malformed: None,
             overrun: Overrun::new(cx.lost("overrun")),
             undelivered: cx.lost("undelivered"),
             errors: BusErrors::new(cx.lost("controller_overrun")),
@@ -158,12 +156,8 @@ impl Node for Can {
         // Called when the socket is about to be closed, which discards the frames in the kernel.
         let stopped = self.socket.get().map_or(0, |socket| drain(&**socket, &mut overrun));
         to.set("received", self.received as f64);
-        if let Some(first) = &self.first_malformed {
-            to.note(format!("{} malformed; the first: {first}", self.malformed.get()));
-        }
         to.lost("stopped", stopped);
         self.errors.report(&self.config.interface, to);
-        self.socket.report(to);
         self.stamps.metrics(to);
     }
 }
@@ -192,9 +186,7 @@ impl Source for Can {
                     return Ok(Next::More);
                 }
                 let Some(message) = can_frame::message(frame) else {
-                    let first = || format!("no frame{}", excerpt(frame, bytes, false));
-                    self.first_malformed.get_or_insert_with(first);
-                    self.malformed.lose(1, first);
+                    self.malformed.lose(1, || format!("no frame{}", excerpt(frame, bytes, false)));
                     return Ok(Next::More);
                 };
                 self.received += 1;

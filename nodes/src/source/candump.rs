@@ -83,8 +83,6 @@ pub struct Candump {
     has_sent: bool,
     read: u64,
     malformed: LossCounter,
-    /// The first malformed line: its number and why.
-    first: Option<String>,
     number: u64,
     too_large: LossCounter,
     bus_errors: u64,
@@ -113,7 +111,6 @@ impl Candump {
                     let shown: String = String::from_utf8_lossy(line).chars().take(80).collect();
                     format!("line {number}: {why}: {shown:?}")
                 };
-                self.first.get_or_insert_with(why);
                 self.malformed.lose(1, why);
                 return None;
             }
@@ -162,7 +159,6 @@ impl Candump {
                     self.number += 1;
                     let number = self.number;
                     let why = || format!("line {number}: it is too long");
-                    self.first.get_or_insert_with(why);
                     self.malformed.lose(1, why);
                 }
                 None => return self.rewind(),
@@ -219,7 +215,6 @@ impl Node for Candump {
             has_sent: false,
             read: 0,
             malformed: cx.lost("malformed"),
-            first: None,
             number: 0,
             too_large: cx.lost("too_large"),
             bus_errors: 0,
@@ -230,13 +225,6 @@ impl Node for Candump {
     fn metrics(&self, to: &mut Metrics) {
         to.set("read", self.read as f64);
         to.set("bus_errors", self.bus_errors as f64);
-        if let Some(first) = &self.first {
-            to.note(format!(
-                "{} of the lines of `{}` are malformed, first {first}",
-                self.malformed.get(),
-                self.config.path
-            ));
-        }
         let (gaps, steps, path) = (self.timeline.gaps, self.steps.get(), &self.config.path);
         if gaps > 0 {
             to.note(format!("{gaps} silences of `{path}` longer than {:?} were shortened", self.config.max_gap.0));

@@ -115,7 +115,6 @@ struct Lost {
     malformed: LossCounter,
     oversized: LossCounter,
     unreadable: LossCounter,
-    first: Option<String>,
     other_clock: u64,
     gaps: u64,
 }
@@ -187,7 +186,6 @@ impl Replay {
                             decoded.shape()
                         )
                     };
-                    self.lost.first.get_or_insert_with(why);
                     self.lost.oversized.lose(1, why);
                     continue;
                 }
@@ -197,7 +195,6 @@ impl Replay {
                         let shown = excerpt(message, message.len(), false);
                         format!("a message of {} ({}) is malformed: {why}{shown}", topic.name, topic.schema)
                     };
-                    self.lost.first.get_or_insert_with(why);
                     self.lost.malformed.lose(1, why);
                     continue;
                 }
@@ -439,13 +436,10 @@ impl Node for Replay {
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        let Lost { malformed, oversized, first, other_clock, gaps, .. } = &self.lost;
+        let Lost { other_clock, gaps, .. } = &self.lost;
         let now = self.reader.unreadable();
         let unreadable = if now.places > self.unreadable.places { now } else { &self.unreadable };
         to.set("unreadable_bytes", unreadable.bytes as f64);
-        if let Some(first) = first {
-            to.note(format!("{} messages were not sent; the first: {first}", malformed.get() + oversized.get()));
-        }
         if let Some((at, why)) = &unreadable.first {
             to.note(format!("{} bytes of the file cannot be read, from byte {at} on: {why}", unreadable.bytes));
         }

@@ -1,6 +1,6 @@
 //! Messages from a serial device.
 
-use crate::stream::framing::{Deframer, Unusable};
+use crate::stream::framing::Deframer;
 use crate::stream::ready::{self, Read};
 use crate::stream::serial_port::{self, SerialPort};
 use crate::stream::{self, Framing, OnClose};
@@ -97,10 +97,6 @@ impl Node for Serial {
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("received", self.received as f64);
-        if let Some(first) = self.deframer.first_malformed() {
-            to.note(format!("{} malformed; the first: {first}", self.malformed.get()));
-        }
-        self.port.report(to);
         to.lost("stopped", self.deframer.whole_messages());
     }
 }
@@ -115,12 +111,8 @@ impl Source for Serial {
                 stream::send(self.deframer.bytes(message), self.last_read, out)?;
                 return Ok(Next::More);
             }
-            Some(Err(Unusable::Malformed)) => {
-                self.malformed += 1;
-                return Ok(Next::More);
-            }
-            Some(Err(Unusable::TooLarge(_))) => {
-                self.too_large += 1;
+            Some(Err(unusable)) => {
+                unusable.lose(self.deframer.max(), &mut self.too_large, &mut self.malformed);
                 // A length corrupted by noise would skip many messages. Discard the buffer instead: the next bytes may begin
                 // a message.
                 if self.framing.has_length() {

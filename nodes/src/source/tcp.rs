@@ -1,6 +1,5 @@
 //! Messages from TCP connections.
 
-use crate::stream::framing::Unusable;
 use crate::stream::tcp::TcpConfig;
 use crate::stream::tcp::links::{Links, PeerRole};
 use crate::stream::{self, Address, Framing, OnClose};
@@ -89,22 +88,14 @@ impl Tcp {
                     stream::send(peer.deframer.bytes(message), peer.last_read, out)?;
                     return Ok(true);
                 }
-                Some(Err(_)) if self.framing.has_length() => {
-                    self.links.counts.too_large += 1;
-                    self.links.close(self.at);
-                }
                 Some(Err(unusable)) => {
-                    match unusable {
-                        Unusable::TooLarge(_) => self.links.counts.too_large += 1,
-                        Unusable::Malformed => {
-                            self.links.counts.malformed += 1;
-                            let first = &mut self.links.counts.first_malformed;
-                            if first.is_none() {
-                                *first = peer.deframer.first_malformed().map(str::to_string);
-                            }
-                        }
+                    let counts = &mut self.links.counts;
+                    unusable.lose(peer.deframer.max(), &mut counts.too_large, &mut counts.malformed);
+                    if self.framing.has_length() {
+                        self.links.close(self.at);
+                    } else {
+                        left += 1;
                     }
-                    left += 1;
                 }
                 None if peer.is_closed => {
                     self.links.counts.partial += u64::from(peer.deframer.is_partial());
@@ -143,9 +134,6 @@ impl Node for Tcp {
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("received", self.received as f64);
-        if let Some(first) = &self.links.counts.first_malformed {
-            to.note(format!("{} malformed; the first: {first}", self.links.counts.malformed.get()));
-        }
         self.links.metrics(to);
         let stopped: u64 = self.links.peers.iter().map(|peer| peer.deframer.whole_messages()).sum();
         to.lost("stopped", stopped);

@@ -176,7 +176,10 @@ impl Source for Udp {
     fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {
         let received = receive(&*self.socket, &mut self.buffer, &mut self.control, &mut self.overrun);
         match received.map_err(|error| NodeError::file("udp socket", io::Error::from(error)))? {
-            Some(Datagram { is_truncated: true, .. }) => self.too_large += 1,
+            Some(Datagram { is_truncated: true, .. }) => {
+                let bound = self.buffer.len();
+                self.too_large.lose(1, || format!("more than the {bound} bytes that `max_bytes` allows"));
+            }
             Some(Datagram { bytes, stamp, .. }) => {
                 self.received += 1;
                 let origin = stamp.map_or_else(|| out.clock(), |stamp| self.clock.of_wall(stamp, self.opened));

@@ -8,7 +8,7 @@ use crate::tensor::yuv::YuvToRgb;
 use limen::message::{DType, PortSpec};
 use limen::node::{
     Building, Claim, Connected, Cost, Descriptors, Emit, Interest, LossCounter, Metrics, Next, Node, NodeError,
-    PlanErrors, Planning, Ports, Source, Watched,
+    PlanErrors, Planning, Ports, Source, ThinnedCounter, Watched,
 };
 use limen::unit::{Rate, Span};
 use limen::{Folders, Tensor, Time};
@@ -286,7 +286,7 @@ struct Counts {
     frames: u64,
     dropped: LossCounter,
     damaged: LossCounter,
-    superseded: u64,
+    superseded: ThinnedCounter,
     stalls: u64,
 }
 
@@ -405,18 +405,21 @@ impl Node for V4l2 {
             running: Removable::new(running, cx),
             last: None,
             since: cx.now(),
-            counts: Counts { dropped: cx.lost("dropped"), damaged: cx.lost("damaged"), ..Counts::default() },
+            counts: Counts {
+                dropped: cx.lost("dropped"),
+                damaged: cx.lost("damaged"),
+                superseded: cx.thinned("superseded"),
+                ..Counts::default()
+            },
             stamps: DeviceClock::new(config.clock),
             config,
         })
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        let Counts { frames, superseded, stalls, .. } = self.counts;
+        let Counts { frames, stalls, .. } = self.counts;
         to.set("frames", frames as f64);
-        to.thinned("superseded", superseded);
         to.set("stalls", stalls as f64);
-        self.running.report(to);
         self.stamps.metrics(to);
     }
 }

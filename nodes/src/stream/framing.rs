@@ -5,7 +5,7 @@
 
 use crate::format::excerpt::{SHOWN, excerpt};
 use limen::message::Content;
-use limen::node::{NodeError, NodeErrorKind};
+use limen::node::{LossCounter, NodeError, NodeErrorKind};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::ops::Range;
@@ -199,20 +199,34 @@ mod slip {
 pub(crate) enum Unusable {
     /// It is longer than allowed: its length in bytes, with what its framing adds.
     TooLarge(usize),
-    /// It is not framed as it should be.
-    Malformed,
+    /// It is not framed as it should be: its first bytes as they came, and its length.
+    Malformed([u8; SHOWN], usize),
 }
 
 impl Unusable {
+    /// Counts it as lost, with the reason.
+    pub(crate) fn lose(self, bound: usize, too_large: &mut LossCounter, malformed: &mut LossCounter) {
+        match self {
+            Unusable::TooLarge(size) => {
+                too_large.lose(1, || format!("{size} bytes, and `max_bytes` allows {bound}"));
+            }
+            Unusable::Malformed(came, length) => malformed.lose(1, || wrong_framing(&came, length)),
+        }
+    }
+
     /// Returns the error for the call that found it.
     pub(crate) fn error(self, what: impl Into<String>, bound: usize) -> NodeError {
         match self {
             Unusable::TooLarge(size) => {
                 NodeErrorKind::TooLarge { what: what.into(), size, bound, key: "max_bytes" }.into()
             }
-            Unusable::Malformed => NodeError::input(what.into(), "it is not framed as `framing` says"),
+            Unusable::Malformed(came, length) => NodeError::input(what.into(), wrong_framing(&came, length)),
         }
     }
+}
+
+fn wrong_framing(came: &[u8], length: usize) -> String {
+    format!("its framing is wrong{}", excerpt(&came[..length.min(SHOWN)], length, false))
 }
 
 /// Splits a byte stream into messages.
@@ -230,14 +244,12 @@ pub(crate) struct Deframer {
     skipped: usize,
     /// Bytes still to skip of a message whose announced length is too long.
     to_skip: usize,
-    /// The first message that was not framed as it should be.
-    first_malformed: Option<String>,
 }
 
 impl Deframer {
     pub(crate) fn new(framing: Framing, max: usize) -> Self {
         let buffer = vec![0; framing.buffer(max)].into_boxed_slice();
-        Deframer { framing, max, buffer, start: 0, end: 0, searched: 0, skipped: 0, to_skip: 0, first_malformed: None }
+        Deframer { framing, max, buffer, start: 0, end: 0, searched: 0, skipped: 0, to_skip: 0 }
     }
 
     /// The size of the buffer in bytes.
@@ -278,9 +290,9 @@ impl Deframer {
         self.buffer.get(message).unwrap_or_default()
     }
 
-    /// Returns the first message that was not framed as it should be, as it came.
-    pub(crate) fn first_malformed(&self) -> Option<&str> {
-        self.first_malformed.as_deref()
+    /// The longest message, in bytes.
+    pub(crate) fn max(&self) -> usize {
+        self.max
     }
 
     /// Takes the last message of a stream that has ended: a last line without a line ending.
@@ -376,11 +388,7 @@ impl Deframer {
             return Some(match undo(&mut self.buffer[found.clone()]) {
                 Some(length) if length > self.max => Err(Unusable::TooLarge(length)),
                 Some(length) => Ok(found.start..found.start + length),
-                None => {
-                    let why = || format!("its framing is wrong{}", excerpt(&came[..kept], found.len(), false));
-                    self.first_malformed.get_or_insert_with(why);
-                    Err(Unusable::Malformed)
-                }
+                None => Err(Unusable::Malformed(came, found.len())),
             });
         }
     }
@@ -433,7 +441,7 @@ mod tests {
         let word = |deframer: &Deframer, frame: Result<Range<usize>, Unusable>| match frame {
             Ok(range) => String::from_utf8_lossy(deframer.bytes(range)).into_owned(),
             Err(Unusable::TooLarge(size)) => format!("!{size}"),
-            Err(Unusable::Malformed) => "?".into(),
+            Err(Unusable::Malformed(..)) => "?".into(),
         };
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -500,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_malformed_message_is_shown_as_it_came() {
+    fn a_malformed_message_is_shown_as_it_came() {
         for (framing, bytes, expected) in [
             (Framing::Cobs, &b"\x02x\0\x09one\0\x08no\0"[..], "its framing is wrong: 09 6f 6e 65"),
             (Framing::Slip, b"a\xdb\xc0", "its framing is wrong: 61 db"),
@@ -508,8 +516,9 @@ mod tests {
             let mut deframer = Deframer::new(framing, 20);
             deframer.space()[..bytes.len()].copy_from_slice(bytes);
             deframer.filled(bytes.len());
-            while deframer.take().is_some() {}
-            assert_eq!(deframer.first_malformed(), Some(expected), "{framing:?}");
+            let unusable = std::iter::from_fn(|| deframer.take()).find_map(Result::err);
+            let Some(Unusable::Malformed(came, length)) = unusable else { panic!("{framing:?}: {unusable:?}") };
+            assert_eq!(wrong_framing(&came, length), expected, "{framing:?}");
         }
     }
 

@@ -3,7 +3,7 @@
 use super::OnClose;
 use super::backoff::Backoff;
 use limen::Time;
-use limen::node::{Building, Connection, Metrics, Next};
+use limen::node::{Building, Connection, Next};
 use std::io;
 
 /// A device that is open, or gone until it can be opened again.
@@ -14,8 +14,6 @@ pub(crate) struct Removable<D> {
     /// When to open it again.
     due: Time,
     connection: Connection,
-    /// Why it could not be opened again.
-    trouble: Option<String>,
 }
 
 impl<D> Removable<D> {
@@ -27,7 +25,7 @@ impl<D> Removable<D> {
     fn seeded(device: D, node: &str, now: Time, connection: Connection) -> Self {
         connection.begun();
         let backoff = Backoff::new(node, now);
-        Removable { device: Some(device), backoff, due: Time::ZERO, connection, trouble: None }
+        Removable { device: Some(device), backoff, due: Time::ZERO, connection }
     }
 
     /// The open device; `None` while it is gone.
@@ -73,11 +71,11 @@ impl<D> Removable<D> {
         }
         match open() {
             Ok(device) => {
-                (self.device, self.trouble) = (Some(device), None);
+                self.device = Some(device);
                 self.connection.begun();
             }
             Err(error) => {
-                self.trouble = Some(error.to_string());
+                self.connection.failed(format!("could not be opened again: {error}"));
                 self.due = self.backoff.after(now);
             }
         }
@@ -101,13 +99,6 @@ impl<D> Removable<D> {
     pub(crate) fn due(&self) -> Time {
         self.due
     }
-
-    /// Reports why it is gone.
-    pub(crate) fn report(&self, to: &mut Metrics) {
-        if let Some(trouble) = &self.trouble {
-            to.note(format!("could not be opened again: {trouble}"));
-        }
-    }
 }
 
 #[cfg(test)]
@@ -125,9 +116,8 @@ mod tests {
         assert!(matches!(early, Some(Next::At(due)) if due == first), "{early:?}");
         let failed = device.come_back(OnClose::Reconnect, first, fails);
         assert!(matches!(failed, Some(Next::At(due)) if due > first), "{failed:?}");
-        assert_eq!(device.trouble.as_deref(), Some("unplugged"));
         assert!(device.come_back(OnClose::Reconnect, device.due(), || Ok(2)).is_none());
-        assert_eq!((device.get(), &device.trouble), (Some(&2), &None));
+        assert_eq!(device.get(), Some(&2));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::OnClose;
 use super::removable::Removable;
-use limen::node::{Building, Descriptors, Interest, Metrics, Next, NodeError, PlanErrors, Watched};
+use limen::node::{Building, Descriptors, Interest, Next, NodeError, PlanErrors, Watched};
 use limen::{Folders, Time};
 use nix::sys::termios::{
     BaudRate, ControlFlags, FlushArg, SetArg, cfmakeraw, cfsetspeed, tcflush, tcgetattr, tcsetattr,
@@ -95,11 +95,6 @@ impl SerialPort {
     /// When the next attempt to reopen is due.
     pub(crate) fn due(&self) -> Time {
         self.file.due()
-    }
-
-    /// Reports how often it was gone, and why it is.
-    pub(crate) fn report(&self, to: &mut Metrics) {
-        self.file.report(to);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The last message before a pause.
 
 use limen::node::{
-    Building, Connected, Emit, InPort, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Reset, Transform,
+    Building, Connected, Emit, InPort, Node, NodeError, PlanErrors, Planning, Ports, Reset, ThinnedCounter, Transform,
 };
 use limen::unit::Span;
 use limen::{Message, Tensor};
@@ -21,7 +21,7 @@ pub struct Config {
 pub struct Debounce {
     quiet: u64,
     last: Option<Message<Tensor>>,
-    stopped: u64,
+    stopped: ThinnedCounter,
 }
 
 impl Node for Debounce {
@@ -38,16 +38,12 @@ impl Node for Debounce {
             .by_clock("quiet"))
     }
 
-    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
-        Ok(Debounce { quiet: config.quiet.as_nanos(), last: None, stopped: 0 })
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Debounce { quiet: config.quiet.as_nanos(), last: None, stopped: cx.thinned("stopped") })
     }
 
     fn reset(&mut self, _: Reset) {
         self.stopped += u64::from(self.last.take().is_some());
-    }
-
-    fn metrics(&self, to: &mut Metrics) {
-        to.thinned("stopped", self.stopped);
     }
 }
 

@@ -1,7 +1,9 @@
 //! One of every few messages.
 
 use crate::tensor::shape;
-use limen::node::{Building, Connected, Emit, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Reset, Transform};
+use limen::node::{
+    Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, Reset, ThinnedCounter, Transform,
+};
 use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -18,7 +20,7 @@ pub struct Config {
 pub struct Decimate {
     keep_every: u64,
     count: u64,
-    stopped: u64,
+    stopped: ThinnedCounter,
 }
 
 impl Node for Decimate {
@@ -32,16 +34,12 @@ impl Node for Decimate {
         errors.into_result(shape::passes(given))
     }
 
-    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
-        Ok(Decimate { keep_every: config.keep_every, count: 0, stopped: 0 })
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Decimate { keep_every: config.keep_every, count: 0, stopped: cx.thinned("stopped") })
     }
 
     fn reset(&mut self, _: Reset) {
         self.count = 0;
-    }
-
-    fn metrics(&self, to: &mut Metrics) {
-        to.thinned("stopped", self.stopped);
     }
 }
 

@@ -10,8 +10,8 @@ pub use crate::format::{Algorithm, Checksum, Endian, Field, Sentence};
 use crate::tensor::shape;
 use limen::message::{DType, PortSpec};
 use limen::node::{
-    Building, Connected, Emit, LossCounter, Many, Metrics, Node, NodeError, OutPort, PlanErrors, Planning, Ports,
-    Transform,
+    Building, Connected, Emit, LossCounter, Many, Node, NodeError, OutPort, PlanErrors, Planning, Ports,
+    ThinnedCounter, Transform,
 };
 use limen::{Message, Tensor};
 use schemars::JsonSchema;
@@ -227,12 +227,10 @@ pub struct Decode {
     crc: Option<Checksum>,
     malformed: LossCounter,
     /// Sentences of other types.
-    other: u64,
+    other: ThinnedCounter,
     /// Messages with a value that is left out, and what the report says of the first one.
     missing: u64,
     first_missing: String,
-    /// What the report says of the first malformed message.
-    first: String,
     fields: Vec<Field>,
 }
 
@@ -241,8 +239,15 @@ impl Decode {
         let ports = ports(&config.fields, &mut PlanErrors::default());
         let reader = Reader::new(&config, &ports);
         let Config { crc, fields, .. } = config;
-        let (first, first_missing) = (String::new(), String::new());
-        Decode { reader, crc, malformed, other: 0, missing: 0, first_missing, first, fields }
+        Decode {
+            reader,
+            crc,
+            malformed,
+            other: ThinnedCounter::default(),
+            missing: 0,
+            first_missing: String::new(),
+            fields,
+        }
     }
 
     /// Reads a message and returns it without its checksum; counts it if there is nothing to be sent.
@@ -261,9 +266,6 @@ impl Decode {
                     let shown = excerpt(message, message.len(), self.reader.is_text());
                     format!("{}{shown}", fault.text(&self.fields))
                 };
-                if self.first.is_empty() {
-                    self.first = why();
-                }
                 self.malformed.lose(1, why);
             }
         }
@@ -278,12 +280,6 @@ impl Decode {
             self.first_missing = format!("`{}` is missing{shown}", self.fields[field].name);
         }
         self.missing += 1;
-    }
-
-    /// Returns the note of the report about malformed messages, if there were any.
-    fn malformed_note(&self) -> Option<String> {
-        let (malformed, first) = (self.malformed.get(), &self.first);
-        (malformed > 0).then(|| format!("{malformed} malformed; the first: {first}"))
     }
 }
 
@@ -310,18 +306,16 @@ impl Node for Decode {
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        Ok(Decode::new(config, cx.lost("malformed")))
+        let mut node = Decode::new(config, cx.lost("malformed"));
+        if matches!(node.reader, Reader::Sentence(..)) {
+            node.other = cx.thinned("other");
+        }
+        Ok(node)
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        if matches!(self.reader, Reader::Sentence(..)) {
-            to.thinned("other", self.other);
-        }
         if !matches!(self.reader, Reader::Packet(_)) {
             to.set("missing", self.missing as f64);
-        }
-        if let Some(note) = self.malformed_note() {
-            to.note(note);
         }
         if self.missing > 0 {
             let (missing, first) = (self.missing, &self.first_missing);
@@ -472,21 +466,21 @@ mod tests {
         let long = [7u8; 80];
         for (keys, messages, malformed, says) in [
             ("", [&b"1234"[..], b"12345"], 0, None),
-            ("", [b"12", b"123"], 2, Some("2 malformed; the first: 2 bytes, expected at least 4: 31 32")),
+            ("", [b"12", b"123"], 2, Some("2 bytes, expected at least 4: 31 32")),
             (
                 r#", "size": 4"#,
                 [b"1234", b"\n2345"],
                 1,
-                Some("1 malformed; the first: 5 bytes, expected 4: 0a 32 33 34 35"),
+                Some("5 bytes, expected 4: 0a 32 33 34 35"),
             ),
-            (r#", "size": 4"#, [b"", b"1234"], 1, Some("1 malformed; the first: 0 bytes, expected 4")),
+            (r#", "size": 4"#, [b"", b"1234"], 1, Some("0 bytes, expected 4")),
             (r#", "size": 4"#, [&long, b"1234"], 1, Some("07 07 07 ...")),
         ] {
             let mut node = Decode::new(config("struct", field, keys), LossCounter::default());
             for message in messages {
                 node.accept(message);
             }
-            let note = node.malformed_note();
+            let note = node.malformed.first();
             assert_eq!((node.malformed.get(), note.is_some()), (malformed, says.is_some()));
             assert!(note.as_deref().unwrap_or_default().ends_with(says.unwrap_or_default()), "{note:?}");
         }
@@ -629,13 +623,13 @@ mod tests {
                         Ok(expected) => {
                             let is_same = |(a, b): (&f64, &f64)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
                             let is_equal = found.len() == expected.len() && found.iter().zip(*expected).all(is_same);
-                            assert!(is_equal, "{shown}: {found:?} {:?}", node.malformed_note());
+                            assert!(is_equal, "{shown}: {found:?} {:?}", node.malformed.first());
                             assert_eq!(node.malformed.get(), 0, "{shown}");
                         }
                         Err(says) => {
                             assert!(found.is_empty() && node.malformed.get() > 0, "{shown}: {found:?}");
-                            let note = node.malformed_note().unwrap();
-                            assert!(note.contains(&format!("the first: {says}")), "{shown}: {note}");
+                            let note = node.malformed.first().unwrap();
+                            assert!(note.starts_with(*says), "{shown}: {note}");
                         }
                     }
                 }
@@ -663,8 +657,8 @@ mod tests {
             let found = read(&mut node, message);
             let found = found.first().map(|(_, _, bytes)| u16::from_le_bytes(bytes[..].try_into().unwrap()));
             match expected {
-                Ok(number) => assert_eq!(found, Some(number), "{:?}", node.malformed_note()),
-                Err(says) => assert_eq!(node.malformed_note().unwrap(), format!("1 malformed; the first: {says}")),
+                Ok(number) => assert_eq!(found, Some(number), "{:?}", node.malformed.first()),
+                Err(says) => assert_eq!(node.malformed.first().as_deref(), Some(says)),
             }
         }
         // A checksum leaves less room for fields.
@@ -782,7 +776,7 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(25);
         for (format, fields, keys, message) in cases {
             let mut node = Decode::new(config(format, fields, keys), LossCounter::default());
-            assert!(node.accept(message).is_some(), "{:?}", node.malformed_note());
+            assert!(node.accept(message).is_some(), "{:?}", node.malformed.first());
             let (mut good, total) = (0, 20_000u64);
             for _ in 0..total {
                 let mut damaged = message.to_vec();
@@ -805,7 +799,7 @@ mod tests {
                 }
                 good += u64::from(node.accept(&damaged).is_some());
             }
-            assert!(good > 0 && node.malformed.get() + node.other + good == total, "{format}: {good}");
+            assert!(good > 0 && node.malformed.get() + node.other.get() + good == total, "{format}: {good}");
         }
     }
 }

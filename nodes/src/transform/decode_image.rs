@@ -5,7 +5,7 @@ use crate::tensor::colour::{Colour, convert};
 use crate::tensor::image::check_sides;
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{
-    Building, Connected, Cost, Emit, LossCounter, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Transform,
+    Building, Connected, Cost, Emit, LossCounter, Node, NodeError, PlanErrors, Planning, Ports, Transform,
 };
 use limen::{Message, Tensor};
 use schemars::JsonSchema;
@@ -38,7 +38,6 @@ pub struct DecodeImage {
     /// Pixels with other channels than those of the output.
     pixels: Vec<u8>,
     malformed: LossCounter,
-    first: Option<String>,
 }
 
 impl DecodeImage {
@@ -86,13 +85,7 @@ impl Node for DecodeImage {
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let colour = if config.channels == 1 { Colour::Grey } else { Colour::Rgb };
         let size = (config.height, config.width);
-        Ok(DecodeImage { size, colour, pixels: Vec::new(), malformed: cx.lost("malformed"), first: None })
-    }
-
-    fn metrics(&self, to: &mut Metrics) {
-        if let Some(first) = &self.first {
-            to.note(format!("{} malformed; the first: {first}", self.malformed.get()));
-        }
+        Ok(DecodeImage { size, colour, pixels: Vec::new(), malformed: cx.lost("malformed") })
     }
 }
 
@@ -104,10 +97,7 @@ impl Transform for DecodeImage {
         let mut image = out.loan(input.header())?;
         match self.decode(input.body.bytes(), image.bytes_mut()) {
             Ok(()) => out.send(image),
-            Err(why) => {
-                self.first.get_or_insert_with(|| why.clone());
-                self.malformed.lose(1, || why);
-            }
+            Err(why) => self.malformed.lose(1, || why),
         }
         Ok(())
     }
@@ -132,7 +122,6 @@ mod tests {
             colour: if channels == 1 { Colour::Grey } else { Colour::Rgb },
             pixels: Vec::new(),
             malformed: LossCounter::default(),
-            first: None,
         };
         let rgb = png(2, 1, png::ColorType::Rgb, &[10, 10, 10, 255, 0, 0]);
         let grey = png(2, 1, png::ColorType::Grayscale, &[7, 9]);

@@ -160,7 +160,8 @@ impl Transform for EncodeImage {
         let (size, pixels) = pixels("in", &input.body)?;
         self.encode(size, pixels)?;
         if self.file.len() > self.most {
-            self.oversized += 1;
+            let size = self.file.len();
+            self.oversized.lose(1, || format!("{size} bytes, and the output holds {}", self.most));
             return Ok(());
         }
         let mut file = out.loan(input.header())?;

@@ -1,7 +1,7 @@
 //! A switch for messages.
 
 use crate::tensor::shape;
-use limen::node::{Building, Connected, Emit, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Transform};
+use limen::node::{Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, ThinnedCounter, Transform};
 use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -24,7 +24,7 @@ fn yes() -> bool {
 #[derive(Debug)]
 pub struct Gate {
     open: bool,
-    stopped: u64,
+    stopped: ThinnedCounter,
 }
 
 impl Node for Gate {
@@ -34,8 +34,8 @@ impl Node for Gate {
         Ok(shape::passes(given).setting("open", 0.0..=1.0))
     }
 
-    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
-        Ok(Gate { open: config.open, stopped: 0 })
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Gate { open: config.open, stopped: cx.thinned("stopped") })
     }
 
     fn set(&mut self, name: &str, value: f64) -> Result<(), NodeError> {
@@ -44,10 +44,6 @@ impl Node for Gate {
             _ => return Err(limen::node::NodeErrorKind::UnknownSetting { name: name.to_string() }.into()),
         }
         Ok(())
-    }
-
-    fn metrics(&self, to: &mut Metrics) {
-        to.thinned("stopped", self.stopped);
     }
 }
 

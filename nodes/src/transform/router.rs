@@ -3,7 +3,7 @@
 use limen::Tensor;
 use limen::message::DType;
 use limen::node::{
-    Building, Connected, Emit, Many, MessageSet, Metrics, Node, NodeError, OutPort, PlanErrors, Planning, Ports,
+    Building, Connected, Emit, Many, MessageSet, Node, NodeError, OutPort, PlanErrors, Planning, Ports, ThinnedCounter,
     Transform,
 };
 use schemars::JsonSchema;
@@ -36,7 +36,7 @@ pub struct Router {
     routes: Vec<Condition>,
     /// Index of the input that carries the value.
     by: usize,
-    stopped: u64,
+    stopped: ThinnedCounter,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -145,11 +145,7 @@ impl Node for Router {
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let routes = config.routes.iter().filter_map(|route| Condition::parse(&route.when)).collect();
         // Inputs are in the order in which `ports` declares them.
-        Ok(Router { routes, by: usize::from(cx.inputs().len() > 1), stopped: 0 })
-    }
-
-    fn metrics(&self, to: &mut Metrics) {
-        to.thinned("stopped", self.stopped);
+        Ok(Router { routes, by: usize::from(cx.inputs().len() > 1), stopped: cx.thinned("stopped") })
     }
 }
 

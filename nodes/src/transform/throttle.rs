@@ -1,7 +1,9 @@
 //! An upper bound on the rate of a stream.
 
 use crate::tensor::shape;
-use limen::node::{Building, Connected, Emit, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Reset, Transform};
+use limen::node::{
+    Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, Reset, ThinnedCounter, Transform,
+};
 use limen::unit::Rate;
 use limen::{Message, Tensor};
 use schemars::JsonSchema;
@@ -26,7 +28,7 @@ pub struct Throttle {
     period: u64,
     /// The earliest origin of the next message to forward, ns.
     next: u64,
-    stopped: u64,
+    stopped: ThinnedCounter,
 }
 
 impl Node for Throttle {
@@ -36,8 +38,8 @@ impl Node for Throttle {
         Ok(shape::passes(given).setting("rate", SLOWEST..=FASTEST))
     }
 
-    fn build(config: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
-        Ok(Throttle { period: config.rate.period_ns() as u64, next: 0, stopped: 0 })
+    fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Throttle { period: config.rate.period_ns() as u64, next: 0, stopped: cx.thinned("stopped") })
     }
 
     fn set(&mut self, name: &str, value: f64) -> Result<(), NodeError> {
@@ -57,10 +59,6 @@ impl Node for Throttle {
 
     fn reset(&mut self, _: Reset) {
         self.next = 0;
-    }
-
-    fn metrics(&self, to: &mut Metrics) {
-        to.thinned("stopped", self.stopped);
     }
 }
 
@@ -88,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_new_rate_counts_from_the_last_message() {
-        let mut throttle = Throttle { period: 100_000_000, next: 700_000_000, stopped: 0 };
+        let mut throttle = Throttle { period: 100_000_000, next: 700_000_000, stopped: ThinnedCounter::default() };
         for (rate, next) in [(5.0, 800_000_000), (20.0, 650_000_000), (10.0, 700_000_000)] {
             throttle.set("rate", rate).unwrap();
             assert_eq!((throttle.next, throttle.period), (next, (1e9 / rate) as u64), "{rate} Hz");

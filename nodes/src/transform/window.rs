@@ -3,7 +3,8 @@
 use crate::tensor::shape;
 use limen::message::{Dim, Header, MAX_RANK};
 use limen::node::{
-    Building, Connected, Emit, LossCounter, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Reset, Transform,
+    Building, Connected, Emit, LossCounter, Node, NodeError, PlanErrors, Planning, Ports, Reset, ThinnedCounter,
+    Transform,
 };
 use limen::{Message, Tensor};
 use schemars::JsonSchema;
@@ -51,7 +52,7 @@ pub struct Window {
     skip: usize,
     /// Messages that were not part of any window yet.
     fresh: usize,
-    stopped: u64,
+    stopped: ThinnedCounter,
     dropped: LossCounter,
 }
 
@@ -111,7 +112,7 @@ impl Node for Window {
             headers: std::collections::VecDeque::with_capacity(config.length),
             skip: 0,
             fresh: 0,
-            stopped: 0,
+            stopped: cx.thinned("stopped"),
             dropped: cx.lost("dropped"),
         })
     }
@@ -121,12 +122,6 @@ impl Node for Window {
         self.headers.clear();
         self.dropped += self.fresh as u64;
         (self.skip, self.fresh) = (0, 0);
-    }
-
-    fn metrics(&self, to: &mut Metrics) {
-        if self.stopped > 0 {
-            to.thinned("stopped", self.stopped);
-        }
     }
 }
 

@@ -12,7 +12,7 @@
 //! edges[]      from, to, capacity, when_full, crossing, sent, received, lost {reason: n}, thinned (how many of `lost` were discarded on purpose), left, counted
 //! handles[]    name, kind ("inlet" | "outlet" | "tap"), sent, received, lost {reason: n}, thinned (as for edges), left, counted
 //! workers[]    name, cpu (null: any), floats (null, or why it is not pinned), cpus (those it may run on), refused (null or why), wait, real_time (null, or policy and priority), abandoned
-//! paths[]      from, to, deadline_ns, on_miss (or null), count, samples (those of the count that were recorded), late and judged (or null), untracked_behind (a node, or null), p50 .. max in ns, closure_p99
+//! paths[]      from, to, deadline_ns, on_miss (or null), count, samples (those of the count that were recorded), late and judged (or null), silent (nothing arrived at the end), untracked_behind (a node, or null), p50 .. max in ns, closure_p99
 //! tails[]      why the slowest messages of a path were slow: from, to, quantile, limit_ns, beyond (messages), judged (how many of them), causes[] {cause, node (or null), behind (a node, or null), messages, excess_ns (over the median, in all), longest_ns, text}
 //! histograms[] tag, node, to (or null), term, unit ("ns" | "messages"), count, samples, min, p50, p90, p99, p999, max, mean
 //! metrics      {name: number}, by the names of --fail-on: lost, lost.reason, thinned, left, failed, and each node's as node.name
@@ -80,6 +80,7 @@ pub struct PathSummary<'a> {
     pub samples: u64,
     pub late: Option<u64>,
     pub judged: Option<u64>,
+    pub silent: bool,
     pub untracked_behind: Option<&'a str>,
     pub p50: Option<u64>,
     pub p90: Option<u64>,
@@ -165,6 +166,7 @@ fn paths(report: &Report) -> Vec<PathSummary<'_>> {
             samples: recorded.map_or(0, |r| r.samples),
             late: deadline.map(|d| d.missed),
             judged: deadline.map(|d| d.judged),
+            silent: deadline.is_some_and(|d| d.silent),
             untracked_behind: deadline.and_then(|d| d.untracked_behind.as_deref()),
             p50: quantile(0.5),
             p90: quantile(0.9),

@@ -211,6 +211,7 @@ mod tests {
             of: 1000,
             deadline: ms(10),
             within: ms(1000),
+            slowest: String::new(),
         };
         for (is_json, many_at, expected) in [
             (false, None, &["0 1 of 1000", "60 60 of 60000", "120 60 of 60000", "129 9 of 9000"][..]),

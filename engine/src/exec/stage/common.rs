@@ -2,7 +2,7 @@
 
 use super::deadline_filter::{BySource, DeadlineFilter};
 use super::fault::Fault;
-use super::liveness::Liveness;
+use super::liveness::{GapChange, Liveness};
 use super::restart::Restart;
 use super::trouble::{Trouble, TroubleText};
 use super::{Counts, Judged, SLOW_NS, Standing, TURN_NS, Turn};
@@ -212,9 +212,17 @@ impl Common {
         let now = cx.read();
         let mut reset = false;
         for live in &mut self.live {
-            let (again, gap) = live.look(now);
+            let (again, change) = live.look(now);
             wake = wake.min(again);
-            let Some(text) = gap else { continue };
+            let (node, edge, every) = (self.node, live.index, live.every);
+            let text = match change {
+                None => continue,
+                Some(GapChange::Ended(after)) => {
+                    cx.shared.notice(|| Noticed::GapEnded { node, edge, after });
+                    continue;
+                }
+                Some(GapChange::Begun(text)) => text,
+            };
             self.counts.gaps.add(1);
             reset |= live.on_gap == OnGap::Reset;
             if live.on_gap == OnGap::Stop {
@@ -222,7 +230,6 @@ impl Common {
                 let failure = Failure { node: self.node, call: "expect_every", number, text, panicked: false };
                 cx.shared.fail(failure, OnError::Stop);
             } else {
-                let (node, edge, every) = (self.node, live.index, live.every);
                 cx.shared.notice(|| Noticed::Gap { node, edge, every });
                 cx.shared.note(text);
             }

@@ -21,16 +21,26 @@ pub(crate) struct Liveness {
     is_silent: bool,
 }
 
+/// A silence that has become too long, with its description, or has ended after so many ns.
+pub(super) enum GapChange {
+    Begun(String),
+    Ended(u64),
+}
+
 impl Liveness {
     pub(crate) fn new(edge: Arc<Shared>, index: usize, name: String, every: u64, on_gap: OnGap) -> Self {
         Liveness { edge, index, name, every, on_gap, sent: 0, last: 0, is_silent: false }
     }
 
-    /// Checks the input. Returns when to check again and, once per gap, a description of it.
-    pub(crate) fn look(&mut self, now: u64) -> (u64, Option<String>) {
+    /// Checks the input. Returns when to check again, and once per gap its beginning and its end.
+    pub(super) fn look(&mut self, now: u64) -> (u64, Option<GapChange>) {
         let sent = self.edge.producer.moved.get();
         if sent != self.sent || self.last == 0 {
+            let ended = self.is_silent.then(|| GapChange::Ended(now - self.last));
             (self.sent, self.last, self.is_silent) = (sent, now, false);
+            if ended.is_some() {
+                return (now.saturating_add(self.every) + 1, ended);
+            }
         }
         // An ended input is allowed to be silent.
         if self.is_silent || self.edge.state(|| true) != EdgeState::Open {
@@ -42,6 +52,6 @@ impl Liveness {
         }
         self.is_silent = true;
         let text = format!("nothing came through {} for more than {}", self.name, show_ns(self.every));
-        (u64::MAX, Some(text))
+        (u64::MAX, Some(GapChange::Begun(text)))
     }
 }

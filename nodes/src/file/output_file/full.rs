@@ -52,7 +52,9 @@ impl FullDisk {
 
     /// Notes that a write succeeded.
     pub(crate) fn is_over(&mut self) {
-        self.again = None;
+        if self.again.take().is_some() {
+            self.lost.recovered();
+        }
     }
 
     /// Counts messages as lost: because the disk is full, if it is, otherwise by another error.

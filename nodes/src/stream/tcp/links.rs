@@ -55,8 +55,6 @@ pub(crate) struct Counts {
     idle: u64,
     pub(crate) too_large: LossCounter,
     pub(crate) malformed: LossCounter,
-    /// The first that was not framed as it should be.
-    pub(crate) first_malformed: Option<String>,
     pub(crate) partial: LossCounter,
 }
 
@@ -69,7 +67,6 @@ impl Counts {
             refused: if listens { cx.lost("refused") } else { LossCounter::default() },
             displaced: 0,
             idle: 0,
-            first_malformed: None,
             too_large: LossCounter::default(),
             malformed: LossCounter::default(),
             partial: cx.lost("partial"),
@@ -172,6 +169,22 @@ fn dial(address: Address) -> nix::Result<TcpStream> {
         Ok(()) | Err(Errno::EINPROGRESS | Errno::EINTR) => Ok(TcpStream::from(socket)),
         Err(error) => Err(error),
     }
+}
+
+/// The result of an attempt to connect that has ended or takes too long.
+fn outcome(stream: &TcpStream) -> io::Result<()> {
+    match getsockopt(stream, sockopt::SocketError)? {
+        0 => {}
+        error => return Err(io::Error::from_raw_os_error(error)),
+    }
+    let far = stream.peer_addr().map_err(|_| io::Error::other("no answer within 5 s"))?;
+    // If no process listens on the port, the kernel may choose it as the local port of this very socket, which then is connected to
+    // itself (TCP self-connect).
+    if stream.local_addr()? == far { Err(Errno::ECONNREFUSED.into()) } else { Ok(()) }
+}
+
+fn cannot_connect(address: Address, error: &io::Error) -> String {
+    format!("could not connect to {address}: {error}")
 }
 
 impl Links {
@@ -279,7 +292,10 @@ impl Links {
         let held = dialled.and_then(|stream| self.descriptors.watch(stream, Interest::Write));
         *attempt = match held {
             Ok(stream) => Attempt::InProgress(stream, now + CONNECT_TIMEOUT),
-            Err(_) => Attempt::Backoff(backoff.after(now)),
+            Err(error) => {
+                self.counts.connection.failed(cannot_connect(*address, &error));
+                Attempt::Backoff(backoff.after(now))
+            }
         };
     }
 
@@ -324,19 +340,18 @@ impl Links {
                     }
                 }
             }
-            Endpoint::Connect { attempt, backoff, .. } => {
+            Endpoint::Connect { address, attempt, backoff } => {
                 let Attempt::InProgress(stream, _) = std::mem::replace(attempt, Attempt::Open) else { return false };
                 has_happened = true;
-                // If no process listens on the port, the kernel may choose it as the local port of this very socket, which
-                // then is connected to itself (TCP self-connect).
-                let is_open = getsockopt(&*stream, sockopt::SocketError).is_ok_and(|error| error == 0)
-                    && stream.peer_addr().is_ok_and(|far| stream.local_addr().is_ok_and(|near| near != far));
-                match Peer::new(stream, self.framing, self.max, now) {
-                    Ok(peer) if is_open => {
+                match outcome(&stream).and_then(|()| Peer::new(stream, self.framing, self.max, now)) {
+                    Ok(peer) => {
                         self.counts.connected();
                         self.peers.push(peer);
                     }
-                    _ => *attempt = Attempt::Backoff(backoff.after(now)),
+                    Err(error) => {
+                        self.counts.connection.failed(cannot_connect(*address, &error));
+                        *attempt = Attempt::Backoff(backoff.after(now));
+                    }
                 }
             }
         }

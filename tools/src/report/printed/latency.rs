@@ -195,12 +195,13 @@ fn show_duration(duration: Duration) -> String {
 
 /// How many messages missed a path's deadline, of those judged by it.
 fn misses(path: &DeadlineReport) -> String {
-    match (&path.untracked_behind, path.judged, path.missed) {
+    let missed: String = match (&path.untracked_behind, path.judged, path.missed) {
         (Some(_), ..) => "not judged".into(),
         (None, 0, _) => "none judged".into(),
         (None, _, 0) => "0".into(),
         (None, judged, missed) => format!("{missed} ({})", percent(missed, judged.max(missed))),
-    }
+    };
+    if path.silent { missed + ", silent at the end" } else { missed }
 }
 
 /// The share of messages whose latency was recorded: all, unless there was a warm-up or sampling under load. Counted at the sinks.
