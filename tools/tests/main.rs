@@ -23,6 +23,7 @@ mod program;
 mod recordings;
 mod reference_pages;
 mod report_page;
+mod sensors;
 #[cfg(feature = "audio")]
 mod sound;
 mod starts;
