@@ -58,5 +58,34 @@ fn explanations_of_codes_and_kinds_are_complete_and_fit_80_columns() {
         // The type of every setting is described, whatever its schema looks like.
         assert!(!text.contains(": a value"), "{text}");
     }
-    assert!(limen_run::explain("E9999", &registry).is_none() && limen_run::explain("camera", &registry).is_none());
+    assert!(limen_run::explain("E9999", &registry).is_none() && limen_run::explain("gizmo", &registry).is_none());
+}
+
+/// Keys of a graph, join policies and counters lead to where they are defined.
+#[test]
+fn words_of_graphs_and_reports_are_explained() {
+    let registry = limen_run::registry();
+    for (word, parts) in [
+        ("unmatched", &["docs/policies.md"][..]),
+        ("expect_every", &["In a graph: The longest gap", "docs/policies.md, When nothing comes:"]),
+        ("on_gap", &["In a graph: ", "docs/policies.md, When nothing comes:"]),
+        ("by_time", &["docs/policies.md, "]),
+        ("patience", &["docs/policies.md, "]),
+        ("anchor", &["docs/policies.md, "]),
+        ("on_error", &["docs/policies.md, When a call fails:"]),
+        ("drop_oldest", &["docs/policies.md, When an edge is full:"]),
+        ("superseded", &["docs/"]),
+        ("malformed", &["Kinds that have it: ", "decode"]),
+        ("too_large", &["Kinds that have it: ", "tcp", "udp"]),
+        ("disk_full", &["Kinds that have it: "]),
+        ("reconnect", &["docs/sensors.md"]),
+        ("max_age", &["In a graph: "]),
+        ("starves", &["docs/"]),
+    ] {
+        let text = limen_run::explain(word, &registry).unwrap_or_else(|| panic!("{word}"));
+        assert!(text.starts_with(&format!("{word}\n")), "{text}");
+        assert!(parts.iter().all(|part| text.contains(part)), "{word}: {text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(text.lines().count() < 60 && !text.contains("]("), "{text}");
+    }
 }

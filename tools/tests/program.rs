@@ -461,7 +461,7 @@ fn dot_doctor_and_explain_print_their_output() {
     folder.run("explain resize").expect(0, "width: a whole number; required", "");
     folder.run("explain infer").expect(0, "      `against`: `rten`, `tract`", "");
     folder.run("explain stdin").expect(0, "      `length_le`: The length of each message", "");
-    folder.run("explain nonsense").expect(2, "", "neither a code");
+    folder.run("explain nonsense").expect(2, "", "is not a code such as E0122");
 }
 
 /// A graph that runs the model of the `digits` graph on noise.

@@ -182,10 +182,11 @@ pub enum Verb {
         #[arg(long, env = "LIMEN_JSON", hide_env = true, value_parser = BoolishValueParser::new())]
         json: bool,
     },
-    /// Explain a problem's code (`explain E0122`), or a kind of node and its config (`explain resize`)
+    /// Explain a problem's code (`explain E0122`), a kind of node and its config (`explain resize`), or a key, a value or a counter
+    /// (`explain unmatched`)
     Explain {
-        /// A code, or a kind
-        #[arg(value_name = "CODE|KIND")]
+        /// A code, a kind, or a word of a graph or a report
+        #[arg(value_name = "CODE|KIND|WORD")]
         what: String,
     },
     /// List the kinds of node that this program knows, each with a summary

@@ -1,6 +1,8 @@
-//! `limen-run explain`: the meaning of a problem's code; the summary and config of a kind of node.
+//! `limen-run explain`: the meaning of a problem's code; the summary and config of a kind of node; where a key, a value or a counter is
+//! defined.
 
 pub(crate) mod codes;
+mod words;
 
 use crate::text::escape::one_line;
 use crate::text::paragraph::paragraph;
@@ -9,19 +11,24 @@ use limen::Registry;
 use limen::plan::{Kind, Role};
 use std::fmt::Write;
 
-/// Returns the text of `limen-run explain WHAT` for a code or a kind; `None` if `what` is neither.
+/// Returns the text of `limen-run explain WHAT` for a code, a kind, or a key, value or counter that the pages and kinds name; `None` if
+/// `what` is none of them.
 ///
 /// ```
 /// let text = limen_run::explain("E0122", &limen_run::registry()).unwrap();
 /// assert!(text.starts_with("E0122: a cycle in which every edge blocks"));
 /// assert!(limen_run::explain("resize", &limen_run::registry()).unwrap().contains("width"));
+/// assert!(limen_run::explain("unmatched", &limen_run::registry()).unwrap().contains("docs/"));
 /// ```
 pub fn explain(what: &str, registry: &Registry) -> Option<String> {
     if let Some(code) = CODES.iter().find(|code| code.code.eq_ignore_ascii_case(what.trim())) {
         return Some(explain_code(code));
     }
     let kinds: Vec<&Kind> = registry.kinds().filter(|kind| kind.name == what).collect();
-    (!kinds.is_empty()).then(|| kinds.into_iter().map(explain_kind).collect::<Vec<_>>().join("\n"))
+    if kinds.is_empty() {
+        return words::explain_word(what, registry);
+    }
+    Some(kinds.into_iter().map(explain_kind).collect::<Vec<_>>().join("\n"))
 }
 
 fn explain_code(code: &Code) -> String {

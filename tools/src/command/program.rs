@@ -130,7 +130,9 @@ pub fn main(registry: Registry) -> ExitCode {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => "`limen-run kinds` lists the kinds".into(),
                 };
-                print_error(&format!("limen-run: `{what}` is neither a code such as E0122 nor a kind of node; {help}"));
+                print_error(&format!(
+                    "limen-run: `{what}` is not a code such as E0122, a kind of node, a key or a counter; {help}"
+                ));
                 REFUSED
             }
         },
