@@ -40,9 +40,9 @@ impl At {
         self.0.store(node as u64 + 1, Ordering::Relaxed);
     }
 
-    /// Marks that no node is being turned.
+    /// Marks that no node is being turned. Who sees it sees what the nodes have sent.
     pub(crate) fn leave(&self) {
-        self.0.store(0, Ordering::Relaxed);
+        self.0.store(0, Ordering::Release);
     }
 
     /// The node being turned.

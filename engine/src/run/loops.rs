@@ -1,21 +1,21 @@
 //! Loops of a graph: when the run ends them.
 //!
-//! The nodes of a loop wait for each other's end, so none ends by itself. The run ends a loop once every edge into it is closed and nothing
-//! moves in it, or, after a stop, once its messages have gone round often enough: the first node of the loop takes no more messages, and its
+//! The nodes of a loop wait for each other's end, so none ends by itself. The run ends a loop once every edge into it is closed and no message
+//! is left in it, or, after a stop, once its messages have gone round often enough: the first node of the loop takes no more messages, and its
 //! outputs are closed. Then the other nodes end one after the other, and so do the nodes downstream. What still comes back is counted as left.
 
 use crate::edge::Shared;
 use crate::exec::shared::{Change, Command, RunShared};
 use crate::exec::stage::Counts;
-use crate::host::sync::Arc;
+use crate::host::sync::{Arc, Ordering, fence};
 use crate::plan::Plan;
 use petgraph::graph::{DiGraph, NodeIndex};
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-/// After a stop, each message of a loop may go round so often before the loop is ended.
+/// After a stop, each message of a loop may go round so often before a check ends the loop.
 const ROUNDS: u64 = 16;
-/// Workers that have moved nothing for so long have nothing on its way from a call to an edge.
+/// How long nothing may have been taken before a loop without messages is ended.
 const SETTLED: Duration = Duration::from_millis(10);
 
 /// Nodes whose messages may come back to them.
@@ -24,6 +24,8 @@ pub(crate) struct Loop {
     node: usize,
     worker: usize,
     members: Vec<Arc<Counts>>,
+    /// The workers of all its nodes.
+    workers: HashSet<usize>,
     /// The edges that lead into the loop, and those within it.
     outside: Vec<Arc<Shared>>,
     inside: Vec<Arc<Shared>>,
@@ -60,6 +62,7 @@ pub(crate) fn loops(plan: &Plan, counts: &[Arc<Counts>], edges: &[Arc<Shared>]) 
                 node,
                 worker: plan.nodes()[node].worker,
                 members: members.iter().map(|member| counts[*member].clone()).collect(),
+                workers: members.iter().map(|member| plan.nodes()[*member].worker).collect(),
                 outside: shared(outside),
                 inside: shared(inside),
             });
@@ -72,7 +75,11 @@ pub(crate) fn loops(plan: &Plan, counts: &[Arc<Counts>], edges: &[Arc<Shared>]) 
 
 impl Loop {
     /// Whether the loop is to end. `has_workers`: its nodes may move messages meanwhile. `at_once`: no node has work, or none is waited for.
-    fn is_to_end(&self, seen: &mut SeenLoop, is_stopping: bool, has_workers: bool, at_once: bool) -> bool {
+    fn is_to_end(&self, seen: &mut SeenLoop, shared: &RunShared, has_workers: bool, at_once: bool) -> bool {
+        let is_stopping = shared.is_stopping();
+        // Read before the edges and the calls: a worker that waits has nothing on its way from a call to an edge.
+        let are_idle = self.workers.iter().all(|worker| shared.at[*worker].node().is_none());
+        fence(Ordering::Acquire);
         let is_fed = self.outside.iter().any(|edge| !edge.is_closed());
         // Without an edge into it, only a stop ends what its nodes do by themselves.
         if seen.is_told || is_fed || (self.outside.is_empty() && !is_stopping) {
@@ -89,7 +96,7 @@ impl Loop {
         if seen.calls != calls || seen.since.is_none() {
             (seen.calls, seen.since) = (calls, Some(now));
         }
-        let is_settled = at_once || has_workers && seen.since.is_some_and(|since| now - since >= SETTLED);
+        let is_settled = at_once || has_workers && are_idle && seen.since.is_some_and(|since| now - since >= SETTLED);
         if waiting == 0 && !is_calling && is_settled && (is_stopping || !has_wakes) {
             return true;
         }
@@ -111,10 +118,9 @@ impl Loop {
 
 /// Ends the loops that are to end. Returns whether there was one.
 pub(crate) fn end(loops: &[Loop], seen: &mut [SeenLoop], shared: &RunShared, has_workers: bool, at_once: bool) -> bool {
-    let is_stopping = shared.is_stopping();
     let mut has_ended = false;
     for (one, seen) in loops.iter().zip(seen) {
-        if one.is_to_end(seen, is_stopping, has_workers, at_once) {
+        if one.is_to_end(seen, shared, has_workers, at_once) {
             one.end(seen, shared);
             has_ended = true;
         }

@@ -10,7 +10,7 @@ pub use crate::format::{Algorithm, Checksum, Endian, Field, Sentence};
 use crate::tensor::shape;
 use limen::message::{DType, PortSpec};
 use limen::node::{
-    Building, Connected, Emit, LossCounter, Many, Node, NodeError, OutPort, PlanErrors, Planning, Ports,
+    Building, Connected, Emit, LossCounter, Many, Metrics, Node, NodeError, OutPort, PlanErrors, Planning, Ports,
     ThinnedCounter, Transform,
 };
 use limen::{Message, Tensor};

@@ -295,7 +295,7 @@ impl Common {
 
     /// Marks the node as gone and returns the reason its input messages are lost for.
     pub(crate) fn gone(&mut self) -> Reason {
-        let reason = self.loss_of_inputs();
+        let reason = if self.life == Life::Ending { Reason::Stopped } else { self.loss_of_inputs() };
         self.life = Life::Gone(reason);
         self.report_detached();
         reason
@@ -315,9 +315,12 @@ impl Common {
         }
     }
 
-    /// Whether the failed node will be rebuilt; reports a failure if it has failed too often.
+    /// Whether the failed node will be rebuilt; reports a failure if it has failed too often. A node that ends is not rebuilt.
     #[cold]
     pub(crate) fn schedule_restart(&mut self, cx: &mut Cx) -> bool {
+        if self.life == Life::Ending {
+            return false;
+        }
         let Some(restart) = &mut self.restart else { return false };
         let now = cx.read();
         if let Some(due) = restart.again_at(now) {

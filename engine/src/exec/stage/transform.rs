@@ -238,12 +238,10 @@ impl<I: Intake, O: Outputs> TransformParts<I, O> {
     fn wake(&mut self, node: &mut dyn TransformCalls<I::Taken, O>, cx: &mut Cx) -> bool {
         let emit = &mut self.ends.emit;
         if emit.wake.0 > cx.mark() || emit.ports.room(1, &mut || cx.read()) == 0 {
-            self.common.counts.wakes.set(1);
             return false;
         }
         emit.now = Time(cx.mark());
         emit.wake = Time::NEVER;
-        self.common.counts.wakes.set(0);
         if self.call_extra(node, ExtraCall::Wake, cx) {
             self.ends.emit.ports.ring();
         }
@@ -314,6 +312,7 @@ impl<I: Intake, O: Outputs> TransformParts<I, O> {
             return match self.feed.intake.state() {
                 EdgeState::Open if freed => Turn::Worked,
                 EdgeState::Open => {
+                    self.common.counts.wakes.set(u64::from(self.ends.emit.wake != Time::NEVER));
                     let (wake, reset) = self.common.listen(self.ends.emit.wake.0.min(self.feed.intake.due()), cx);
                     match if reset { reset_node(node, Reset::Gap, cx) } else { Ok(()) } {
                         Ok(()) => Turn::Idle(wake),
