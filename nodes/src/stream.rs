@@ -16,6 +16,7 @@ pub(crate) mod ready;
 pub(crate) mod removable;
 pub(crate) mod serial_port;
 pub(crate) mod sound_device;
+pub(crate) mod standard_output;
 pub(crate) mod tcp;
 pub(crate) mod web_socket;
 

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 
 mod bad_input;
+mod blocked_output;
 mod cuda;
 mod embedding;
 mod events;

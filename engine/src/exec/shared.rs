@@ -135,6 +135,9 @@ impl Observe for RunStatistics {
         let observer = try_lock(&self.0.observer)?.clone()?;
         observer.observe()
     }
+    fn is_aborted(&self) -> bool {
+        self.0.is_aborted()
+    }
 }
 
 /// Returns a random id of a run: 16 hexadecimal digits.

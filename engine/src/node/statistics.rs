@@ -131,6 +131,7 @@ pub struct RunStats {
 /// What can be observed without waiting.
 pub(crate) trait Observe: Send + Sync {
     fn observe(&self) -> Option<RunStats>;
+    fn is_aborted(&self) -> bool;
 }
 
 /// Reads the statistics of the run that a node belongs to; see [`Building::statistics`](crate::node::Building::statistics).
@@ -144,6 +145,12 @@ impl Statistics {
     /// Returns `None` before the run has begun, after its end, and while another thread reads.
     pub fn read(&self) -> Option<RunStats> {
         self.0.observe()
+    }
+
+    /// Returns whether the run waits for its nodes no longer: `run.stop` has passed, or the program has aborted it. A node that waits for
+    /// something in a call asks about every 50 ms. If it returns within 200 ms, its messages are counted; otherwise it is abandoned.
+    pub fn is_aborted(&self) -> bool {
+        self.0.is_aborted()
     }
 }
 

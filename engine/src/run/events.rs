@@ -114,6 +114,9 @@ impl Observe for Watcher {
         drop(seen);
         Some(RunStats { nodes: self.node_stats(&windows), paths: self.path_stats(&windows), edges })
     }
+    fn is_aborted(&self) -> bool {
+        self.shared.is_aborted()
+    }
 }
 
 /// The observations of the last check.

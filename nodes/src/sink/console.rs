@@ -1,9 +1,11 @@
 //! Messages as lines on the terminal.
 
+use crate::stream::standard_output;
 use crate::tensor::text::{Form, Values};
 use limen::message::PortSpec;
 use limen::node::{
-    Building, Connected, Cost, Lead, Many, MessageSet, Node, NodeError, PlanErrors, Planning, Ports, Sink,
+    Building, Connected, Cost, Lead, Many, MessageSet, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink,
+    Statistics,
 };
 use limen::text::is_terminal_control;
 use limen::{Message, Tensor};
@@ -19,7 +21,8 @@ const BUFFER: usize = 8 << 10;
 /// Prints messages to standard output, one line each: `12 label=7 score=0.98`.
 ///
 /// A line has the sequence number and the value of each input. Tensors of more than 16 elements are shown as type and shape.
-/// Inputs may have any names. With several, it is the number of the message whose header a result would have: that of the `trigger` or the
+/// While nobody reads standard output (`| less`), the node waits, and so do blocking edges before it. Lines that are still not printed when
+/// `run.stop` has passed are counted (`unwritten`). Inputs may have any names. With several, it is the number of the message whose header a result would have: that of the `trigger` or the
 /// `anchor`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
@@ -41,6 +44,8 @@ pub struct Console {
     every: u64,
     taken: u64,
     text: Vec<u8>,
+    run: Statistics,
+    unwritten: u64,
     /// Standard output is closed, as in `limen-run graph.yaml | head`; the graph goes on.
     is_closed: bool,
 }
@@ -51,16 +56,22 @@ impl Console {
             self.text.clear();
             return Ok(());
         }
-        let mut out = std::io::stdout().lock();
-        let written = out.write_all(&self.text).and_then(|()| out.flush());
+        let printed = standard_output::print(&self.text, &self.run);
+        if let Ok(written) = printed {
+            self.unwritten += lines(&self.text[written..]);
+        }
         self.text.clear();
-        match written {
+        match printed {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => self.is_closed = true,
             Err(error) => return Err(NodeError::file("standard output", error)),
-            Ok(()) => {}
+            Ok(_) => {}
         }
         Ok(())
     }
+}
+
+fn lines(text: &[u8]) -> u64 {
+    text.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
 /// Appends ` name=value`.
@@ -125,8 +136,17 @@ impl Node for Console {
             every: config.every.max(1),
             taken: 0,
             text: Vec::with_capacity(BUFFER),
+            run: cx.statistics(),
+            unwritten: 0,
             is_closed: false,
         })
+    }
+
+    fn metrics(&self, to: &mut Metrics) {
+        let unwritten = self.unwritten + if self.is_closed { 0 } else { lines(&self.text) };
+        if unwritten > 0 {
+            to.lost("unwritten", unwritten);
+        }
     }
 }
 

@@ -1,13 +1,14 @@
 //! Messages to standard output.
 
-use crate::stream::{self, Framing};
+use crate::stream::{self, Framing, standard_output};
 use limen::node::{
     Building, Claim, Connected, Cost, LossCounter, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink,
+    Statistics,
 };
 use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::io::{self, ErrorKind, Write};
+use std::io::ErrorKind;
 
 /// Messages are written when this many bytes are buffered, or when no further message is waiting.
 const BUFFER: usize = 8 << 10;
@@ -16,7 +17,8 @@ const BUFFER: usize = 8 << 10;
 ///
 /// `limen-run` prints its report there too, after the last message; with `--quiet` only problems are printed. With `--json`,
 /// which reserves standard output for the report, messages go to standard error. When the reader closes the pipe, as `| head`
-/// does, the node fails, which ends the run unless `on_error` says otherwise.
+/// does, the node fails, which ends the run unless `on_error` says otherwise. While the reader does not read, the node waits, and so do
+/// blocking edges before it. Messages that are still not written when `run.stop` has passed are counted (`unwritten`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// How the end of a message is marked; `lines` by default.
@@ -33,6 +35,7 @@ pub struct Stdout {
     /// Messages that are only in the buffer, and messages that may be lost because a write failed.
     buffered: u64,
     unwritten: LossCounter,
+    run: Statistics,
 }
 
 impl Stdout {
@@ -40,16 +43,15 @@ impl Stdout {
         if self.text.is_empty() {
             return Ok(());
         }
-        let mut out = io::stdout().lock();
-        let written = out.write_all(&self.text).and_then(|()| out.flush());
-        drop(out);
+        let printed = standard_output::print(&self.text, &self.run);
+        let is_whole = printed.as_ref().is_ok_and(|written| *written == self.text.len());
         self.text.clear();
         let buffered = std::mem::take(&mut self.buffered);
-        if written.is_err() {
+        if !is_whole {
             self.unwritten += buffered;
         }
-        match written {
-            Ok(()) => Ok(()),
+        match printed {
+            Ok(_) => Ok(()),
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {
                 let why = "the reader has closed it (broken pipe)";
                 Err(NodeError::input("standard output", why))
@@ -70,7 +72,7 @@ impl Node for Stdout {
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let (text, unwritten) = (Vec::with_capacity(BUFFER), cx.lost("unwritten"));
-        Ok(Stdout { framing: config.framing, text, messages: 0, buffered: 0, unwritten })
+        Ok(Stdout { framing: config.framing, text, messages: 0, buffered: 0, unwritten, run: cx.statistics() })
     }
 
     fn metrics(&self, to: &mut Metrics) {

@@ -39,6 +39,7 @@ pub(super) fn execute(plan: Plan, arguments: &RunArguments) -> Result<Ended, Run
     }
     print_notices(&plan, arguments);
     let interrupt = Interrupt::install();
+    let _unwaiting = log::Unwaiting::begin();
     let mut page = arguments.report.is_some().then(|| ReportPage::new(&plan));
     let mut picture = arguments.has_picture().then(|| Picture::new(&plan));
     // No message begins at zero.

@@ -100,6 +100,7 @@ pub(super) fn print_notices(plan: &Plan, arguments: &RunArguments) {
 pub(super) fn execute(plan: Plan, arguments: &RunArguments, listeners: Listeners) -> Result<Ended, RunError> {
     print_notices(&plan, arguments);
     let interrupt = Interrupt::install();
+    let _unwaiting = log::Unwaiting::begin();
     let duration = arguments.duration.map(|duration| duration.0);
     let progress = ProgressLine::new(&plan, arguments.frames, duration, arguments.quiet);
     let name = plan.graph().to_string();

@@ -3,7 +3,7 @@
 //!
 //! Only a program may install this, never the engine.
 
-use crate::terminal::log::{print_error, print_info};
+use crate::terminal::log::{Unwaiting, print_error, print_info};
 use crate::text::escape::one_line;
 use limen::Stopper;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -49,7 +49,11 @@ impl Interrupt {
         let interrupt = Interrupt::default();
         let handler = interrupt.clone();
         let installed = Signals::new([SIGINT, SIGTERM, SIGHUP]).and_then(|mut signals| {
-            let answer = move || signals.forever().for_each(|signal| handler.signal(signal));
+            let answer = move || {
+                // A second signal is answered although nobody reads what is said to the first.
+                let _unwaiting = Unwaiting::begin();
+                signals.forever().for_each(|signal| handler.signal(signal));
+            };
             thread::Builder::new().name("limen-signals".into()).spawn(answer)
         });
         if let Err(error) = installed {

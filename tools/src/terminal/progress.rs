@@ -63,12 +63,13 @@ impl ProgressLine {
 
     /// Prints something above the line.
     pub(crate) fn print_above(&self, print: impl FnOnce()) {
-        self.bar.suspend(print);
+        // The line is redrawn when stderr is read again.
+        if self.bar.is_hidden() || !log::takes_lines() { print() } else { self.bar.suspend(print) }
     }
 
     /// Whether there is a line, and it was not updated just now.
     pub(crate) fn is_due(&self) -> bool {
-        !self.bar.is_hidden() && self.shown.elapsed() >= EVERY
+        !self.bar.is_hidden() && self.shown.elapsed() >= EVERY && log::takes_lines()
     }
 
     /// Updates the line if that is due.
@@ -103,7 +104,9 @@ impl ProgressLine {
 
     /// Removes the line.
     pub(crate) fn clear(&self) {
-        self.bar.finish_and_clear();
+        if log::takes_lines() {
+            self.bar.finish_and_clear();
+        }
     }
 }
 
