@@ -70,8 +70,8 @@ pub struct Csv {
     table: Table,
     pace: Pace,
     passes: u32,
-    /// The next row, or why it cannot be read; `None` at the end. Reading one row ahead tells which row is the last.
-    ahead: Option<Result<(), NodeError>>,
+    /// Whether the next row was read to its end, or why it cannot be read; `None` at the end. Reading one row ahead tells which row is the last.
+    ahead: Option<Result<bool, NodeError>>,
     /// Rows with a missing value, and where the first one is.
     missing: u64,
     first_missing: String,
@@ -156,6 +156,10 @@ impl Source for Csv {
     type Out = Many<Tensor>;
 
     fn next(&mut self, out: &mut Emit<Many<Tensor>>) -> Result<Next, NodeError> {
+        if let Some(Ok(false)) = self.ahead {
+            self.move_on(out);
+            return Ok(Next::More);
+        }
         if self.ahead.is_none() {
             return Ok(Next::Done);
         }
@@ -212,12 +216,16 @@ mod tests {
         let mut found = Vec::new();
         node.advance();
         while let Some(row) = &node.ahead {
+            if let Ok(false) = row {
+                node.advance();
+                continue;
+            }
             let port = |(at, port): (usize, &Port)| {
                 let bytes = node.table.port(at);
                 bytes.chunks_exact(port.dtype.size()).map(|b| value_of(port.dtype, b).to_string()).collect::<Vec<_>>()
             };
             let numbers = || planned.ports.iter().enumerate().flat_map(port).collect::<Vec<_>>().join(" ");
-            found.push(row.as_ref().map_or_else(|e| e.to_string(), |()| numbers()));
+            found.push(row.as_ref().map_or_else(|e| e.to_string(), |_| numbers()));
             node.advance();
         }
         (outputs.join(", "), found)

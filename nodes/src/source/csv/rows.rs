@@ -7,6 +7,8 @@ use std::ops::Range;
 
 /// Bytes per read.
 const INPUT: usize = 64 << 10;
+/// Bytes of a row that is too long which are read at once: other nodes of the core wait meanwhile.
+const AT_ONCE: u64 = if cfg!(test) { 1 << 17 } else { 4 << 20 };
 
 /// The result of reading a row.
 pub(super) enum Read {
@@ -14,6 +16,8 @@ pub(super) enum Read {
     Row(usize),
     /// A row that is too long, with its bytes.
     TooLong(usize),
+    /// A part of a row that is too long: the next call reads on.
+    NotYet,
     End,
 }
 
@@ -30,6 +34,8 @@ pub(super) struct Rows {
     /// The row's fields, one byte longer than a row may be.
     fields: Vec<u8>,
     ends: Vec<usize>,
+    /// What was read of a row that is too long: its bytes in `fields`, its fields, its other bytes.
+    begun: Option<(usize, usize, usize)>,
     /// The number of the line in which the row begins.
     pub(super) line: u64,
 }
@@ -44,14 +50,18 @@ impl Rows {
             at: 0,
             fields: vec![0; max + 1],
             ends: vec![0; 16],
+            begun: None,
             line: 1,
         }
     }
 
     /// Reads the next row. Fields beyond the first `keep` are counted but not kept.
     pub(super) fn read(&mut self, keep: usize) -> io::Result<Read> {
-        self.line = self.parser.line();
-        let (mut filled, mut count, mut too_long) = (0, 0, 0);
+        if self.begun.is_none() {
+            self.line = self.parser.line();
+        }
+        let (mut filled, mut count, mut too_long) = self.begun.take().unwrap_or_default();
+        let until = self.at + AT_ONCE;
         loop {
             if self.ahead.is_empty() {
                 let n = self.file.read(&mut self.input).or_else(|error| match error.kind() {
@@ -82,6 +92,10 @@ impl Rows {
                 ReadRecordResult::Record if too_long > 0 => return Ok(Read::TooLong(too_long + filled)),
                 ReadRecordResult::Record => return Ok(Read::Row(count)),
                 ReadRecordResult::End => return Ok(Read::End),
+                _ if too_long > 0 && self.at >= until => {
+                    self.begun = Some((filled, count, too_long));
+                    return Ok(Read::NotYet);
+                }
                 _ => {}
             }
         }
@@ -96,7 +110,7 @@ impl Rows {
         self.file.seek(SeekFrom::Start(at))?;
         self.parser.reset();
         self.parser.set_line(line);
-        (self.ahead, self.at) = (0..0, at);
+        (self.ahead, self.at, self.begun) = (0..0, at, None);
         Ok(())
     }
 

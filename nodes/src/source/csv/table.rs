@@ -83,7 +83,7 @@ impl Table {
                 errors.at("path", message).help("write the path of a file with rows");
                 return Err(errors);
             }
-            Ok(Read::TooLong(_)) => {
+            Ok(Read::TooLong(_) | Read::NotYet) => {
                 let message = format!("the first line of `{shown}` has more than {max} bytes");
                 errors.at("max_bytes", message).help("write a larger size");
                 return Err(errors);
@@ -152,7 +152,7 @@ impl Table {
         for _ in 0..SURVEYED {
             match self.reader.read(self.width) {
                 Ok(Read::Row(fields)) if fields == self.width => {}
-                Ok(Read::Row(_) | Read::TooLong(_)) => continue,
+                Ok(Read::Row(_) | Read::TooLong(_) | Read::NotYet) => continue,
                 Ok(Read::End) | Err(_) => break,
             }
             for column in self.columns.iter().filter(|column| column.typed.is_none()) {
@@ -193,11 +193,11 @@ impl Table {
         Some(move || format!("{}:{}: column `{}`", self.path, self.reader.line, self.columns[column].name))
     }
 
-    /// Reads the next row; `None` at the end of the file.
-    pub(super) fn read(&mut self) -> Option<Result<(), NodeError>> {
+    /// Reads the next row, and returns whether it was read to its end; `None` at the end of the file.
+    pub(super) fn read(&mut self) -> Option<Result<bool, NodeError>> {
         let place = |line: u64| format!("{}:{line}", self.path);
         match self.reader.read(self.width) {
-            Ok(Read::Row(fields)) if fields == self.width => Some(self.parse()),
+            Ok(Read::Row(fields)) if fields == self.width => Some(self.parse().map(|()| true)),
             Ok(Read::Row(fields)) => {
                 let why = format!("the row has {fields} fields, the first line has {}", self.width);
                 Some(Err(NodeError::input(place(self.reader.line), why)))
@@ -206,6 +206,7 @@ impl Table {
                 let (what, bound) = (place(self.reader.line), self.reader.longest());
                 Some(Err(NodeErrorKind::TooLarge { what, size: bytes, bound, key: "max_bytes" }.into()))
             }
+            Ok(Read::NotYet) => Some(Ok(false)),
             Ok(Read::End) => None,
             Err(error) => Some(Err(self.read_error(error))),
         }
