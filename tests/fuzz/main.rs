@@ -9,4 +9,5 @@ mod data;
 mod graphs;
 mod models;
 mod runs;
+mod starts;
 mod streams;
