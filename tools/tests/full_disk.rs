@@ -1,6 +1,7 @@
 //! A disk that fills up while a graph runs, and has room again: a file system of its own, in a namespace.
 
 use crate::program::{Folder, Ran};
+use crate::sensors::{masked, quoted};
 use serde_json::Value;
 use std::fs;
 use std::process::Command;
@@ -19,6 +20,7 @@ rm out/filler
 before=$(size)
 while $2 && goes_on && [ "$(size)" = "$before" ]; do sleep 0.02; done
 while $2 && goes_on && [ ! -e out/r-0002.mcap ]; do sleep 0.02; done
+while $2 && goes_on && ! grep -q 'table.*has recovered' err.txt; do sleep 0.02; done
 kill -TERM $run
 wait $run
 code=$?
@@ -60,6 +62,8 @@ fn a_full_disk_stops_no_robot_and_the_files_go_on_when_there_is_room() {
     let read = |name: &str| fs::read(folder.0.join(name)).unwrap();
     let events = String::from_utf8(read("err.txt")).unwrap();
     assert_eq!(ran.code, Some(0), "{}{events}", ran.err);
+    let told: Vec<String> = events.lines().map(masked).collect();
+    assert!(quoted("A full disk").iter().all(|line| told.contains(line)), "{events}");
     let json: Value = serde_json::from_slice(&read("run.json")).unwrap();
     assert_eq!(json["degraded"], true);
     let node = |name: &str| json["nodes"].as_array().unwrap().iter().find(|node| node["name"] == name).unwrap();

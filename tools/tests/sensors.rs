@@ -21,7 +21,7 @@ fn page() -> String {
 }
 
 /// A line without what differs between runs: when it was printed, numbers, units of time, plurals.
-fn masked(line: &str) -> String {
+pub(crate) fn masked(line: &str) -> String {
     let stamp = |word: &&str| word.len() == 24 && word.ends_with('Z');
     let line = line.split_once(' ').filter(|(first, _)| stamp(first)).map_or(line, |(_, rest)| rest);
     let mut masked = String::new();
@@ -41,7 +41,7 @@ fn masked(line: &str) -> String {
 }
 
 /// The lines that the page quotes in a section.
-fn quoted(section: &str) -> BTreeSet<String> {
+pub(crate) fn quoted(section: &str) -> BTreeSet<String> {
     let page = page();
     let section = page.split("\n## ").find(|part| part.starts_with(section)).unwrap_or_else(|| panic!("{section}"));
     let block = section.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
