@@ -467,12 +467,7 @@ mod tests {
         for (keys, messages, malformed, says) in [
             ("", [&b"1234"[..], b"12345"], 0, None),
             ("", [b"12", b"123"], 2, Some("2 bytes, expected at least 4: 31 32")),
-            (
-                r#", "size": 4"#,
-                [b"1234", b"\n2345"],
-                1,
-                Some("5 bytes, expected 4: 0a 32 33 34 35"),
-            ),
+            (r#", "size": 4"#, [b"1234", b"\n2345"], 1, Some("5 bytes, expected 4: 0a 32 33 34 35")),
             (r#", "size": 4"#, [b"", b"1234"], 1, Some("0 bytes, expected 4")),
             (r#", "size": 4"#, [&long, b"1234"], 1, Some("07 07 07 ...")),
         ] {
