@@ -12,6 +12,8 @@ mod flushing;
 mod reading;
 #[path = "kinds/replaying.rs"]
 mod replaying;
+#[path = "kinds/sensor_messages.rs"]
+mod sensor_messages;
 #[path = "kinds/shapes.rs"]
 mod shapes;
 #[path = "kinds/sound.rs"]

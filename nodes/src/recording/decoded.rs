@@ -3,17 +3,18 @@
 use super::proto;
 use half::{bf16, f16};
 use limen::TensorMut;
-use limen::message::{DType, Dim, MAX_RANK, PortSpec};
+use limen::message::{DType, Dim, Label, MAX_RANK, PortSpec};
 
 /// The elements of a message, where they lie in it.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::large_enum_variant, reason = "it stays on the stack while a message is read")]
 pub(crate) enum Elements<'a> {
     /// In the order and form of the tensor.
     Plain(&'a [u8]),
     /// Rows of `row` bytes, each at a multiple of `step`; with `swap`, red and blue of each pixel of so many bytes are exchanged.
     Rows { data: &'a [u8], step: usize, row: usize, swap: Option<usize> },
-    /// Points at multiples of `stride`, each with a value of a type at an offset for each column.
-    Points { data: &'a [u8], stride: usize, columns: [(usize, DType); MAX_COLUMNS] },
+    /// Points at multiples of `stride`, each with a value of a type at an offset for each column, which has the name of its field.
+    Points { data: &'a [u8], stride: usize, columns: [(usize, DType); MAX_COLUMNS], names: [&'a [u8]; MAX_COLUMNS] },
     /// A few numbers.
     Numbers([f64; 13]),
     /// Packed varints of integers.
@@ -32,25 +33,35 @@ pub(crate) const MAX_COLUMNS: usize = 16;
 ///
 /// # Errors
 /// There is no `x`, `y` or `z`.
-pub(crate) fn point_columns(names: &[&[u8]], columns: &mut [(usize, DType)]) -> Result<DType, String> {
+pub(crate) fn point_columns(names: &mut [&[u8]], columns: &mut [(usize, DType)]) -> Result<DType, String> {
     const FIRST: [&[u8]; 4] = [b"x", b"y", b"z", b"intensity"];
     if names.is_empty() {
         return Err("its points have no values".into());
     }
     if let Some(missing) = FIRST[..3].iter().find(|name| !names.contains(name)) {
-        let listed: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
-        return Err(format!("its points have no `{}`; their fields are {}", missing.escape_ascii(), listed.join(", ")));
+        return Err(no_field(missing, names));
     }
     let mut order: [usize; MAX_COLUMNS] = std::array::from_fn(|at| at);
     let order = &mut order[..names.len()];
     order.sort_by_key(|at| FIRST.iter().position(|first| *first == names[*at]).unwrap_or(FIRST.len()));
-    let mut sorted = [(0, DType::F32); MAX_COLUMNS];
+    let mut sorted = [(&b""[..], (0, DType::F32)); MAX_COLUMNS];
     for (to, from) in sorted.iter_mut().zip(order) {
-        *to = columns[*from];
+        *to = (names[*from], columns[*from]);
     }
-    columns.copy_from_slice(&sorted[..columns.len()]);
+    for ((name, column), from) in names.iter_mut().zip(&mut *columns).zip(sorted) {
+        (*name, *column) = from;
+    }
+    Ok(columns_type(columns))
+}
+
+fn columns_type(columns: &[(usize, DType)]) -> DType {
     let is_long = |(_, dtype): &(usize, DType)| matches!(dtype, DType::F64 | DType::I32 | DType::U32);
-    Ok(if columns.iter().any(is_long) { DType::F64 } else { DType::F32 })
+    if columns.iter().any(is_long) { DType::F64 } else { DType::F32 }
+}
+
+fn no_field(missing: &[u8], names: &[&[u8]]) -> String {
+    let listed: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
+    format!("its points have no `{}`; their fields are {}", missing.escape_ascii(), listed.join(", "))
 }
 
 /// A message.
@@ -135,23 +146,51 @@ impl<'a> Decoded<'a> {
         }
     }
 
-    /// Returns the message in the shape of its port, if it is of an IMU whose orientation came later than the first message, or went: with
-    /// NaN for the orientation, or without it.
-    pub(crate) fn for_port(mut self, spec: &PortSpec) -> Self {
-        let Elements::Numbers(values) = &mut self.elements else { return self };
-        match (&self.dims[..self.rank], &spec.shape[..]) {
-            ([6], [Dim::Fixed(10)]) => {
-                values.copy_within(..6, 4);
-                values[..4].fill(f64::NAN);
-                self.dims[0] = 10;
+    /// Returns the names of the columns of points.
+    pub(crate) fn point_names(&self) -> Option<&[&'a [u8]]> {
+        let Elements::Points { names, .. } = &self.elements else { return None };
+        names.get(..self.dims[1])
+    }
+
+    /// Returns the message in the shape of its port, which follows from the topic's first message. Points have the port's columns, by the
+    /// names of their fields. A message of an IMU whose orientation came later than the first message, or went, has NaN for the orientation, or
+    /// none.
+    ///
+    /// # Errors
+    /// Points have no field of a name.
+    pub(crate) fn for_port(mut self, spec: &PortSpec, labels: &[Label]) -> Result<Self, String> {
+        match &mut self.elements {
+            Elements::Points { columns, names, .. } => {
+                let (from, fields) = (*columns, &names[..self.dims[1]]);
+                for (at, label) in labels.iter().enumerate().take(MAX_COLUMNS) {
+                    // A field of several values has as many columns.
+                    let nth = labels[..at].iter().filter(|other| other.name() == label.name()).count();
+                    let found =
+                        fields.iter().enumerate().filter(|(_, name)| **name == label.name().as_bytes()).nth(nth);
+                    let (place, _) = found.ok_or_else(|| no_field(label.name().as_bytes(), fields))?;
+                    columns[at] = from[place];
+                }
+                if !labels.is_empty() {
+                    self.dims[1] = labels.len();
+                    let dtype = columns_type(&columns[..labels.len().min(MAX_COLUMNS)]);
+                    self.dtype = if spec.dtype == DType::F64 { DType::F64 } else { dtype };
+                }
             }
-            ([10], [Dim::Fixed(6)]) => {
-                values.copy_within(4..10, 0);
-                self.dims[0] = 6;
-            }
+            Elements::Numbers(values) => match (&self.dims[..self.rank], &spec.shape[..]) {
+                ([6], [Dim::Fixed(10)]) => {
+                    values.copy_within(..6, 4);
+                    values[..4].fill(f64::NAN);
+                    self.dims[0] = 10;
+                }
+                ([10], [Dim::Fixed(6)]) => {
+                    values.copy_within(4..10, 0);
+                    self.dims[0] = 6;
+                }
+                _ => {}
+            },
             _ => {}
         }
-        self
+        Ok(self)
     }
 
     /// Whether the message fits a port.
@@ -179,7 +218,7 @@ impl<'a> Decoded<'a> {
                     out.chunks_exact_mut(pixel.max(3)).for_each(|pixel| pixel.swap(0, 2));
                 }
             }
-            Elements::Points { data, stride, columns } => {
+            Elements::Points { data, stride, columns, .. } => {
                 let width = self.shape().get(1).copied().unwrap_or(1).min(MAX_COLUMNS);
                 let size = self.dtype.size();
                 for (to, point) in out.chunks_exact_mut(width.max(1) * size).zip(data.chunks(stride.max(1))) {
@@ -264,10 +303,10 @@ mod tests {
             (&[("x", f32), ("range", f32)], Err("its points have no `y`; their fields are x, range")),
             (&[], Err("its points have no values")),
         ] {
-            let names: Vec<&[u8]> = fields.iter().map(|(name, _)| name.as_bytes()).collect();
+            let mut names: Vec<&[u8]> = fields.iter().map(|(name, _)| name.as_bytes()).collect();
             let mut columns: Vec<(usize, DType)> =
                 fields.iter().enumerate().map(|(at, (_, dtype))| (at, *dtype)).collect();
-            let found = point_columns(&names, &mut columns);
+            let found = point_columns(&mut names, &mut columns);
             let found = found.map(|dtype| (dtype, columns.iter().map(|(at, _)| *at).collect()));
             assert_eq!(found, expected.map_err(String::from));
         }

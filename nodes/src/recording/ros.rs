@@ -78,11 +78,12 @@ pub(crate) fn decode<'a>(schema: &str, message: &'a [u8], dtype: Option<DType>) 
         "sensor_msgs/msg/Imu" => {
             let stamp = cdr.header()?;
             let orientation = cdr.doubles::<4>()?;
-            // By the definition, a first covariance of -1 means that there is no orientation.
-            let has_orientation = cdr.doubles::<9>()?[0] != -1.0;
-            let angular = cdr.doubles::<3>()?;
-            cdr.doubles::<9>()?;
-            let linear = cdr.doubles::<3>()?;
+            let has_orientation = cdr.doubles::<9>()?[0] != NOT_MEASURED;
+            let mut measured = || -> Result<[f64; 3], String> {
+                let values = cdr.doubles::<3>()?;
+                Ok(if cdr.doubles::<9>()?[0] == NOT_MEASURED { [f64::NAN; 3] } else { values })
+            };
+            let (angular, linear) = (measured()?, measured()?);
             let mut values = [0.0; 10];
             values[..4].copy_from_slice(&orientation);
             values[4..7].copy_from_slice(&angular);
@@ -99,9 +100,10 @@ pub(crate) fn decode<'a>(schema: &str, message: &'a [u8], dtype: Option<DType>) 
         }
         "sensor_msgs/msg/NavSatFix" => {
             let stamp = cdr.header()?;
-            cdr.i8()?;
+            let has_fix = cdr.i8()? >= 0;
             cdr.u16()?;
-            Ok(numbers(stamp, &cdr.doubles::<3>()?))
+            let position = cdr.doubles::<3>()?;
+            Ok(numbers(stamp, &if has_fix { position } else { [f64::NAN; 3] }))
         }
         "nav_msgs/msg/Odometry" => {
             let stamp = cdr.header()?;
@@ -123,6 +125,9 @@ pub(crate) fn decode<'a>(schema: &str, message: &'a [u8], dtype: Option<DType>) 
         },
     }
 }
+
+/// The first covariance of what an IMU does not measure, by the definition of its message.
+const NOT_MEASURED: f64 = -1.0;
 
 const GEOMETRY: &str = "geometry_msgs/msg/";
 
@@ -317,9 +322,9 @@ fn points<'a>(cdr: &mut CdrReader<'a>) -> Result<Decoded<'a>, String> {
     if columns[..used].iter().any(|(offset, dtype)| offset.saturating_add(dtype.size()) > stride) {
         return Err("a field lies beyond its point".into());
     }
-    let dtype = point_columns(&names[..used], &mut columns[..used])?;
+    let dtype = point_columns(&mut names[..used], &mut columns[..used])?;
     let points = height.checked_mul(width).ok_or("its size is too large")?;
-    Ok(Decoded::new(stamp, dtype, &[points, used], Elements::Points { data, stride, columns }).varying())
+    Ok(Decoded::new(stamp, dtype, &[points, used], Elements::Points { data, stride, columns, names }).varying())
 }
 
 /// Appends a tensor as a message, but leaves out its bytes where the message has them as they are; returns where they belong.
@@ -359,13 +364,16 @@ pub(crate) fn encode_around(
             };
             cdr.header(stamp, frame);
             cdr.doubles(&orientation.unwrap_or([0.0, 0.0, 0.0, 1.0]));
-            let mut covariance = [0.0; 9];
-            covariance[0] = if orientation.is_some() { 0.0 } else { -1.0 };
-            cdr.doubles(&covariance);
-            cdr.doubles(&rest[..3]);
-            cdr.doubles(&[0.0; 9]);
-            cdr.doubles(&rest[3..]);
-            cdr.doubles(&[0.0; 9]);
+            let covariance = |is_measured: bool| {
+                let mut covariance = [0.0; 9];
+                covariance[0] = if is_measured { 0.0 } else { NOT_MEASURED };
+                covariance
+            };
+            cdr.doubles(&covariance(orientation.is_some_and(|values| !values[0].is_nan())));
+            for values in rest.as_chunks::<3>().0 {
+                cdr.doubles(values);
+                cdr.doubles(&covariance(!values[0].is_nan()));
+            }
         }
         Meaning::PointCloud => {
             let (points, values) = (shape[0] as u32, shape[1]);
@@ -411,10 +419,12 @@ pub(crate) fn encode_around(
             cdr.doubles(&doubles::<3>(tensor)?);
         }
         Meaning::Location => {
+            let position = doubles::<3>(tensor)?;
             cdr.header(stamp, frame);
-            cdr.put([0]);
+            // Without a fix.
+            cdr.put([if position[0].is_nan() { u8::MAX } else { 0 }]);
             cdr.put(1u16.to_le_bytes());
-            cdr.doubles(&doubles::<3>(tensor)?);
+            cdr.doubles(&position);
             cdr.doubles(&[0.0; 9]);
             cdr.put([0]);
         }

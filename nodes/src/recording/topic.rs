@@ -178,7 +178,10 @@ impl Topic {
         if let Some(first) = dims.first_mut().filter(|_| like.varies) {
             *first = Dim::AtMost(longest.max(1));
         }
-        self.finished(PortSpec::new(like.dtype, dims))
+        // Names that cannot be labels find no column of a later message.
+        let label = |name: &&[u8]| Label::new(std::str::from_utf8(name).unwrap_or("\""), "").ok();
+        let labels: Option<Vec<Label>> = like.point_names().and_then(|names| names.iter().map(label).collect());
+        self.finished(PortSpec::new(like.dtype, dims)).with_labels(labels.unwrap_or_default())
     }
 
     /// Returns whether a recording of limen says what its tensors are.
@@ -214,6 +217,16 @@ impl Topic {
             return Err(format!("its shape {:?} has no elements", decoded.shape()));
         }
         decoded.check()
+    }
+
+    /// Reads a message for a port of the topic.
+    ///
+    /// # Errors
+    /// Why it is not one of its schema, or has no field of the port.
+    pub(crate) fn decode_for<'a>(&self, port: &PortSpec, data: &'a [u8]) -> Result<Decoded<'a>, String> {
+        // In a recording of limen, the fields of points have the order of the port, and names of their own.
+        let columns = if self.is_recorded() { &[] } else { port.labels() };
+        self.decode(data)?.for_port(port, columns)
     }
 }
 
@@ -263,7 +276,7 @@ fn foxglove<'a>(form: Foxglove, data: &'a [u8], recorded: Option<&PortSpec>) -> 
         Foxglove::RawImage => ros::pixel_rows(stamp, encoding, (numbers[3], numbers[2], numbers[5]), bytes)?,
         Foxglove::CompressedImage => Decoded::new(stamp, DType::U8, &[bytes.len()], Elements::Plain(bytes)).varying(),
         Foxglove::PointCloud => {
-            let dtype = point_columns(&names[..used], &mut columns[..used])?;
+            let dtype = point_columns(&mut names[..used], &mut columns[..used])?;
             let stride = numbers[4];
             if stride == 0 || used == 0 {
                 return Err("its points have no values".into());
@@ -271,7 +284,7 @@ fn foxglove<'a>(form: Foxglove, data: &'a [u8], recorded: Option<&PortSpec>) -> 
             if columns[..used].iter().any(|(offset, dtype)| offset.saturating_add(dtype.size()) > stride) {
                 return Err("a field lies beyond its point".into());
             }
-            let elements = Elements::Points { data: bytes, stride, columns };
+            let elements = Elements::Points { data: bytes, stride, columns, names };
             Decoded::new(stamp, dtype, &[bytes.len() / stride, used], elements).varying()
         }
         Foxglove::ImageAnnotations => {

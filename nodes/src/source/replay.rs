@@ -24,8 +24,9 @@ use std::time::Duration;
 ///
 /// Recordings of `record` give the tensors that were recorded. Of other recordings, such as bags of ROS 2, these are read as tensors:
 /// `sensor_msgs` Image (`u8[h,w,3]` and so on), CompressedImage (bytes), Imu (`f64[10]`: orientation, angular velocity, acceleration;
-/// `f64[6]` if the first message has no orientation; a later one without it has NaN there), PointCloud2 (`f32[≤n,fields]`: `x y z`, the intensity if there is one, then the other fields;
-/// `f64` if a field has 64-bit floats or 32-bit integers, as times have), LaserScan (the ranges, `f32[≤n]`), NavSatFix (`f64[3]`);
+/// `f64[6]` if the first message has no orientation; NaN is what a message has no estimate of), PointCloud2 (`f32[≤n,fields]`: `x y z`,
+/// the intensity if there is one, then the other fields of the first message; `f64` if a field has 64-bit floats or 32-bit integers, as
+/// times have), LaserScan (the ranges, `f32[≤n]`), NavSatFix (`f64[3]`, NaN without a fix);
 /// `geometry_msgs` Vector3, Point, Quaternion, Pose and Transform (`f64[7]`), Twist, Accel and Wrench (`f64[6]`), Inertia (`f64[10]`), also
 /// stamped and without their covariance, PoseArray (`f64[≤n,7]`) and Polygon (`f32[≤n,3]`); `nav_msgs` Odometry (`f64[13]`); `std_msgs` numbers, arrays and String; Foxglove's RawImage, CompressedImage, PointCloud, PoseInFrame and LocationFix.
 /// Messages of other schemas are bytes. Chunks may be compressed by zstd or lz4.
@@ -175,7 +176,7 @@ impl Replay {
             }
             let Some(Some((port, topic))) = self.topics.get(&number) else { continue };
             let (port, spec) = (*port, &self.ports[*port].1);
-            let decoded = match topic.decode(self.reader.message()).map(|decoded| decoded.for_port(spec)) {
+            let decoded = match topic.decode_for(spec, self.reader.message()) {
                 Ok(decoded) if decoded.fits(spec) => decoded,
                 Ok(decoded) => {
                     let why = || {
@@ -290,9 +291,9 @@ impl Replay {
         }
         let mut tensor = port.loan(&header)?;
         if let Some(Some((_, topic))) = self.topics.get(&ahead.channel)
-            && let Ok(decoded) = topic.decode(self.reader.message())
+            && let Ok(decoded) = topic.decode_for(&self.ports[ahead.port].1, self.reader.message())
         {
-            decoded.for_port(&self.ports[ahead.port].1).write(&mut tensor)?;
+            decoded.write(&mut tensor)?;
             port.send(tensor);
         }
         Ok(())
