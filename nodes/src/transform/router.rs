@@ -8,13 +8,15 @@ use limen::node::{
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
+use std::cmp::Ordering;
 
 /// Forwards each message through the first of its `routes` whose condition is true, without copying it. Messages that no route
 /// takes are dropped and counted (`stopped`).
 ///
 /// A condition compares a value with a number: `"< 2.5"`, `">= 0.9"`, `"== 3"`, `"!= 0"`; `else` is always true. The value is
 /// the first element of the message, or, if the input `by` is connected, of the message that arrives there with it (a class, a
-/// score). The inputs are `in` and optionally `by`; the outputs are the routes.
+/// score). Integers are compared exactly, and `f32` with the `f32` nearest to the number. The inputs are `in` and optionally `by`;
+/// the outputs are the routes.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// Name (`to`) and condition (`when`) of each output, in the order in which they are tried.
@@ -41,13 +43,45 @@ pub struct Router {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Condition {
-    Below(f64),
-    AtMost(f64),
-    Above(f64),
-    AtLeast(f64),
-    Is(f64),
-    IsNot(f64),
+    Compares(Operator, Number),
     Else,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Operator {
+    Below,
+    AtMost,
+    Above,
+    AtLeast,
+    Is,
+    IsNot,
+}
+
+/// The number of a condition: with all its digits, if it is whole.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Number {
+    float: f64,
+    whole: Option<i128>,
+}
+
+/// The first element of a message.
+#[derive(Debug, Clone, Copy)]
+enum Value {
+    Whole(i128),
+    Short(f32),
+    Float(f64),
+}
+
+impl Value {
+    /// Integers are compared exactly, and `f32` with the `f32` nearest to the number: 0.1 is at least 0.1.
+    fn compare(self, to: Number) -> Option<Ordering> {
+        match (self, to.whole) {
+            (Value::Whole(value), Some(whole)) => Some(value.cmp(&whole)),
+            (Value::Whole(value), None) => (value as f64).partial_cmp(&to.float),
+            (Value::Short(value), _) => value.partial_cmp(&(to.float as f32)),
+            (Value::Float(value), _) => value.partial_cmp(&to.float),
+        }
+    }
 }
 
 impl Condition {
@@ -56,46 +90,55 @@ impl Condition {
         if text == "else" {
             return Some(Condition::Else);
         }
-        type Make = fn(f64) -> Condition;
         // Longer operators first: `<=` begins with `<`.
-        let makes: [(&str, Make); 6] = [
-            ("<=", Condition::AtMost),
-            (">=", Condition::AtLeast),
-            ("==", Condition::Is),
-            ("!=", Condition::IsNot),
-            ("<", Condition::Below),
-            (">", Condition::Above),
+        let operators = [
+            ("<=", Operator::AtMost),
+            (">=", Operator::AtLeast),
+            ("==", Operator::Is),
+            ("!=", Operator::IsNot),
+            ("<", Operator::Below),
+            (">", Operator::Above),
         ];
-        let (operator, make) = makes.into_iter().find(|(operator, _)| text.starts_with(operator))?;
-        let number: f64 = text[operator.len()..].trim().parse().ok()?;
-        (!number.is_nan()).then(|| make(number))
+        let (written, operator) = operators.into_iter().find(|(written, _)| text.starts_with(written))?;
+        let text = text[written.len()..].trim();
+        let float: f64 = text.parse().ok()?;
+        // Such as 1e9; what is beyond `i128` becomes its nearest number, beyond all elements as well.
+        let whole = text.parse().ok().or_else(|| (float.trunc() == float).then_some(float as i128));
+        (!float.is_nan()).then_some(Condition::Compares(operator, Number { float, whole }))
     }
 
     /// NaN satisfies only `!=` and `else`.
-    fn holds(self, value: f64) -> bool {
-        match self {
-            Condition::Below(n) => value < n,
-            Condition::AtMost(n) => value <= n,
-            Condition::Above(n) => value > n,
-            Condition::AtLeast(n) => value >= n,
-            Condition::Is(n) => value == n,
-            Condition::IsNot(n) => value != n,
-            Condition::Else => true,
+    fn holds(self, value: Value) -> bool {
+        let Condition::Compares(operator, number) = self else { return true };
+        let order = value.compare(number);
+        match operator {
+            Operator::Below => order.is_some_and(Ordering::is_lt),
+            Operator::AtMost => order.is_some_and(Ordering::is_le),
+            Operator::Above => order.is_some_and(Ordering::is_gt),
+            Operator::AtLeast => order.is_some_and(Ordering::is_ge),
+            Operator::Is => order.is_some_and(Ordering::is_eq),
+            Operator::IsNot => order.is_none_or(Ordering::is_ne),
         }
     }
 }
 
 /// The first element of a tensor.
-fn first(tensor: &Tensor) -> Result<f64, NodeError> {
+fn first(tensor: &Tensor) -> Result<Value, NodeError> {
     macro_rules! first {
-        ($($dtype:ident $t:ty),*) => {
+        ($($dtype:ident $t:ty: $value:expr),*) => {
             match tensor.dtype() {
-                $(DType::$dtype => tensor.as_slice::<$t>()?.first().map(|value| *value as f64),)*
+                $(DType::$dtype => tensor.as_slice::<$t>()?.first().copied().map($value),)*
                 _ => None,
             }
         };
     }
-    let value = first!(U8 u8, I8 i8, U16 u16, I16 i16, U32 u32, I32 i32, U64 u64, I64 i64, F32 f32, F64 f64);
+    fn whole(value: impl Into<i128>) -> Value {
+        Value::Whole(value.into())
+    }
+    let value = first!(
+        U8 u8: whole, I8 i8: whole, U16 u16: whole, I16 i16: whole, U32 u32: whole, I32 i32: whole, U64 u64: whole, I64 i64: whole,
+        F32 f32: Value::Short, F64 f64: Value::Float
+    );
     value.ok_or_else(|| NodeError::input("by", format!("{tensor:?} has no element that can be compared")))
 }
 
@@ -179,7 +222,25 @@ mod tests {
             ("else", [true, true, true]),
         ] {
             let condition = Condition::parse(text).unwrap();
-            assert_eq!([-1.0, 2.5, f64::NAN].map(|value| condition.holds(value)), holds, "{text}");
+            assert_eq!([-1.0, 2.5, f64::NAN].map(|value| condition.holds(Value::Float(value))), holds, "{text}");
+            assert_eq!([-1.0, 2.5, f32::NAN].map(|value| condition.holds(Value::Short(value))), holds, "{text}");
+        }
+        for (text, value, holds) in [
+            ("== 9007199254740993", Value::Whole(9_007_199_254_740_993), true),
+            ("== 9007199254740993", Value::Whole(9_007_199_254_740_992), false),
+            ("> 9007199254740992", Value::Whole(9_007_199_254_740_993), true),
+            ("== 1e18", Value::Whole(1_000_000_000_000_000_001), false),
+            ("< 1e300", Value::Whole(u64::MAX.into()), true),
+            ("> -inf", Value::Whole(i64::MIN.into()), true),
+            ("< 2.5", Value::Whole(2), true),
+            (">= 2.5", Value::Whole(2), false),
+            // As numpy.float32(0.9) >= 0.9.
+            (">= 0.9", Value::Short(0.9), true),
+            ("== 0.1", Value::Short(0.1), true),
+            ("< 0.9", Value::Short(0.9), false),
+            ("== 0.1", Value::Float(0.1_f32.into()), false),
+        ] {
+            assert_eq!(Condition::parse(text).unwrap().holds(value), holds, "{value:?} {text}");
         }
         for text in ["", "2.5", "= 3", "< NaN", "<", "< two", "otherwise"] {
             assert_eq!(Condition::parse(text), None, "{text}");
