@@ -9,6 +9,7 @@ use limen::node::{Building, Connected, Emit, Node, NodeError, PlanErrors, Planni
 use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use std::fmt;
 
 /// Enlarges tensors of any type with elements of one value: by as many as `before` and `after` say, or at the ends of the dims up
 /// to the shape `to`.
@@ -25,7 +26,55 @@ pub struct Config {
     pub after: Option<Vec<usize>>,
     /// The value of the added elements, which the element type must be able to hold; 0 by default.
     #[serde(default)]
-    pub value: f64,
+    #[schemars(with = "f64")]
+    pub value: FillValue,
+}
+
+/// A number of a config: whole ones keep all their digits.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum FillValue {
+    /// A whole number.
+    Signed(i64),
+    /// A whole number beyond `i64`.
+    Unsigned(u64),
+    /// A fraction, or a number beyond `u64`.
+    Float(f64),
+}
+
+impl Default for FillValue {
+    fn default() -> Self {
+        FillValue::Signed(0)
+    }
+}
+
+impl FillValue {
+    /// Returns the number, if it is whole.
+    fn whole(self) -> Option<i128> {
+        match self {
+            FillValue::Signed(value) => Some(value.into()),
+            FillValue::Unsigned(value) => Some(value.into()),
+            FillValue::Float(value) => (value.trunc() == value).then_some(value as i128),
+        }
+    }
+
+    fn float(self) -> f64 {
+        match self {
+            FillValue::Signed(value) => value as f64,
+            FillValue::Unsigned(value) => value as f64,
+            FillValue::Float(value) => value,
+        }
+    }
+}
+
+impl fmt::Display for FillValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FillValue::Signed(value) => value.fmt(f),
+            FillValue::Unsigned(value) => value.fmt(f),
+            FillValue::Float(value) => value.fmt(f),
+        }
+    }
 }
 
 /// The node.
@@ -41,29 +90,28 @@ pub struct Pad {
 type Bytes = ArrayVec<u8, 8>;
 
 /// Returns an element of a value; `None` if the type cannot hold it. Floats are rounded.
-fn element(dtype: DType, value: f64) -> Option<Bytes> {
+fn element(dtype: DType, value: FillValue) -> Option<Bytes> {
     macro_rules! whole {
-        ($t:ty) => {{
-            let whole = value as i128;
-            let element = <$t>::try_from(whole).ok().filter(|_| whole as f64 == value)?;
-            Bytes::from_iter(element.to_ne_bytes())
-        }};
+        ($t:ty) => {
+            Bytes::from_iter(<$t>::try_from(value.whole()?).ok()?.to_ne_bytes())
+        };
     }
+    let float = value.float();
     macro_rules! float {
         ($element:expr) => {{
             let element = $element;
             // A finite value must not become an infinity.
-            if value.is_finite() && !element.is_finite() {
+            if float.is_finite() && !element.is_finite() {
                 return None;
             }
             Bytes::from_iter(element.to_ne_bytes())
         }};
     }
     Some(match dtype {
-        DType::F32 => float!(value as f32),
-        DType::F16 => float!(f16::from_f64(value)),
-        DType::BF16 => float!(bf16::from_f64(value)),
-        DType::F64 => float!(value),
+        DType::F32 => float!(float as f32),
+        DType::F16 => float!(f16::from_f64(float)),
+        DType::BF16 => float!(bf16::from_f64(float)),
+        DType::F64 => float!(float),
         DType::I8 => whole!(i8),
         DType::U8 => whole!(u8),
         DType::I16 => whole!(i16),
@@ -222,10 +270,20 @@ mod tests {
                 let bytes = bytes.iter().copied();
                 if cfg!(target_endian = "big") { bytes.rev().collect() } else { bytes.collect::<Bytes>() }
             });
-            assert_eq!(element(dtype, value), expected, "{value} as {dtype}");
+            assert_eq!(element(dtype, FillValue::Float(value)), expected, "{value} as {dtype}");
         }
-        let bf16 = element(DType::BF16, -2.0).unwrap();
+        let bf16 = element(DType::BF16, FillValue::Signed(-2)).unwrap();
         assert_eq!(bf16[..], bf16::from_f32(-2.0).to_ne_bytes());
+        for (text, expected) in [
+            ("9007199254740993", 9_007_199_254_740_993_i64),
+            ("9223372036854775807", i64::MAX),
+            ("-9223372036854775808", i64::MIN),
+            ("1e3", 1000),
+        ] {
+            let value = serde_json::from_str(text).unwrap();
+            assert_eq!(element(DType::I64, value).unwrap()[..], expected.to_ne_bytes(), "{text}");
+        }
+        assert_eq!(element(DType::U64, serde_json::from_str("18446744073709551615").unwrap()).unwrap()[..], [0xFF; 8]);
     }
 
     #[test]
