@@ -38,7 +38,6 @@ pub struct Candump {
     interface: String,
     /// What to add to a time of the run for that of the wall clock.
     offset: u64,
-    rows: u64,
     line: Vec<u8>,
 }
 
@@ -56,11 +55,11 @@ impl Node for Candump {
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let mut file = OutputFile::open(cx.folders(), &config.path, config.exists, FullDisk::new(config.on_full, cx))?;
         file.resume(MessageEnd::Mark(b'\n'))?;
-        Ok(Candump { file, interface: config.interface, offset: cx.wall_offset(), rows: 0, line: Vec::new() })
+        Ok(Candump { file, interface: config.interface, offset: cx.wall_offset(), line: Vec::new() })
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        to.set("rows", self.rows as f64);
+        to.set("rows", self.file.messages() as f64);
         self.file.metrics(to);
     }
 }
@@ -73,7 +72,7 @@ impl Sink for Candump {
         self.line.clear();
         can_frame::write_log(input.body.bytes(), stamp, &self.interface, &mut self.line)
             .map_err(|why| NodeError::input("a message", why))?;
-        self.rows += u64::from(self.file.write(&self.line)?);
+        self.file.write(&self.line)?;
         Ok(())
     }
 

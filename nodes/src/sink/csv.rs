@@ -42,7 +42,6 @@ pub struct Csv {
     texts: Vec<bool>,
     lead: Lead,
     line: Vec<u8>,
-    rows: u64,
 }
 
 /// Returns the header of a table, without a line ending.
@@ -157,13 +156,13 @@ impl Node for Csv {
         let header = header(inputs.into_iter());
         let mut file = OutputFile::open(cx.folders(), &config.path, config.exists, FullDisk::new(config.on_full, cx))?;
         file.resume(MessageEnd::Mark(b'\n'))?;
-        let mut node = Csv { file, texts, lead: cx.lead(), line: Vec::new(), rows: 0 };
+        let mut node = Csv { file, texts, lead: cx.lead(), line: Vec::new() };
         node.begin(&header)?;
         Ok(node)
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        to.set("rows", self.rows as f64);
+        to.set("rows", self.file.messages() as f64);
         self.file.metrics(to);
     }
 }
@@ -184,7 +183,7 @@ impl Sink for Csv {
             }
         }
         self.line.push(b'\n');
-        self.rows += u64::from(self.file.write(&self.line)?);
+        self.file.write(&self.line)?;
         Ok(())
     }
 
@@ -243,7 +242,7 @@ mod tests {
         let folders = Folders { graph: folder.path().into(), ..Folders::default() };
         let begin = |header: &str| {
             let file = OutputFile::open(&folders, "a.csv", Exists::Append, FullDisk::default()).unwrap();
-            let mut node = Csv { file, texts: Vec::new(), lead: Lead::default(), line: Vec::new(), rows: 0 };
+            let mut node = Csv { file, texts: Vec::new(), lead: Lead::default(), line: Vec::new() };
             node.begin(header)?;
             node.file.finish()
         };

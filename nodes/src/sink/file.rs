@@ -2,6 +2,7 @@
 
 use crate::file::output_file::{self, Exists, FullDisk, MessageEnd, OnFull, OutputFile};
 use crate::stream::{self, Framing};
+use limen::message::PortSpec;
 use limen::node::{Building, Connected, Cost, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink};
 use limen::{Message, Tensor};
 use schemars::JsonSchema;
@@ -32,7 +33,6 @@ pub struct File {
     file: OutputFile,
     framing: Framing,
     frame: Vec<u8>,
-    messages: u64,
 }
 
 impl Node for File {
@@ -52,14 +52,20 @@ impl Node for File {
                 file.resume(MessageEnd::Length { is_big: config.framing == Framing::Length })?;
             }
             (_, Some(mark)) => file.resume(MessageEnd::Mark(mark))?,
+            (Framing::Fixed, None) => {
+                let spec = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
+                if let Some(bytes) = spec.and_then(PortSpec::max_bytes) {
+                    file.resume(MessageEnd::Size(bytes as u64))?;
+                }
+            }
             // Nothing in the file says where its messages end.
             (_, None) => {}
         }
-        Ok(File { file, framing: config.framing, frame: Vec::new(), messages: 0 })
+        Ok(File { file, framing: config.framing, frame: Vec::new() })
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        to.set("messages", self.messages as f64);
+        to.set("messages", self.file.messages() as f64);
         self.file.metrics(to);
     }
 }
@@ -70,7 +76,7 @@ impl Sink for File {
     fn take(&mut self, input: Message<Tensor>) -> Result<(), NodeError> {
         self.frame.clear();
         self.framing.write(input.body.bytes(), &mut self.frame)?;
-        self.messages += u64::from(self.file.write(&self.frame)?);
+        self.file.write(&self.frame)?;
         Ok(())
     }
 

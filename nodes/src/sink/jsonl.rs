@@ -35,7 +35,6 @@ pub struct Jsonl {
     keys: Vec<(String, bool)>,
     lead: Lead,
     line: Vec<u8>,
-    rows: u64,
 }
 
 /// Appends a JSON string. Invalid UTF-8 becomes U+FFFD.
@@ -95,11 +94,11 @@ impl Node for Jsonl {
         let keys = cx.inputs().iter().map(key).collect();
         let mut file = OutputFile::open(cx.folders(), &config.path, config.exists, FullDisk::new(config.on_full, cx))?;
         file.resume(MessageEnd::Mark(b'\n'))?;
-        Ok(Jsonl { file, keys, lead: cx.lead(), line: Vec::new(), rows: 0 })
+        Ok(Jsonl { file, keys, lead: cx.lead(), line: Vec::new() })
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        to.set("rows", self.rows as f64);
+        to.set("rows", self.file.messages() as f64);
         self.file.metrics(to);
     }
 }
@@ -116,7 +115,7 @@ impl Sink for Jsonl {
             push_tensor(message, *is_text, &mut self.line)?;
         }
         self.line.extend_from_slice(b"}\n");
-        self.rows += u64::from(self.file.write(&self.line)?);
+        self.file.write(&self.line)?;
         Ok(())
     }
 

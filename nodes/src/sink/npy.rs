@@ -53,7 +53,6 @@ pub struct Npy {
     file: OutputFile,
     descriptor: &'static str,
     shape: Vec<usize>,
-    items: u64,
     /// The number of items in the header of the file.
     items_in_header: u64,
 }
@@ -112,11 +111,11 @@ impl Node for Npy {
         let (descriptor, shape) = spec_of(given).map_err(|(why, _)| NodeError::input("in", why))?;
         let mut file = OutputFile::open(cx.folders(), &config.path, config.exists, FullDisk::new(config.on_full, cx))?;
         file.push(&header(descriptor, 0, &shape));
-        Ok(Npy { file, descriptor, shape, items: 0, items_in_header: 0 })
+        Ok(Npy { file, descriptor, shape, items_in_header: 0 })
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        to.set("items", self.items as f64);
+        to.set("items", self.file.messages() as f64);
         self.file.metrics(to);
     }
 }
@@ -125,7 +124,7 @@ impl Sink for Npy {
     type In = Tensor;
 
     fn take(&mut self, input: Message<Tensor>) -> Result<(), NodeError> {
-        self.items += u64::from(self.file.write(input.body.bytes())?);
+        self.file.write(input.body.bytes())?;
         Ok(())
     }
 

@@ -58,16 +58,15 @@ pub struct Wav {
     // Dropped before the file, whose header it completes.
     writer: WavWriter<Shared>,
     file: Rc<RefCell<OutputFile>>,
-    frames: u64,
     bytes: u64,
-    channels: usize,
+    frame_bytes: u64,
     /// Bytes of the header, whose last four hold the number of bytes of samples.
     header: u64,
 }
 
 impl std::fmt::Debug for Wav {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:?} with {} frames", self.file.borrow().path(), self.frames)
+        write!(f, "{:?} with {} frames", self.file.borrow().path(), self.frames())
     }
 }
 
@@ -100,6 +99,11 @@ impl Wav {
             file.overwrite(at, &u32::try_from(size).unwrap_or(u32::MAX).to_le_bytes())?;
         }
         Ok(())
+    }
+
+    /// The frames in the file.
+    fn frames(&self) -> u64 {
+        self.file.borrow().whole_bytes().saturating_sub(self.header) / self.frame_bytes.max(1)
     }
 
     fn write(&mut self, input: &Tensor) -> Result<(), hound::Error> {
@@ -150,11 +154,12 @@ impl Node for Wav {
         )?));
         let writer = WavWriter::new(Shared(file.clone()), spec).map_err(NodeError::other)?;
         let header = file.borrow().buffered_bytes();
-        Ok(Wav { writer, file, frames: 0, bytes: 0, channels: spec.channels.into(), header })
+        let frame_bytes = u64::from(spec.channels) * u64::from(spec.bits_per_sample / 8);
+        Ok(Wav { writer, file, bytes: 0, frame_bytes, header })
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        to.set("frames", self.frames as f64);
+        to.set("frames", self.frames() as f64);
         self.file.borrow().metrics(to);
     }
 }
@@ -174,7 +179,6 @@ impl Sink for Wav {
         self.write(&input.body).map_err(NodeError::other)?;
         self.file.borrow_mut().end_message();
         self.bytes += bytes;
-        self.frames += (input.body.shape().elements() / self.channels.max(1)) as u64;
         Ok(())
     }
 

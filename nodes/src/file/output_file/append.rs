@@ -14,11 +14,13 @@ pub(crate) enum MessageEnd {
         /// Whether the length is big-endian.
         is_big: bool,
     },
+    /// By its size: all have so many bytes.
+    Size(u64),
 }
 
 impl OutputFile {
     /// Makes sure that the next message of a file that is appended to begins where a reader expects one. After an unfinished message with a
-    /// mark at its end the mark is written; an unfinished message after its length is removed. The report says so.
+    /// mark at its end the mark is written; another unfinished message is removed. The report says so.
     ///
     /// # Errors
     /// The file cannot be read, or its first message is unfinished, so that it may not be a file of such messages.
@@ -28,7 +30,7 @@ impl OutputFile {
         }
         let mut file = self.open_existing()?;
         let size = file.size();
-        match end {
+        let whole = match end {
             MessageEnd::Mark(mark) => {
                 let mut last = [0];
                 let read = file.seek(SeekFrom::End(-1)).and_then(|_| file.read_exact(&mut last));
@@ -40,20 +42,25 @@ impl OutputFile {
                         _ => "its last message had no end; the next one begins after it".into(),
                     });
                 }
+                return Ok(());
             }
             MessageEnd::Length { is_big } => {
                 let whole = whole_frames(BufReader::new(file), size, is_big);
-                let whole = whole.map_err(|error| self.write_error(error))?;
-                if whole == 0 {
-                    let why = "its first message is unfinished: is it a file with the length before each message?";
-                    return Err(NodeError::input(self.path.display().to_string(), why));
-                }
-                if whole < size {
-                    self.whole = Some(whole);
-                    self.torn =
-                        Some(format!("its last message was unfinished; the {} bytes of it are removed", size - whole));
-                }
+                whole.map_err(|error| self.write_error(error))?
             }
+            MessageEnd::Size(bytes) => size - size % bytes.max(1),
+        };
+        if whole == 0 {
+            let what = match end {
+                MessageEnd::Size(bytes) => format!("of messages of {bytes} bytes"),
+                _ => "with the length before each message".into(),
+            };
+            let why = format!("its first message is unfinished: is it a file {what}?");
+            return Err(NodeError::input(self.path.display().to_string(), why));
+        }
+        if whole < size {
+            self.whole = Some(whole);
+            self.torn = Some(format!("its last message was unfinished; the {} bytes of it are removed", size - whole));
         }
         Ok(())
     }
@@ -99,6 +106,9 @@ mod tests {
             (big, b"\0\0\0\x01a\0\0", Some(b"\0\0\0\x01aX"), true),
             (little, b"\x01\0\0\0a\xFF\xFF\xFF\xFF", Some(b"\x01\0\0\0aX"), true),
             (big, b"some other file", None, false),
+            (MessageEnd::Size(2), b"aabb", Some(b"aabbX"), false),
+            (MessageEnd::Size(2), b"aabbc", Some(b"aabbX"), true),
+            (MessageEnd::Size(8), b"aabbc", None, false),
         ] {
             let folder = tempfile::tempdir().unwrap();
             let folders = Folders { graph: folder.path().into(), ..Folders::default() };
