@@ -263,6 +263,10 @@ mod tests {
         let columns = ["there is no column `z`; the file has: t, x"];
         assert_eq!(rows(text, &["t", "z"], 1), columns);
         assert!(rows("", &[], 1)[0].contains("first line must name the columns"));
+        for text in ["t;x\n1;2\n", "t\tx\n1\t2\n", "1;2\n"] {
+            assert!(rows(text, &[], 1)[0].contains("columns are separated by commas"), "{text}");
+        }
+        assert_eq!(table("t;x\n1\n", ", \"header\": true").1, ["1"]);
         let not_text = rows("t\n\"\u{1}\0\n", &[], 1);
         assert!(not_text[0].contains("is not a number"), "{not_text:?}");
     }

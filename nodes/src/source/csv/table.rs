@@ -99,6 +99,19 @@ impl Table {
             errors.at("path", format!("the first line of `{shown}` is not UTF-8")).help("convert the file to UTF-8");
             return Err(errors);
         };
+        if let (None, [name]) = (config.header, &first[..])
+            && let Some(mark) = name.chars().find(|c| matches!(c, ';' | '\t'))
+        {
+            let name: String = name.escape_debug().take(SHOWN).collect();
+            let message =
+                format!("the first line of `{shown}` is one column, `{name}`; columns are separated by commas");
+            errors.at("path", message).help(format!(
+                "separate them by commas, read the lines with `kind: file` and `kind: decode` (`format: csv, delimiter: \"{}\"`), \
+                 or write `header: true` if it is one column",
+                mark.escape_debug()
+            ));
+            return Err(errors);
+        }
         let has_names = config.header.unwrap_or_else(|| !are_numbers(&first));
         if has_names {
             start = reader.place();
