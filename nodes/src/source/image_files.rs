@@ -25,7 +25,8 @@ const MAX_NAME: usize = 255;
 /// is not applied, as it is by `cv2.imread`: a photograph taken with the camera turned stays as the sensor saw it.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// A glob pattern of PNG and JPEG files, relative to the graph's folder: `data/*.png`, `data/**/*.jpg`.
+    /// A glob pattern of PNG and JPEG files, relative to the graph's folder: `data/*.png`, `data/**/*.jpg`. Hidden files need a pattern
+    /// whose file name begins with a dot.
     pub path: String,
     /// Images per second, such as `30Hz`: image `n` is due `n` periods after the first, and a late one keeps its due time as
     /// origin. By default images are sent as fast as the graph takes them.
@@ -288,10 +289,13 @@ fn find(pattern: &str, folders: &Folders) -> Result<Vec<Found>, String> {
     let full = full.to_str().unwrap_or(pattern);
     let matches =
         glob::glob(full).map_err(|e| format!("`{pattern}` is not a pattern: {} at character {}", e.msg, e.pos))?;
+    // As in a shell, `*` finds no hidden file, such as those of macOS beside each file of a copy.
+    let is_hidden = |path: &Path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+    let takes_hidden = is_hidden(Path::new(pattern));
     let mut files = Vec::new();
     for path in matches {
         let path = path.map_err(|e| e.to_string())?;
-        if path.is_file() {
+        if path.is_file() && (takes_hidden || !is_hidden(&path)) {
             let name = path.to_str().ok_or_else(|| format!("`{}` has a name that is not UTF-8", path.display()))?;
             // `admit_input` resolves relative paths from the graph's folder, which the match already includes.
             let absolute = std::path::absolute(name).map_err(|e| e.to_string())?;
@@ -342,7 +346,8 @@ mod tests {
         // Brackets are special in a pattern, but not in the name of the graph's folder.
         let folder = folder.path().join("[a]");
         std::fs::create_dir_all(folder.join("graph/data")).unwrap();
-        for name in ["graph/data/b.png", "graph/data/a.png", "graph/data/note.txt", "outside.png"] {
+        for name in ["graph/data/b.png", "graph/data/a.png", "graph/data/._a.png", "graph/data/note.txt", "outside.png"]
+        {
             std::fs::write(folder.join(name), b"").unwrap();
         }
         let folders = Folders { graph: folder.join("graph"), ..Folders::default() };
@@ -354,6 +359,7 @@ mod tests {
         };
         assert_eq!(names("data/*.png").unwrap(), ["a.png", "b.png"]);
         assert_eq!(names("data/a.png").unwrap(), ["a.png"]);
+        assert_eq!(names("data/.*.png").unwrap(), ["._a.png"]);
         for (pattern, expected) in [
             ("data/*.jpg", "no file matches"),
             ("data", "it is a folder"),
