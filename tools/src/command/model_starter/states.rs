@@ -17,7 +17,10 @@ impl States {
     /// apart from the model's first input and output, and several of one shape are in one order.
     pub(super) fn of(model: &Model) -> States {
         let mut states = States::default();
-        let outputs: Vec<&Side> = model.outputs.iter().filter_map(|output| output.side.as_ref()).collect();
+        // An output that is an input under its name would be a state that stays zero.
+        let passes = |output: &&Side| model.inputs.iter().any(|input| input.port == output.port);
+        let outputs: Vec<&Side> =
+            model.outputs.iter().filter_map(|output| output.side.as_ref()).filter(|output| !passes(output)).collect();
         let inputs: Vec<&Side> = model.inputs.iter().filter(|input| may_be_state(input)).collect();
         for stem in [Side::numbered_stem, Side::stem] {
             for input in &inputs {
@@ -149,6 +152,7 @@ mod tests {
                 &["att_cache r_att_cache"],
             ),
             (&[x, ("r1i", "f32[n,16,h,w]")], &[y, ("r1o", "f32[n,16,h,w]")], &["r1i r1o"]),
+            (&[x, ("h", "f32[2,n,64]")], &[y, ("h", "f32[2,n,64]")], &[]),
             // All inputs cannot be states.
             (&[("state", "f32[2,n,64]")], &[("next_state", "f32[2,n,64]")], &[]),
             // Another shape, or nothing in common but the shape of the data.
