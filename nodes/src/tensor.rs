@@ -5,6 +5,7 @@
 pub(crate) mod assignment;
 pub(crate) mod boxes;
 pub(crate) mod colour;
+pub(crate) mod constant;
 pub(crate) mod cost;
 pub(crate) mod filter;
 pub(crate) mod formula;

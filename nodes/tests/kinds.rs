@@ -181,10 +181,24 @@ fn a_formula_takes_a_list_for_the_elements_of_the_last_dim() {
   wide: { kind: pad, from: long, config: { before: [0, 0], after: [28, 0], value: 1 } }
   w: { kind: map, from: wide, config: { outputs: { n: 'in * [1, 10, 100]' } } }
   last: { kind: slice, from: w/n, config: { dim: 0, from: 29 } }
-  out: { kind: jsonl, config: { path: out.txt }, inputs: { n: m/n, last: last } }";
-    let expected =
-        "{\"seq\":0,\"n\":[1,0,-0.5],\"last\":[[1,10,100]]}\n{\"seq\":1,\"n\":[10,-1.5,0.25],\"last\":[[1,10,100]]}";
-    check(&[("in.csv", b"x,y,z\n0,1,0\n90,-2,3\n")], graph, expected);
+  named:
+    kind: map
+    config: { outputs: { n: 'clamp((x - m) / s, -10, top)' } }
+    inputs: { x: a, m: { value: [-0.5, 1, 2] }, s: { value: [0.5, 2, 4] }, top: { value: 10 } }
+  out: { kind: jsonl, config: { path: out.txt }, inputs: { n: m/n, named: named, last: last } }";
+    let line = |seq: u32, n: &str| format!("{{\"seq\":{seq},\"n\":[{n}],\"named\":[{n}],\"last\":[[1,10,100]]}}");
+    let expected = [line(0, "1,0,-0.5"), line(1, "10,-1.5,0.25")].join("\n");
+    check(&[("in.csv", b"x,y,z\n0,1,0\n90,-2,3\n")], graph, &expected);
+    for (value, expected) in [
+        ("[1, 2, 3]", &["a list of 3 numbers, but the input, f32[2], has 2 in its last dim", "write 2 numbers"][..]),
+        ("[[1, 2]]", &["expected a number, or a list of numbers"]),
+    ] {
+        let graph = format!(
+            "  a: {{ kind: csv, config: {{ path: t.csv, columns: [a, b] }} }}\n  m: {{ kind: map, inputs: {{ x: a, m: {{ value: {value} }} }}, \
+             config: {{ outputs: {{ y: 'x - m' }} }} }}\n  z: {{ kind: 'null', from: m }}"
+        );
+        refused(&graph, expected);
+    }
     refused(
         "  a: { kind: csv, config: { path: t.csv, columns: [a, b] } }\n  m: { kind: map, from: a, config: { outputs: { y: 'in - [1, 2, 3]' } } }\n  \
          z: { kind: 'null', from: m }",

@@ -158,7 +158,7 @@ fn a_builder_gives_inputs_constant_values() {
     let with =
         |constants: serde_json::Value| serde_json::json!({ "backend": "mock", "mock": mock, "constants": constants });
     for (config, kind, expected) in [
-        (serde_json::json!({}), "pass", "E0163]: `voice/rate` has a constant value, which only models take"),
+        (serde_json::json!({}), "pass", "E0163]: `voice/rate` has a constant value, which `pass` does not take"),
         (with(serde_json::json!({ "rate": 8000 })), "infer", "E0163]: `voice/rate` has a second value, in `config:"),
         (
             with(serde_json::json!(8000)),

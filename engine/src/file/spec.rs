@@ -83,8 +83,8 @@ pub(crate) struct NodeSpec {
 }
 
 impl NodeSpec {
-    /// The key of the config that holds the constant inputs of a model.
-    const CONSTANTS: &str = "constants";
+    /// The key of the config that holds constant inputs.
+    pub(crate) const CONSTANTS: &str = "constants";
 
     /// Returns the keys of constant inputs that the config has too.
     pub(crate) fn repeated_constants(&self) -> impl Iterator<Item = &Key> {

@@ -42,7 +42,7 @@ impl Planner<'_> {
         let with_constants;
         let node = match &node.constants[..] {
             [] => node,
-            _ if kind.role == Role::Infer => {
+            _ if kind.takes_constants() => {
                 if let Some(there) = node.mistaken_constants() {
                     let what = there.value.describe();
                     let message = format!("`constants` holds the values of constant inputs by port; this is {what}");
@@ -64,8 +64,10 @@ impl Planner<'_> {
             }
             constants => {
                 for (port, value) in constants {
-                    let message = format!("`{}/{}` has a constant value, which only models take", node.name, port.name);
-                    let help = format!("connect a node, or see `limen-run explain {}` for its config", node.kind.value);
+                    let kind = &node.kind.value;
+                    let message =
+                        format!("`{}/{}` has a constant value, which `{kind}` does not take", node.name, port.name);
+                    let help = format!("connect a node, or see `limen-run explain {kind}` for its config");
                     self.problem("E0163", &value.place, message, help);
                 }
                 return None;

@@ -104,6 +104,13 @@ impl Kind {
         schema.get("description").and_then(|d| d.as_str()).unwrap_or_default().to_string()
     }
 
+    /// Whether its config has a place for the values of constant inputs.
+    pub(crate) fn takes_constants(&self) -> bool {
+        let schema = (self.schema)();
+        let properties = schema.get("properties").and_then(|properties| properties.as_object());
+        self.role == Role::Infer || properties.is_some_and(|properties| properties.contains_key(NodeSpec::CONSTANTS))
+    }
+
     /// Returns the device on which nodes of a config keep their messages. Problems of the config are reported by others.
     pub(crate) fn device(&self, config: &Tree) -> Option<DeviceUse> {
         quietly("config", || Ok((self.device)(config))).unwrap_or(None)

@@ -120,10 +120,11 @@ fn copy(to: &mut [f64], from: &[f64]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
     use std::f64::consts::PI;
 
     fn value(text: &str, names: &[&str], numbers: &[f64]) -> f64 {
-        let formula = Formula::parse(text, names).unwrap_or_else(|wrong| panic!("{text}: {wrong:?}"));
+        let formula = Formula::parse(text, names, &BTreeMap::new()).unwrap_or_else(|wrong| panic!("{text}: {wrong:?}"));
         let inputs: Vec<Block> = numbers.iter().map(|number| [*number; LANES]).collect();
         let mut stack = vec![[f64::NAN; LANES]; formula.depth()];
         for n in [1, LANES] {
@@ -142,7 +143,8 @@ mod tests {
             ("1 + [5] ^ 2", &[&[5.0]], 101.0),
             ("clamp([5], [6], 15)", &[&[5.0], &[6.0]], 15.0),
         ] {
-            let formula = Formula::parse(text, &["x"]).unwrap_or_else(|wrong| panic!("{text}: {wrong:?}"));
+            let formula =
+                Formula::parse(text, &["x"], &BTreeMap::new()).unwrap_or_else(|wrong| panic!("{text}: {wrong:?}"));
             assert_eq!(formula.lists(), lists, "{text}");
             assert!(formula.inputs().all(|input| input == 0), "{text}");
             let mut stack = vec![[f64::NAN; LANES]; formula.depth()];
@@ -225,7 +227,7 @@ mod tests {
             ("[[1], 2]", 2, "expected a number, found a formula", "`[0.5, -1]`"),
             ("[1 < 2]", 2, "a list takes a number, and this is true or false", "`if(…, 1, 0)`"),
         ] {
-            let wrong = Formula::parse(text, &["x", "yaw"]).unwrap_err();
+            let wrong = Formula::parse(text, &["x", "yaw"], &BTreeMap::new()).unwrap_err();
             assert_eq!(wrong.column, column, "{text}: {wrong:?}");
             assert!(wrong.why.contains(why) && wrong.help.contains(help), "{text}: {wrong:?}");
         }
@@ -236,9 +238,16 @@ mod tests {
             "x^".repeat(100_000),
             "[".repeat(100_000),
         ] {
-            assert!(Formula::parse(&long, &["x"]).unwrap_err().why.contains("64 parts in one another"));
+            assert!(
+                Formula::parse(&long, &["x"], &BTreeMap::new()).unwrap_err().why.contains("64 parts in one another")
+            );
         }
-        assert!(Formula::parse(&"x+".repeat(100_000), &["x"]).unwrap_err().why.contains("more than 1024 parts"));
-        assert!(Formula::parse("1 + x > 2", &["x"]).unwrap().is_truth());
+        assert!(
+            Formula::parse(&"x+".repeat(100_000), &["x"], &BTreeMap::new())
+                .unwrap_err()
+                .why
+                .contains("more than 1024 parts")
+        );
+        assert!(Formula::parse("1 + x > 2", &["x"], &BTreeMap::new()).unwrap().is_truth());
     }
 }

@@ -1,5 +1,6 @@
 //! Formulas over the elements of messages.
 
+use crate::tensor::constant::Constant;
 use crate::tensor::formula::{Block, Formula, LANES, TURN, in_turns};
 use crate::tensor::number::{Number, with_type};
 use crate::tensor::{cost, joined, shape};
@@ -20,7 +21,8 @@ use std::collections::BTreeMap;
 /// `< <= > >= == !=`, `&& || !`, `if(is, yes, no)`, `min`, `max`, `clamp(x, low, high)`, `abs`, `sign`, `floor`, `ceil`, `round`, `trunc`,
 /// `sqrt`, `cbrt`, `hypot`, `pow`, `exp`, `ln`, `log2`, `log10`, `sin`, `cos`, `tan`, `asin`, `acos`, `atan`, `atan2`, `sinh`, `cosh`,
 /// `tanh`, `deg`, `rad`, `is_nan`, `is_finite`, and the numbers `pi` and `e`. A list has one number for each element of the last dim, such as
-/// the means and deviations of an observation: `(x - [0.1, -2]) / [3, 0.5]`.
+/// the means and deviations of an observation: `(x - [0.1, -2]) / [3, 0.5]`. It may have a name, as an input with a value:
+/// `inputs: { x: obs, mean: { value: [0.1, -2] } }`.
 ///
 /// `^` binds most, from the right, then signs, then `* / %`; `%` has the sign of its first number, and `round` goes away from zero. Everything is
 /// computed in `f64`. Unless `dtype` says otherwise, the output of a comparison is `u8`. A formula that reads `f64`, `i32` or `u32`, such as time
@@ -33,6 +35,10 @@ use std::collections::BTreeMap;
 pub struct Config {
     /// The formula of each output: `{ norm: 'hypot(x, y)', level: { formula: 'v / 3.3 * 100', dtype: u8 } }`.
     pub outputs: BTreeMap<String, Output>,
+    /// Numbers and lists by name, which formulas read like inputs. Those that `inputs` gives a `value` are put here:
+    /// `inputs: { x: obs, mean: { value: [0.1, -2] } }`.
+    #[serde(default)]
+    pub constants: BTreeMap<String, Constant>,
 }
 
 /// An output.
@@ -113,7 +119,7 @@ fn formulas(
 ) -> Vec<(String, DType, Formula)> {
     let mut found = Vec::new();
     for (name, output) in &config.outputs {
-        match Formula::parse(output.formula(), inputs) {
+        match Formula::parse(output.formula(), inputs, &config.constants) {
             Ok(formula) => found.push((name.clone(), output.dtype(&formula, dtypes), formula)),
             Err(wrong) => {
                 let message = format!("character {} of `{}`: {}", wrong.column, output.formula(), wrong.why);
@@ -222,6 +228,9 @@ impl Node for Map {
             for (_, name) in inputs.iter().enumerate().filter(|(at, _)| !is_read(*at)) {
                 errors.input(*name, format!("no formula reads `{name}`")).help("leave it out");
             }
+        }
+        for name in config.constants.keys().filter(|name| inputs.contains(&name.as_str())) {
+            errors.at(format!("constants.{name}"), format!("`{name}` is an input, too")).help("give it another name");
         }
         for (name, output) in &config.outputs {
             if let Err(why) = Label::new("", output.unit()) {
@@ -464,7 +473,9 @@ mod tests {
 
     /// The outputs of a config with these inputs, or all that is wrong.
     fn planned(outputs: &str, inputs: &[(&str, &str)]) -> Result<String, String> {
-        let config: Config = serde_json::from_str(&format!("{{\"outputs\": {{{outputs}}}}}")).unwrap();
+        let constants = r#"{ "two": [1, 2], "scale": 0.5 }"#;
+        let config = format!("{{\"outputs\": {{{outputs}}}, \"constants\": {constants}}}");
+        let config: Config = serde_json::from_str(&config).unwrap();
         let given = inputs.iter().map(|(name, spec)| (name.to_string(), spec.parse().ok()));
         let given = Connected::of(given);
         let mut errors = PlanErrors::default();
@@ -499,6 +510,9 @@ mod tests {
                 "a list of 2 numbers, but the input, f32[2,3], has 3 in its last dim",
             ),
             (r#""y": "x - [1, 2]""#, &[("x", "f32[2,3]")], "write 3 numbers"),
+            (r#""y": "(x - two) * scale""#, &[("x", "f32[3,2]")], "y f32[3,2]"),
+            (r#""y": "x - two""#, &[("x", "f32[2,3]")], "a list of 2 numbers, but the input, f32[2,3], has 3"),
+            (r#""y": "x - tow""#, &[("x", "f32[2]")], "did you mean `two`?"),
             (r#""y": "x - [1, 2]""#, &[("x", "f32[<=2]")], "connect an input whose last dim has a fixed length"),
             (r#""y": "x - [1, 2]""#, &[("x", "f32[]")], "has a single one"),
             (r#""y": "x * g""#, &[("g", "f32[]"), ("x", "f32[2]")], "y f32[2]"),

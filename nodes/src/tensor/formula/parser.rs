@@ -2,7 +2,9 @@
 
 use super::functions::{BINARY, Binary, CONSTANTS, Kind, LEVELS, NEGATED, NOT, OTHERS, POWER, TESTS, UNARY, Unary};
 use super::{Block, Formula, LANES, Operand, Step};
+use crate::tensor::constant::Constant;
 use limen::text::nearest;
+use std::collections::BTreeMap;
 
 /// Longer formulas are refused.
 const MAX_STEPS: usize = 1024;
@@ -18,13 +20,13 @@ pub(crate) struct Wrong {
 }
 
 impl Formula {
-    /// Reads a formula over inputs of these names.
+    /// Reads a formula over inputs of these names, and constants.
     ///
     /// # Errors
     /// The first part that is wrong.
-    pub(crate) fn parse(text: &str, inputs: &[&str]) -> Result<Formula, Wrong> {
+    pub(crate) fn parse(text: &str, inputs: &[&str], constants: &BTreeMap<String, Constant>) -> Result<Formula, Wrong> {
         let (steps, numbers, lists) = (Vec::new(), Vec::new(), Vec::new());
-        let mut parser = Parser { text, at: 0, inputs, steps, numbers, lists, nested: 0 };
+        let mut parser = Parser { text, at: 0, inputs, constants, steps, numbers, lists, nested: 0 };
         let kind = parser.level(0)?;
         if !parser.rest().is_empty() {
             let found = parser.rest().chars().next().unwrap_or_default();
@@ -50,6 +52,7 @@ struct Parser<'a> {
     /// The byte that is next.
     at: usize,
     inputs: &'a [&'a str],
+    constants: &'a BTreeMap<String, Constant>,
     steps: Vec<Step>,
     numbers: Vec<Block>,
     lists: Vec<Vec<f64>>,
@@ -232,12 +235,18 @@ impl<'a> Parser<'a> {
         }
         if let Some(input) = self.inputs.iter().position(|input| *input == name) {
             self.push(Step::Input(input))?;
+        } else if let Some(constant) = self.constants.get(name) {
+            match constant {
+                Constant::Number(number) => self.constant(*number)?,
+                Constant::List(list) => self.push_list(list.clone())?,
+            }
         } else if let Some((_, number)) = CONSTANTS.iter().find(|(constant, _)| *constant == name) {
             self.constant(*number)?;
         } else {
             self.at = begin;
-            let known = self.inputs.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-            let near = nearest(name, self.inputs.iter().copied());
+            let names = || self.inputs.iter().copied().chain(self.constants.keys().map(String::as_str));
+            let known = names().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+            let near = nearest(name, names());
             let help = near.map_or(format!("the inputs are {known}"), |near| {
                 format!("did you mean `{near}`? the inputs are {known}")
             });
@@ -287,9 +296,15 @@ impl<'a> Parser<'a> {
         if !self.takes("]") {
             return Err(self.wrong("a `]` is missing".into(), "close the list"));
         }
+        self.push_list(list)?;
+        Ok(Kind::Number)
+    }
+
+    /// Adds a list.
+    fn push_list(&mut self, list: Vec<f64>) -> Result<(), Wrong> {
         self.push(Step::Input(self.inputs.len() + self.lists.len()))?;
         self.lists.push(list);
-        Ok(Kind::Number)
+        Ok(())
     }
 
     /// Reads the arguments of a function, of these kinds.

@@ -517,9 +517,9 @@ pub(crate) const CODES: &[Code] = &[
     Code {
         code: "E0163",
         title: "a constant input that is not possible",
-        cause: "`inputs: { rate: { value: 16000 } }` gives an input of a model the same value in every call. Other kinds take their settings \
-                from `config`; and a model's input has one value, which stands either there or in `config: { constants: … }`.",
-        remedy: "Connect a node to the input, or set a key of the node's config. Write the value of a model's input once.",
+        cause: "`inputs: { rate: { value: 16000 } }` gives an input of a model the same value in every call, and a formula of `map` a name \
+                for it. Other kinds take their settings from `config`. An input has one value, which stands either there or in `config: { constants: … }`.",
+        remedy: "Connect a node to the input, or set a key of the node's config. Write the value of an input once.",
         example: Some(graph!(
             "  a: { kind: synthetic, config: { pattern: counter } }\n  t: { kind: pass, inputs: { in: { value: 1 } } }\n  \
              b: { kind: \"null\", from: t }\n"
