@@ -38,7 +38,7 @@ pub struct Op {
 }
 
 /// The attributes that are kept: the others decide nothing before the model is loaded.
-const ATTRIBUTES: [&str; 15] = [
+const ATTRIBUTES: [&str; 17] = [
     "activations",
     "alpha",
     "auto_pad",
@@ -48,7 +48,9 @@ const ATTRIBUTES: [&str; 15] = [
     "dilations",
     "direction",
     "input_forget",
+    "linear_before_reset",
     "mode",
+    "nearest_mode",
     "output_padding",
     "output_shape",
     "pads",
@@ -84,31 +86,35 @@ impl Op {
         self.elems.map(Elem::of)
     }
 
-    /// Returns the attribute `axis`, `input_forget`, `select_last_index` or `to`.
+    /// Returns one of its [`ATTRIBUTES`]. Of another it would say that no node has it.
+    fn attribute(&self, name: &str) -> Option<&AttributeValue> {
+        debug_assert!(ATTRIBUTES.contains(&name), "the attribute `{name}` is not kept");
+        self.attributes.get(name)
+    }
+
+    /// Returns the attribute `axis`, `input_forget`, `linear_before_reset`, `select_last_index` or `to`.
     pub fn int(&self, name: &str) -> Option<i64> {
-        self.attributes.get(name).and_then(|value| if let AttributeValue::Int(int) = value { Some(*int) } else { None })
+        self.attribute(name).and_then(|value| if let AttributeValue::Int(int) = value { Some(*int) } else { None })
     }
 
     /// Returns the attribute `alpha` or `clip`.
     pub fn float(&self, name: &str) -> Option<f32> {
-        self.attributes
-            .get(name)
+        self.attribute(name)
             .and_then(|value| if let AttributeValue::Float(float) = value { Some(*float) } else { None })
     }
 
     /// Returns the attribute `dilations`, `output_padding`, `output_shape` or `pads`; empty if it has none.
     pub fn ints(&self, name: &str) -> &[i64] {
-        match self.attributes.get(name) {
+        match self.attribute(name) {
             Some(AttributeValue::Ints(ints)) => ints,
             _ => &[],
         }
     }
 
-    /// Returns the attribute `auto_pad`, `direction`, `mode` or `coordinate_transformation_mode`, or `activations` with a space between words.
+    /// Returns the attribute `auto_pad`, `direction`, `mode`, `nearest_mode` or `coordinate_transformation_mode`, or `activations` with a
+    /// space between words.
     pub fn word(&self, name: &str) -> Option<&str> {
-        self.attributes
-            .get(name)
-            .and_then(|value| if let AttributeValue::Word(word) = value { Some(&**word) } else { None })
+        self.attribute(name).and_then(|value| if let AttributeValue::Word(word) = value { Some(&**word) } else { None })
     }
 }
 
@@ -118,17 +124,18 @@ fn attributes(node: &wire::Node) -> HashMap<String, AttributeValue> {
     let word = |text: &Bytes| String::from_utf8_lossy(&text[..text.len().min(MAX_WORD)]).into_owned();
     let words = |texts: &[Bytes]| texts.iter().take(MAX_WORDS).map(word).collect::<Vec<_>>().join(" ");
     let few = |ints: &[i64]| ints.iter().take(MAX_INTS).copied().collect();
-    let value =
-        |attribute: &wire::Attribute| match (attribute.int, attribute.float, std::str::from_utf8(&attribute.text)) {
-            _ if !attribute.texts.is_empty() => Some(AttributeValue::Word(words(&attribute.texts))),
-            _ if !attribute.ints.is_empty() => Some(AttributeValue::Ints(few(&attribute.ints))),
-            (Some(int), _, _) => Some(AttributeValue::Int(int)),
-            (_, Some(float), _) => Some(AttributeValue::Float(float)),
-            (_, _, Ok(word)) if !word.is_empty() && word.len() <= MAX_WORD => {
-                Some(AttributeValue::Word(word.to_string()))
-            }
-            _ => None,
-        };
+    let value = |attribute: &wire::Attribute| match (
+        attribute.integer(),
+        attribute.number(),
+        std::str::from_utf8(&attribute.text),
+    ) {
+        _ if !attribute.texts.is_empty() => Some(AttributeValue::Word(words(&attribute.texts))),
+        _ if !attribute.ints.is_empty() => Some(AttributeValue::Ints(few(&attribute.ints))),
+        (Some(int), _, _) => Some(AttributeValue::Int(int)),
+        (_, Some(float), _) => Some(AttributeValue::Float(float)),
+        (_, _, Ok(word)) if !word.is_empty() && word.len() <= MAX_WORD => Some(AttributeValue::Word(word.to_string())),
+        _ => None,
+    };
     node.attributes
         .iter()
         .filter(|attribute| ATTRIBUTES.contains(&attribute.name.as_str()))
@@ -378,4 +385,26 @@ fn nodes(graph: &wire::Graph) -> usize {
 /// Sparse tensors are refused: their dims can have any size, and a runtime makes them dense.
 fn sparse(name: &str) -> String {
     format!("tensor `{}` is sparse; export it as a dense tensor", brief(name))
+}
+
+#[cfg(all(test, feature = "rten"))]
+mod tests {
+    use super::*;
+    use crate::onnx::test_models::model;
+    use prost::Message;
+    use rten_onnx::onnx::DataType as D;
+
+    /// proto3 leaves out a 0, and only the type of an attribute tells that from one without a value.
+    #[test]
+    fn an_attribute_may_leave_out_a_0() {
+        let (x, y) = (("x", D::FLOAT, &["2", "2"][..]), ("y", D::FLOAT, &["2", "2"][..]));
+        for node in ["y = LogSoftmax x axis==1", "y = Celu x alpha=~1"] {
+            let mut file = wire::Model::decode(&*model(&[x], &[y], &[], &[node])).unwrap();
+            let attribute = &mut file.graph.as_mut().unwrap().nodes[0].attributes[0];
+            (attribute.int, attribute.float) = (None, None);
+            let found = &Contents::read(&file.graph.unwrap(), &file.opsets, 1000).unwrap().ops[0];
+            let (int, float) = (found.int("axis"), found.float("alpha"));
+            assert_eq!((int, float), if node.contains("axis") { (Some(0), None) } else { (None, Some(0.0)) }, "{node}");
+        }
+    }
 }

@@ -55,7 +55,8 @@ impl<'a> Elems<'a> {
 
     fn of_output(&self, node: &wire::Node, output: usize) -> Option<i32> {
         let of = |at: usize| self.get(node.inputs.get(at).filter(|input| !input.is_empty())?);
-        let int = |name: &str| find(node, name).and_then(|a| a.int).and_then(|int| i32::try_from(int).ok());
+        let int =
+            |name: &str| find(node, name).and_then(wire::Attribute::integer).and_then(|int| i32::try_from(int).ok());
         let is_in = |list: &str| list.split_whitespace().any(|op| op == node.op);
         if !matches!(&*node.domain, "" | "ai.onnx") || is_in(OTHERWISE) {
             return None;

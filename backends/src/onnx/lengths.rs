@@ -262,11 +262,11 @@ fn reduced(graph: &wire::Graph, scope: &Scope<'_>) -> wire::Graph {
 }
 
 fn reduced_attribute(attribute: &wire::Attribute, scope: &Scope<'_>) -> wire::Attribute {
-    let wire::Attribute { name, float, int, text, tensor, graph, floats, ints, graphs, .. } = attribute;
+    let wire::Attribute { name, text, tensor, graph, floats, ints, graphs, .. } = attribute;
     wire::Attribute {
         name: name.clone(),
-        float: *float,
-        int: *int,
+        float: attribute.number(),
+        int: attribute.integer(),
         // A copy: a slice would keep the whole file.
         text: Bytes::copy_from_slice(if text.len() <= MAX_TEXT { text } else { &[] }),
         tensor: tensor.as_ref().map(|tensor| reduced_tensor(tensor, scope)),

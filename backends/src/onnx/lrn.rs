@@ -37,8 +37,8 @@ fn count(graph: &wire::Graph, is: &impl Fn(&wire::Node) -> bool) -> usize {
 fn expanded(node: &wire::Node, opset: i64) -> Option<Vec<wire::Node>> {
     let (x, y) = (node.inputs.first()?, node.outputs.first()?);
     let find = |name: &str| node.attributes.iter().find(|attribute| attribute.name == name);
-    let float = |name: &str, default: f32| find(name).and_then(|attribute| attribute.float).unwrap_or(default);
-    let size = find("size")?.int.filter(|size| (1..=WIDEST).contains(size))?;
+    let float = |name: &str, default: f32| find(name).and_then(|attribute| attribute.number()).unwrap_or(default);
+    let size = find("size")?.integer().filter(|size| (1..=WIDEST).contains(size))?;
     // Of an even window the larger half lies behind.
     let before = (size - 1) / 2;
     let named = |what: &str| format!("{y}/lrn/{what}");

@@ -67,7 +67,7 @@ impl<'n> NodeShapes<'n, '_> {
     }
 
     fn int(&self, attribute: &str, default: i64) -> i64 {
-        find(self.node, attribute).and_then(|a| a.int).unwrap_or(default)
+        find(self.node, attribute).and_then(wire::Attribute::integer).unwrap_or(default)
     }
 
     /// Returns the node's `axis`; a negative one counts from the end of `rank` dims.
@@ -92,8 +92,8 @@ impl<'n> NodeShapes<'n, '_> {
         match self.node.op.as_str() {
             "Constant" => {
                 let floats = || Some(find(self.node, "value_floats")?.floats.iter().map(|n| f64::from(*n)).collect());
-                let int = || Some(vec![find(self.node, "value_int")?.int? as f64]);
-                let float = || Some(vec![f64::from(find(self.node, "value_float")?.float?)]);
+                let int = || Some(vec![find(self.node, "value_int")?.integer()? as f64]);
+                let float = || Some(vec![f64::from(find(self.node, "value_float")?.number()?)]);
                 self.ints("value_ints").or_else(int).or_else(floats).or_else(float)
             }
             "Identity" | "Cast" | "Squeeze" | "Unsqueeze" | "Reshape" => self.given(0).map(<[f64]>::to_vec),
@@ -189,7 +189,7 @@ impl<'n> NodeShapes<'n, '_> {
                 Some(whole)
             }
             "TopK" => {
-                let attribute = || find(self.node, "k").and_then(|a| a.int).map(|k| k as f64);
+                let attribute = || find(self.node, "k").and_then(wire::Attribute::integer).map(|k| k as f64);
                 let k = exactly(self.given(1).and_then(|k| k.first().copied()).or_else(attribute)?);
                 // Of an unknown input shape only `k` is known.
                 let Some(mut whole) = self.of(0).cloned() else { return Some(vec![k.or_more()]) };

@@ -60,7 +60,7 @@ fn is_in(list: &str, node: &wire::Node) -> bool {
 fn keeps_rank(node: &wire::Node) -> bool {
     is_in(SHAPE_PRESERVING, node)
         || is_in(RANK_PRESERVING, node)
-        || is_in(REDUCING, node) && find(node, "keepdims").and_then(|a| a.int) != Some(0)
+        || is_in(REDUCING, node) && find(node, "keepdims").and_then(wire::Attribute::integer) != Some(0)
 }
 
 fn find<'n>(node: &'n wire::Node, attribute: &str) -> Option<&'n wire::Attribute> {

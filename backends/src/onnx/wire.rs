@@ -110,6 +110,18 @@ pub(super) struct Attribute {
     pub(super) sparses: Vec<SparseTensor>,
 }
 
+impl Attribute {
+    /// Returns its integer. A writer with proto3 leaves out a 0, which only the attribute's type then shows.
+    pub(super) fn integer(&self) -> Option<i64> {
+        self.int.or((self.kind == 2).then_some(0))
+    }
+
+    /// Returns its float, likewise.
+    pub(super) fn number(&self) -> Option<f32> {
+        self.float.or((self.kind == 1).then_some(0.0))
+    }
+}
+
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Tensor {
     #[prost(int64, repeated, packed = "false", tag = "1")]
