@@ -97,14 +97,14 @@ impl Stored {
 /// println!("{} inputs, {} parameters", found.inputs.len(), found.parameters());
 /// ```
 pub fn inspect(path: &Path) -> Result<Inspection, BackendError> {
-    inspect_within(path, Trials::MAX_SIZE)
+    inspect_within(path, Trials::MAX_SIZE, &|_| ())
 }
 
-/// Like [`inspect`], of a model with at most so many bytes.
-pub(crate) fn inspect_within(path: &Path, max_size: u64) -> Result<Inspection, BackendError> {
+/// Like [`inspect`], of a model with at most so many bytes. `on_size` is told how many, before the files of its weights are read.
+pub(crate) fn inspect_within(path: &Path, max_size: u64, on_size: &dyn Fn(u64)) -> Result<Inspection, BackendError> {
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     if !matches!(ending, "safetensors" | "npy" | "npz") {
-        return Outline::open_within(path, max_size).map(|outline| Inspection::of(&outline));
+        return Outline::open_within(path, max_size, on_size).map(|outline| Inspection::of(&outline));
     }
     let unreadable = |why: String| BackendError::Model(format!("it {why}"));
     let bytes = read(path).map_err(unreadable)?;

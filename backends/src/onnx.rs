@@ -86,7 +86,7 @@ pub(crate) use corrected::LONGER as CORRECTED_LONGER;
 #[cfg(any(feature = "rten", feature = "tract"))]
 pub(crate) use corrected::with_corrections;
 pub use data_file::DataFile;
-pub(crate) use data_file::{on_size, split_advice};
+pub(crate) use data_file::split_advice;
 pub use deviation::Deviation;
 #[cfg(any(feature = "rten", feature = "wgpu", feature = "cuda"))]
 pub(crate) use deviation::NARROWS_CONSTANTS;

@@ -83,6 +83,13 @@ impl Steps {
         }
     }
 
+    /// Reports the size of the model and its weights, as far as it is known: to read them may take long.
+    pub(crate) fn announce_size(&self, size: u64) {
+        if let Mode::Recording(_, report) = &self.mode {
+            report(TrialProgress::Size(size));
+        }
+    }
+
     /// Runs one step of a runtime, or returns its recorded result.
     pub(crate) fn step<T: Serialize + DeserializeOwned>(
         &self,

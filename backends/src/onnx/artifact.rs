@@ -59,9 +59,27 @@ impl UncheckedModel {
         &self.sum
     }
 
-    /// Checks its content, and reads the files of its weights.
-    pub(crate) fn artifact(self) -> Result<Artifact, BackendError> {
-        Artifact::parse_among(&self.path, self.memory.as_ref(), self.bytes, self.sum, self.max_size)
+    /// Checks its content, and reads the files of its weights. `on_size` is told the size of all files before each of these is read, as far
+    /// as it is known.
+    pub(crate) fn artifact(self, on_size: &dyn Fn(u64)) -> Result<Artifact, BackendError> {
+        let UncheckedModel { path, memory, bytes, sum, max_size } = self;
+        if let Some(other) = recognise(&bytes) {
+            return Err(BackendError::Model(format!("this is {other}, not an ONNX model")));
+        }
+        let bytes = Arc::new(bytes);
+        let (mut outline, graph) = Outline::read(&Bytes::from_owner(SharedBytes(bytes.clone())), sum)?;
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let (data, sums) = data_files(&path, folder, memory.as_ref(), &outline, bytes.len() as u64, max_size, on_size)?;
+        outline.files = sums;
+        sizes::check(&graph, &data)?;
+        for (op, is_user) in std::iter::zip(&mut outline.ops, wide::users(&graph, &data)) {
+            op.has_wide_constant = is_user;
+        }
+        if outline.outputs.iter().any(|output| output.depends_on_values) {
+            outline.value_shaped = Some(Arc::new(ValueShaped::new(&graph, &data)));
+        }
+        let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        Ok(Artifact { folder: folder.to_path_buf(), file, bytes, data, outline: Arc::new(outline) })
     }
 }
 
@@ -87,40 +105,13 @@ impl Artifact {
     /// # Errors
     /// When the model is malformed, contradictory or too large; names the tensor or file.
     pub fn parse(path: &Path, bytes: Vec<u8>) -> Result<Artifact, BackendError> {
-        let sum = sha256(&bytes);
-        Artifact::parse_among(path, None, bytes, sum, Trials::MAX_SIZE)
-    }
-
-    /// Like [`parse`](Artifact::parse); the files of the weights of a model in memory are in memory too.
-    fn parse_among(
-        path: &Path,
-        memory: Option<&MemoryFiles>,
-        bytes: Vec<u8>,
-        sum: String,
-        max_size: u64,
-    ) -> Result<Artifact, BackendError> {
-        if let Some(other) = recognise(&bytes) {
-            return Err(BackendError::Model(format!("this is {other}, not an ONNX model")));
-        }
-        let bytes = Arc::new(bytes);
-        let (mut outline, graph) = Outline::read(&Bytes::from_owner(SharedBytes(bytes.clone())), sum)?;
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let (data, sums) = data_files(path, folder, memory, &outline, bytes.len() as u64, max_size)?;
-        outline.files = sums;
-        sizes::check(&graph, &data)?;
-        for (op, is_user) in std::iter::zip(&mut outline.ops, wide::users(&graph, &data)) {
-            op.has_wide_constant = is_user;
-        }
-        if outline.outputs.iter().any(|output| output.depends_on_values) {
-            outline.value_shaped = Some(Arc::new(ValueShaped::new(&graph, &data)));
-        }
-        let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        Ok(Artifact { folder: folder.to_path_buf(), file, bytes, data, outline: Arc::new(outline) })
+        let (path, sum) = (path.to_path_buf(), sha256(&bytes));
+        UncheckedModel { path, memory: None, bytes, sum, max_size: Trials::MAX_SIZE }.artifact(&|_| ())
     }
 
     /// Reads a model's file and the files of its weights.
     pub(crate) fn open(path: &Path, max_size: u64) -> Result<Artifact, BackendError> {
-        UncheckedModel::read(InputFile::open(path).map_err(unreadable)?, max_size)?.artifact()
+        UncheckedModel::read(InputFile::open(path).map_err(unreadable)?, max_size)?.artifact(&|_| ())
     }
 
     /// Returns the model with the first dim of each input as part of an item.
@@ -141,12 +132,14 @@ impl Outline {
     /// # Errors
     /// When the model is malformed, contradictory or too large; names the tensor or file.
     pub fn open(path: &Path) -> Result<Outline, BackendError> {
-        Outline::open_within(path, Trials::MAX_SIZE)
+        Outline::open_within(path, Trials::MAX_SIZE, &|_| ())
     }
 
-    /// Like [`open`](Outline::open), of a model whose files have at most `max_size` bytes.
-    pub(crate) fn open_within(path: &Path, max_size: u64) -> Result<Outline, BackendError> {
-        Ok(Arc::unwrap_or_clone(Artifact::open(path, max_size)?.outline))
+    /// Like [`open`](Outline::open), of a model whose files have at most `max_size` bytes. `on_size` is told how many, before the files of
+    /// weights are read.
+    pub(crate) fn open_within(path: &Path, max_size: u64, on_size: &dyn Fn(u64)) -> Result<Outline, BackendError> {
+        let file = UncheckedModel::read(InputFile::open(path).map_err(unreadable)?, max_size)?;
+        Ok(Arc::unwrap_or_clone(file.artifact(on_size)?.outline))
     }
 }
 

@@ -9,7 +9,7 @@ use limen::unit::show_bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// A file of weights beside a model.
 #[derive(Clone, Debug)]
@@ -20,15 +20,6 @@ pub struct DataFile {
     pub path: PathBuf,
     /// Its content.
     pub bytes: Arc<Vec<u8>>,
-}
-
-/// What is told the size of a model's files.
-static ON_SIZE: OnceLock<fn(u64)> = OnceLock::new();
-
-/// Has the size of a model and its weights told, as far as it is known, before each file of weights is read. For a process that reads one
-/// model within limits that follow from the size.
-pub(crate) fn on_size(told: fn(u64)) {
-    let _ = ON_SIZE.set(told);
 }
 
 /// Returns what is said of a model with at least so many bytes, of which `most` are allowed.
@@ -47,8 +38,9 @@ pub(crate) fn split_advice(message: &str) -> Option<(&str, String)> {
     Some((why, ADVICE[2..].to_string() + advice))
 }
 
-/// Reads the files that hold a model's weights, with which the model has at most `max_size` bytes, of which its own file has `own`, and returns also the SHA-256 of each. Runtimes do not read them, because they would trust the paths,
-/// offsets and lengths in the model. The files of a model in memory are in `memory` too.
+/// Reads the files that hold a model's weights, and returns also the SHA-256 of each. With them the model has at most `max_size` bytes, of
+/// which its own file has `own`; `on_size` is told how many, as far as it is known, before each file is read. Runtimes do not read them,
+/// because they would trust the paths, offsets and lengths in the model. The files of a model in memory are in `memory` too.
 pub(super) fn data_files(
     model: &Path,
     folder: &Path,
@@ -56,6 +48,7 @@ pub(super) fn data_files(
     outline: &Outline,
     own: u64,
     max_size: u64,
+    on_size: &dyn Fn(u64),
 ) -> Result<(Vec<DataFile>, BTreeMap<String, String>), BackendError> {
     let mut named: BTreeMap<&String, Vec<(&Weight, &External)>> = BTreeMap::new();
     for weight in &outline.weights {
@@ -88,9 +81,7 @@ pub(super) fn data_files(
             return Err(wrong("which it also refers to by another name".into()));
         }
         let least = all.saturating_add(file.size()).max(max_size.saturating_add(1));
-        if let Some(told) = ON_SIZE.get() {
-            told(all.saturating_add(file.size()).min(max_size));
-        }
+        on_size(all.saturating_add(file.size()).min(max_size));
         let (bytes, sum) =
             read_and_sum(&mut file, max_size.saturating_sub(all)).map_err(|error| match error.kind() {
                 ErrorKind::FileTooLarge => wrong(format!("with which it has {}", too_large(least, max_size))),
@@ -114,13 +105,12 @@ pub(super) fn data_files(
 mod tests {
     use super::*;
     use crate::onnx::test_models::{external, model};
+    use limen::policy::Trials;
     use rten_onnx::onnx::DataType;
-    use std::sync::Mutex;
+    use std::cell::RefCell;
 
     #[test]
     fn the_size_of_weights_is_told_before_they_are_read() {
-        static TOLD: Mutex<Vec<u64>> = Mutex::new(Vec::new());
-        on_size(|size| TOLD.lock().unwrap().push(size));
         let folder = tempfile::tempdir().unwrap();
         let (x, y) = ([("x", DataType::FLOAT, &["2"][..])], [("y", DataType::FLOAT, &["2"][..])]);
         let weights = external("w", &[2], "w.data", 4000, 8);
@@ -129,7 +119,9 @@ mod tests {
         std::fs::write(&path, &file).unwrap();
         // Too short, so it is read and refused.
         std::fs::write(folder.path().join("w.data"), [0; 4003]).unwrap();
-        assert!(Outline::open(&path).unwrap_err().to_string().contains("has 4003 bytes"));
-        assert!(TOLD.lock().unwrap().contains(&(file.len() as u64 + 4003)));
+        let told = RefCell::new(Vec::new());
+        let read = Outline::open_within(&path, Trials::MAX_SIZE, &|size| told.borrow_mut().push(size));
+        assert!(read.unwrap_err().to_string().contains("has 4003 bytes"));
+        assert_eq!(told.take(), [file.len() as u64 + 4003]);
     }
 }

@@ -39,7 +39,7 @@ pub(crate) fn choose(
         Some(file) => file,
         None => read_model(model, cx)?,
     };
-    let artifact = file.artifact().map_err(|error| unreadable(model, &error))?;
+    let artifact = file.artifact(&|size| steps.announce_size(size)).map_err(|error| unreadable(model, &error))?;
     let artifact = match config.batch_dim {
         BatchDim::First => artifact,
         BatchDim::None => artifact.without_batch(),

@@ -4,7 +4,6 @@ use super::limits::{Calls, RequestedLimits};
 use super::request::{AnyPath, GREETING, GivenSpec, OUT_OF_MEMORY, ReadError, Reply, Request, RequestedNode, Task};
 use crate::base::{BackendOptions, caught};
 use crate::inspect::{Details, Inspection, inspect_within};
-use crate::onnx::on_size;
 use crate::plan::{Choice, Config, OrtDevice, choose};
 use crate::steps::{Record, Steps, TrialProgress};
 use limen::Folders;
@@ -102,8 +101,6 @@ fn serve_request() -> std::io::Result<()> {
     let allowed = InUse { bytes: in_use.bytes.saturating_add(weights_allowance(&request.limits)), ..in_use };
     limit(&request.limits, calls, allowed, request.size);
     let _ = LIMITED.set((request.limits.clone(), calls, in_use));
-    // To read a large model takes long.
-    on_size(|size| send(&Reply::Size(size)));
     send(&Reply::Hello(GREETING.into()));
     // The default stack size of a thread, so that a model that fits here also fits the thread that plans the graph.
     let work =
@@ -189,15 +186,16 @@ fn perform(request: &Request, memory: MemoryFiles) -> Value {
         }
         Task::Inspect(path) => {
             send(&Reply::Doing { runtime: None, what: "was read".into() });
-            let found: Result<(Inspection, Details), ReadError> =
-                match caught(|| inspect_within(&path.path(), request.limits.max_size())) {
-                    Ok(Ok(found)) => {
-                        let details = Details { ops: found.deviating(&request.options()), ..found.details.clone() };
-                        Ok((found, details))
-                    }
-                    Ok(Err(error)) => Err(ReadError::from(error)),
-                    Err(panic) => Err(ReadError::Model(panic)),
-                };
+            let found: Result<(Inspection, Details), ReadError> = match caught(|| {
+                inspect_within(&path.path(), request.limits.max_size(), &|size| send(&Reply::Size(size)))
+            }) {
+                Ok(Ok(found)) => {
+                    let details = Details { ops: found.deviating(&request.options()), ..found.details.clone() };
+                    Ok((found, details))
+                }
+                Ok(Err(error)) => Err(ReadError::from(error)),
+                Err(panic) => Err(ReadError::Model(panic)),
+            };
             serde_json::to_value(found)
         }
     };

@@ -17,7 +17,7 @@ use std::path::Path;
 /// When the file cannot be read or is malformed, or the process fails.
 pub fn inspect(path: &Path, trials: &Trials) -> Result<Inspection, BackendError> {
     let Ok(program) = program(trials) else {
-        let found = catch_panic(|| caught(|| crate::inspect::inspect_within(path, trials.max_size())));
+        let found = catch_panic(|| caught(|| crate::inspect::inspect_within(path, trials.max_size(), &|_| ())));
         return match found {
             Ok(Ok(found)) => found,
             Ok(Err(panic)) => Err(BackendError::Model(panic)),
