@@ -208,6 +208,11 @@ impl Runtime for RtenRuntime {
         matches!(operator, "Constant" | "Softplus" | DROPOUT | LRN)
     }
 
+    fn refuses(node: &Op) -> Option<&'static str> {
+        let is_other = node.id == "GRU" && node.int("linear_before_reset").unwrap_or(0) == 0;
+        is_other.then_some("`linear_before_reset: 0`, its default")
+    }
+
     fn is_slow_in_8_bits(operator: &str) -> bool {
         matches!(operator, "QuantizeLinear" | "DynamicQuantizeLinear")
     }

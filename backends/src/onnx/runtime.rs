@@ -2,6 +2,7 @@
 
 use super::artifact::Artifact;
 use super::constant::Constant;
+use super::contents::Op;
 use super::deviation::Deviation;
 use super::elem::Elem;
 use crate::base::BackendOptions;
@@ -60,9 +61,14 @@ pub trait Runtime: Send + Sync + Sized + 'static {
         operator == "Constant"
     }
 
-    /// Whether it refuses an operator that it can read, unless the result is a constant.
-    fn lacks(_operator: &str) -> bool {
-        false
+    /// Returns what a node needs that it lacks, although it has the operator; `None` if nothing. Such a model is refused before it is loaded.
+    fn refuses(_node: &Op) -> Option<&'static str> {
+        None
+    }
+
+    /// Whether it refuses a node whose operator it can read, unless the result is a constant.
+    fn lacks(node: &Op) -> bool {
+        Self::refuses(node).is_some()
     }
 
     /// Returns the device that models run on, and its driver; `None` if it is the CPU.

@@ -80,7 +80,8 @@ pub(super) struct Built {
     pub(super) plan: fn(&PlanRequest<'_>) -> Result<InferPlan, Refused>,
     pub(super) reference: fn(&PlanRequest<'_>) -> Result<Reference, Refused>,
     pub(super) rewrites: fn(&str) -> bool,
-    pub(super) lacks: fn(&str) -> bool,
+    pub(super) refuses: fn(&Op) -> Option<&'static str>,
+    pub(super) lacks: fn(&Op) -> bool,
     pub(super) deviations: fn() -> &'static [Deviation],
 }
 
@@ -126,6 +127,20 @@ impl Candidate<'_> {
         }
     }
 
+    /// Returns why the runtime refuses a model with these nodes, although it has their operators: the first node of each operator.
+    pub(crate) fn refusals(&self, nodes: &[Op]) -> Vec<String> {
+        let Some(built) = self.built else { return Vec::new() };
+        let mut refused: Vec<(&Op, &str)> = Vec::new();
+        for node in nodes {
+            if let Some(what) = (built.refuses)(node)
+                && refused.iter().all(|(other, _)| other.id != node.id)
+            {
+                refused.push((node, what));
+            }
+        }
+        refused.iter().map(|(node, what)| format!("{} with {what} (node `{}`)", node.id, node.node)).collect()
+    }
+
     /// Returns what the runtime computes otherwise than ONNX in a model with these operators: an operator, the first node with it,
     /// and what it does there.
     pub(crate) fn deviations<'a>(&self, ops: &'a [Op]) -> Vec<(&'a Op, &'static str)> {
@@ -162,7 +177,8 @@ impl Candidate<'_> {
         };
         let (mut native, mut rewritten, mut unsupported) = (Vec::new(), Vec::new(), Vec::new());
         for op in operators {
-            let list = match known.contains(op) && !(built.lacks)(op) {
+            let is_lacking = ops.iter().any(|node| node.id == op && (built.lacks)(node));
+            let list = match known.contains(op) && !is_lacking {
                 false => &mut unsupported,
                 true if deviating.iter().any(|(other, _)| other == op) => continue,
                 true if (built.rewrites)(op) => &mut rewritten,
@@ -223,6 +239,7 @@ mod tests {
             plan: |_| Err(PlanErrors::default().into()),
             reference: |_| Err(PlanErrors::default().into()),
             rewrites: |_| false,
+            refuses: |_| None,
             lacks: |_| false,
             deviations: || &[],
         };

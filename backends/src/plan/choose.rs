@@ -79,38 +79,52 @@ pub(crate) fn choose(
         }
     };
     let inputs = &inputs;
-    let mut verdicts: Vec<(Candidate<'_>, RuntimeVerdict)> = candidates
-        .iter()
-        .copied()
-        .map(|candidate| {
-            let is_asked = config.asks(candidate.choice) || options.calibrate;
-            let verdict = candidate.verdict_if_asked(&required, is_asked);
-            if verdict != RuntimeVerdict::Fits {
-                return (candidate, verdict);
-            }
-            if let Some(why) = steps.failed(candidate.name) {
-                return (candidate, RuntimeVerdict::Failed(why));
-            }
-            // A case, or a comparison with another backend, shows whether the model's numbers are right all the same.
-            let is_verified = config.verify.as_ref().is_some_and(|verify| {
-                verify.case.is_some() || verify.against.is_some_and(|against| against != candidate.choice)
-            });
-            let deviations = if is_verified { Vec::new() } else { candidate.deviations(&outline.ops) };
-            let is_narrowing = |what: &str| what == NARROWS_FLOATS && config.allow_narrowing;
-            let deviations = deviations.into_iter().filter(|(_, what)| !is_narrowing(what));
-            let deviations = deviations.map(|(op, what)| format!("{} {what} (node `{}`)", op.id, op.node));
-            match deviations.collect::<Vec<_>>() {
-                none if none.is_empty() => (candidate, verdict),
-                some => (candidate, RuntimeVerdict::Deviates(some)),
-            }
+    // A case, or a comparison with another backend, shows whether the model's numbers are right all the same.
+    let is_verified = |candidate: &Candidate<'_>| {
+        config.verify.as_ref().is_some_and(|verify| {
+            verify.case.is_some() || verify.against.is_some_and(|against| against != candidate.choice)
         })
-        .collect();
+    };
+    let judged = |candidate: &Candidate<'_>, is_asked: bool| {
+        let verdict = candidate.verdict_if_asked(&required, is_asked);
+        if verdict != RuntimeVerdict::Fits {
+            return verdict;
+        }
+        if let Some(why) = steps.failed(candidate.name) {
+            return RuntimeVerdict::Failed(why);
+        }
+        let refusals = candidate.refusals(&outline.ops);
+        if !refusals.is_empty() {
+            return RuntimeVerdict::Refuses(refusals);
+        }
+        let deviations = if is_verified(candidate) { Vec::new() } else { candidate.deviations(&outline.ops) };
+        let is_narrowing = |what: &str| what == NARROWS_FLOATS && config.allow_narrowing;
+        let deviations = deviations.into_iter().filter(|(_, what)| !is_narrowing(what));
+        let deviations = deviations.map(|(op, what)| format!("{} {what} (node `{}`)", op.id, op.node));
+        match deviations.collect::<Vec<_>>() {
+            none if none.is_empty() => verdict,
+            some => RuntimeVerdict::Deviates(some),
+        }
+    };
+    let is_asked = |candidate: &Candidate<'_>| config.asks(candidate.choice) || options.calibrate;
+    let mut verdicts: Vec<(Candidate<'_>, RuntimeVerdict)> =
+        candidates.iter().map(|candidate| (*candidate, judged(candidate, is_asked(candidate)))).collect();
     let is_compared = config.verify.as_ref().is_some_and(|verify| verify.against.is_some())
         || config.shadow.is_some()
         || config.fallback.is_some();
     let is_shared = config.serving() == Choice::Auto || is_compared || options.calibrate;
     let files = ModelFiles::new(artifact, is_shared);
-    let job = PlanRequest { config, options, candidates: &candidates, inputs, model, files, recorded, required, steps };
+    let job = PlanRequest {
+        config,
+        options,
+        candidates: &candidates,
+        inputs,
+        model,
+        files,
+        recorded,
+        required: required.clone(),
+        steps,
+    };
     let mut notes = Vec::new();
     let cache = options.cache.as_deref();
     let mut table = cache.map(Calibration::read).unwrap_or_default();
@@ -140,7 +154,7 @@ pub(crate) fn choose(
     }
     // To suggest another backend, a library that was not asked for is loaded too.
     let asked = verdicts.into_iter().map(|(candidate, verdict)| match verdict {
-        RuntimeVerdict::NotAsked => (candidate, candidate.verdict(&job.required)),
+        RuntimeVerdict::NotAsked => (candidate, judged(&candidate, true)),
         verdict => (candidate, verdict),
     });
     Err(none_fits(&asked.collect::<Vec<_>>(), config, model))

@@ -20,6 +20,7 @@ fn built<R: Runtime>(choice: Choice, options: &BackendOptions) -> Candidate<'_> 
         plan,
         reference,
         rewrites: R::rewrites,
+        refuses: R::refuses,
         lacks: R::lacks,
         deviations: R::deviations,
     };

@@ -15,6 +15,8 @@ pub(crate) enum RuntimeVerdict {
     NotBuilt(&'static str),
     Unavailable(String),
     Lacks(Vec<MissingCapability>),
+    /// It has the operators of some nodes, and not what these say.
+    Refuses(Vec<String>),
     /// It would compute other numbers than ONNX defines, and no recorded case shows that they do not matter.
     Deviates(Vec<String>),
     /// It meets the requirements and yet fails to run the model.
@@ -46,6 +48,7 @@ impl fmt::Display for RuntimeVerdict {
                 let more = if more > 0 { format!(" and {more} more of them") } else { String::new() };
                 write!(f, "has {}{more}", shown.join(", "))
             }
+            RuntimeVerdict::Refuses(what) => write!(f, "does not run {}", what.join(", ")),
             RuntimeVerdict::Deviates(what) => write!(f, "computes otherwise than ONNX: {}", what.join(", ")),
             RuntimeVerdict::Failed(why) => write!(f, "cannot run it: {}", why.join("; ")),
         }

@@ -12,7 +12,6 @@ NAMES = {np.dtype(v): k for k, v in TYPES.items()}
 # A runtime that claims the operator has to run the cases with this label, unless UNSUPPORTED says why not.
 LABEL = "optional"
 UNSUPPORTED = [
-    ("rten", r"GRU-.*", "it has `linear_before_reset` alone, which is 0 by default"),
     ("tract", r"Compress-.*", "tract reads it, and cannot run it"),
     ("wgpu|cuda", r"(CumSum|DequantizeLinear|QuantizeLinear)-.*|Resize-.*_sizes", "no program has what tract makes of it"),
 ]

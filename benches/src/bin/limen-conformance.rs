@@ -19,7 +19,7 @@ use half::f16;
 use limen::Folders;
 use limen::backend::{BatchRef, Ops};
 use limen::message::DType;
-use limen_backends::onnx::{Artifact, Call, CallInput, Constant, Deviation, Precision, Provider, Runner, Runtime};
+use limen_backends::onnx::{Artifact, Call, CallInput, Constant, Deviation, Op, Precision, Provider, Runner, Runtime};
 use limen_backends::{BackendOptions, WeightConfig, Weights};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -233,7 +233,16 @@ fn claims<R: Runtime>() {
     let Ok(found) = R::probe(&options) else { return };
     let dtypes: Vec<String> = found.dtypes.iter().map(ToString::to_string).collect();
     let ops: Vec<String> = match found.ops {
-        Ops::Listed(ops) => ops.into_iter().filter(|op| !R::lacks(op)).collect(),
+        Ops::Listed(ops) => {
+            // A node that leaves out what it may. The scales of a `Resize`, which it may not, are whole.
+            let mut least = Op::default();
+            least.scales = Some(Vec::new());
+            let has = |op: &String| {
+                least.id.clone_from(op);
+                !R::lacks(&least)
+            };
+            ops.into_iter().filter(has).collect()
+        }
         Ops::Unlisted => Vec::new(),
     };
     println!("{}\t{}\t{}", R::NAME, dtypes.join(" "), ops.join(" "));

@@ -6,7 +6,9 @@ use crate::backend::tract::TractRuntime;
 use crate::base::BackendOptions;
 use crate::cache::Compiled;
 use crate::device::SharedDevice;
-use crate::onnx::{Artifact, Call, Deviation, NARROWS_CONSTANTS, NARROWS_FLOATS, Runner, Runtime, computes_doubles};
+use crate::onnx::{
+    Artifact, Call, Deviation, NARROWS_CONSTANTS, NARROWS_FLOATS, Op, Runner, Runtime, computes_doubles,
+};
 use limen::backend::{BackendError, Capabilities};
 use limen::message::{DType, Memory};
 use std::fmt;
@@ -32,13 +34,19 @@ impl<A: ProgramDevice> fmt::Debug for ProgramRuntime<A> {
 
 /// Operators of tract that no program has: where their inputs are not constant, planning refuses them.
 const NOT_LOWERED: &str = "\
-    Compress ConvInteger DFT DynamicQuantizeLinear GatherND GridSample LRN MatMulInteger Multinomial NonMaxSuppression \
+    Compress ConvInteger CumSum DFT DynamicQuantizeLinear GatherND GridSample LRN MatMulInteger Multinomial NonMaxSuppression \
     NonZero QLinearConv QLinearMatMul RandomNormal RandomNormalLike RandomUniform RandomUniformLike Range STFT Scatter \
     ScatterElements ScatterND TopK";
 
-/// Whether no program has an operator.
-pub(crate) fn lacks(operator: &str) -> bool {
-    NOT_LOWERED.split_whitespace().any(|name| name == operator)
+/// Whether no program has what tract makes of a node.
+pub(crate) fn lacks(node: &Op) -> bool {
+    let is_whole = |scales: &Vec<f32>| scales.iter().all(|scale| scale.fract() == 0.0);
+    NOT_LOWERED.split_whitespace().any(|name| name == node.id)
+        // The nearest element, where a half is not that above or below it in every operator of tract's, unless each is repeated.
+        || node.id == "Resize"
+            && node.word("mode").unwrap_or("nearest") == "nearest"
+            && matches!(node.word("nearest_mode"), None | Some("round_prefer_floor" | "ceil"))
+            && !node.scales.as_ref().is_some_and(is_whole)
 }
 
 /// What tract can read and programs have.
@@ -97,8 +105,8 @@ macro_rules! program_runtime {
                 TractRuntime::rewrites(operator)
             }
 
-            fn lacks(operator: &str) -> bool {
-                lacks(operator)
+            fn lacks(node: &Op) -> bool {
+                lacks(node)
             }
 
             fn device(options: &BackendOptions) -> Option<String> {

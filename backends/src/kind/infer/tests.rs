@@ -59,6 +59,9 @@ fn fails(config: serde_json::Value, with: &[&str]) {
 macro_rules! json { ($($t:tt)*) => { serde_json::json!($($t)*) }; }
 
 #[cfg(feature = "rten")]
+mod refused;
+
+#[cfg(feature = "rten")]
 #[test]
 fn a_model_is_planned_and_verified() {
     let planned = plan(
