@@ -5,6 +5,8 @@ mod element;
 mod options;
 mod panic;
 mod port_name;
+#[cfg(feature = "tract")]
+mod quantize;
 mod remote;
 mod started;
 #[cfg(feature = "tract")]
@@ -19,6 +21,8 @@ pub(crate) use element::narrow;
 pub use options::{BEYOND_TOLERANCE, BackendOptions};
 pub(crate) use panic::caught;
 pub(crate) use port_name::port_name;
+#[cfg(feature = "tract")]
+pub(crate) use quantize::Quantize;
 pub(crate) use remote::refuse_remote;
 pub(crate) use started::{is_serving, note_serving, this_program};
 #[cfg(feature = "tract")]

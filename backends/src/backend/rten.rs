@@ -75,7 +75,7 @@ const DROPOUT: &str = "Dropout";
 const LRN: &str = "LRN";
 
 /// Loaded as others: see [`with_corrections`].
-const CORRECTED: [&str; 2] = ["Softplus", "ReduceL2"];
+const CORRECTED: [&str; 3] = ["Softplus", "ReduceL2", "QuantizeLinear"];
 
 /// Refused, or taken for images, if attributes that ONNX infers are left out: see [`with_window_attributes`].
 const WINDOWS: [&str; 5] = ["Conv", "ConvInteger", "ConvTranspose", "MaxPool", "AveragePool"];
@@ -205,7 +205,7 @@ impl Runtime for RtenRuntime {
     }
 
     fn rewrites(operator: &str) -> bool {
-        matches!(operator, "Constant" | "Softplus" | DROPOUT | LRN)
+        matches!(operator, "Constant" | "QuantizeLinear" | "Softplus" | DROPOUT | LRN)
     }
 
     fn refuses(node: &Op) -> Option<&'static str> {

@@ -3,7 +3,7 @@
 use super::kernel::{Axis, Binary, Expr, How, Number, Scalar, Unary};
 use super::model::{Lowering, Operands, Refusal, is_wide, scalar, shape, text};
 use super::value::{Value, row_major};
-use crate::base::WideSum;
+use crate::base::{Quantize, WideSum};
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::ops::array::{
     Gather, GatherElements, MultiBroadcastTo, OneHot, Pad, Slice, Trilu, TypedConcat,
@@ -24,6 +24,7 @@ use tract_onnx::tract_core::ops::math::{IsInf, PowConst};
 use tract_onnx::tract_core::ops::nn::{
     GeluApproximate, LeakyRelu, NearestUpsample, Reduce, Reducer, Resize, RmsNorm, Softmax, SoftmaxKind,
 };
+use tract_onnx::tract_core::ops::quant::DequantizeLinearF32;
 use tract_onnx::tract_core::ops::scan::Scan;
 
 impl Lowering {
@@ -69,6 +70,11 @@ impl Lowering {
             let x = given.value(0)?;
             let value = element_wise(op, given.fact(0)?.datum_type)?;
             return Ok(self.map(name, scalar, &shape, &[&x], wrap(value, fact.datum_type)));
+        }
+        if let Some(op) = op.downcast_ref::<DequantizeLinearF32>() {
+            let units = Expr::Read(0).binary(Binary::Sub, Expr::Number(Number::I32(op.zero_point)));
+            let value = Expr::Cast(Scalar::F32, Box::new(units)).binary(Binary::Mul, Expr::f32(op.scale));
+            return Ok(self.map(name, scalar, &shape, &[&given.value(0)?], value));
         }
         if let Some(op) = op.downcast_ref::<Cast>() {
             return self.cast(name, given, op.to, scalar, &shape);
@@ -388,6 +394,14 @@ fn element_wise(op: &ElementWiseOp, dtype: DatumType) -> Result<Expr, Refusal> {
     let x = || Expr::Read(0);
     if let Some(op) = op.0.downcast_ref::<PowConst>() {
         return Ok(x().binary(Binary::Pow, Expr::f32(op.exponent)));
+    }
+    if let Some(Quantize { scale, zero_point, to }) = op.0.downcast_ref() {
+        let Some([least, greatest]) = range(*to) else { return Err(format!("it gives {to:?}")) };
+        let x = if dtype.is_float() { x() } else { Expr::Cast(Scalar::F32, Box::new(x())) };
+        let whole = x.binary(Binary::Div, Expr::f32(*scale)).unary(Unary::RoundEven);
+        let shifted = whole.binary(Binary::Add, Expr::f32(*zero_point));
+        let within = shifted.binary(Binary::Max, Expr::f32(least)).binary(Binary::Min, Expr::f32(greatest));
+        return Ok(Expr::Cast(Scalar::I32, Box::new(within)));
     }
     if let Some(op) = op.0.downcast_ref::<IsInf>() {
         let is_infinite = x().unary(Unary::IsInf);

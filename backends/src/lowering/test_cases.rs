@@ -397,6 +397,9 @@ pub(crate) fn operators() -> Vec<TestCase> {
     };
     let image: &[&str] = &["2", "4", "9", "7"];
     let w = [weight("w", &[6, 2, 3, 3]), weight("b", &[6])];
+    let odd = [weight("s", &[]), weight("each", &[4])];
+    add(image, &odd, &["a = Abs s", "q = QuantizeLinear x a", "y = DequantizeLinear q a"]);
+    add(image, &odd, &["a = Abs each", "q = QuantizeLinear x a axis==1", "y = DequantizeLinear q a axis==1"]);
     add(image, &w, &["y = Conv x w b group==2 strides=2,1 pads=1,0,2,1 dilations=1,2"]);
     add(image, &[weight("w", &[8, 1, 3, 3])], &["c = Conv x w group==4 pads=1,1,1,1", "y = Relu c"]);
     let w = [weight("w", &[5, 4, 1, 1]), weight("b", &[5])];

@@ -1,8 +1,9 @@
 //! Operators that some runtimes compute otherwise at an edge, as others: `Softplus`, whose exponential overflows, as its input where that is
-//! large; `LogSoftmax` as a difference; `ReduceL2` of nothing as the `Abs` that it is; and `NonMaxSuppression` of at most 0 boxes, which
-//! tract takes for any number, with at most -1.
+//! large; `LogSoftmax` as a difference; `ReduceL2` of nothing as the `Abs` that it is; `NonMaxSuppression` of at most 0 boxes, which
+//! tract takes for any number, with at most -1; and `QuantizeLinear`, which rten multiplies by a rounded reciprocal, with a division before it.
 
-use super::edit::{constant, int, ints, list, made, number, replace_nodes};
+use super::edit::{constant, float, int, ints, list, made, number, replace_nodes};
+use super::known_dims::KnownDims;
 use super::wire;
 use prost::Message;
 
@@ -13,12 +14,17 @@ pub(crate) const LONGER: usize = 5;
 /// From here on `Softplus` of a number differs from it by less than half a unit in the last place of 32 bits.
 const LINEAR: f32 = 20.0;
 
+/// With any zero point this is more than 8 bits hold.
+const BEYOND_8_BITS: f32 = 1024.0;
+
 /// Returns the file of a model with other operators for each node with one of these operators; `None` if there is none.
 pub(crate) fn with_corrections(file: &[u8], ops: &[&str]) -> Option<Vec<u8>> {
     let model = wire::Model::decode(file).ok()?;
     let is_standard = |domain: &str| matches!(domain, "" | "ai.onnx");
     let opset = model.opsets.iter().find(|set| is_standard(&set.domain)).map_or(0, |set| set.version);
-    replace_nodes(file, &model.graph?, |node| {
+    let graph = model.graph?;
+    let dims = KnownDims::of(&graph);
+    replace_nodes(file, &graph, |node| {
         if !is_standard(&node.domain) || !ops.contains(&&*node.op) {
             return None;
         }
@@ -26,13 +32,18 @@ pub(crate) fn with_corrections(file: &[u8], ops: &[&str]) -> Option<Vec<u8>> {
         match node.op.as_str() {
             "Softplus" => Some(softplus(x, y)),
             "ReduceL2" => {
-                let is_noop = node.attributes.iter().any(|a| a.name == "noop_with_empty_axes" && a.int == Some(1));
+                let is_noop =
+                    node.attributes.iter().any(|a| a.name == "noop_with_empty_axes" && a.integer() != Some(0));
                 let has_axes = node.inputs.get(1).is_some_and(|axes| !axes.is_empty());
                 (is_noop && !has_axes).then(|| vec![made("Abs", &[x], y, Vec::new())])
             }
+            "QuantizeLinear" => {
+                let scale = node.inputs.get(1)?;
+                dims.get(scale)?.iter().all(|dim| *dim == Some(1)).then(|| quantize(node, x, scale, y))
+            }
             "NonMaxSuppression" => Some(non_max_suppression(node, y)),
             "LogSoftmax" => {
-                let axis = node.attributes.iter().find(|a| a.name == "axis").and_then(|a| a.int);
+                let axis = node.attributes.iter().find(|a| a.name == "axis").and_then(wire::Attribute::integer);
                 Some(log_softmax(x, y, axis, opset))
             }
             _ => None,
@@ -51,6 +62,23 @@ fn softplus(x: &str, y: &str) -> Vec<wire::Node> {
         plain("Greater", &[x, &named("bound")], &named("is_linear")),
         plain("Softplus", &[x], &named("below")),
         plain("Where", &[&named("is_linear"), x, &named("below")], y),
+    ]
+}
+
+/// Returns the quotient by the only scale, limited to numbers that 32 bits hold, and its `QuantizeLinear` by 1.
+fn quantize(node: &wire::Node, x: &str, scale: &str, y: &str) -> Vec<wire::Node> {
+    let named = |what: &str| format!("{y}/quantize/{what}");
+    let [shape, scales, units, limited, one] = ["shape", "scales", "units", "limited", "one"].map(named);
+    let mut node = node.clone();
+    (node.inputs[0], node.inputs[1]) = (limited.clone(), one.clone());
+    vec![
+        constant(&one, number(1.0)),
+        // By a single number rten multiplies by the reciprocal, too.
+        plain("Shape", &[x], &shape),
+        plain("Expand", &[scale, &shape], &scales),
+        plain("Div", &[x, &scales], &units),
+        made("Clip", &[&units], &limited, vec![float("min", -BEYOND_8_BITS), float("max", BEYOND_8_BITS)]),
+        node,
     ]
 }
 
@@ -108,18 +136,19 @@ fn log_softmax(x: &str, y: &str, axis: Option<i64>, opset: i64) -> Vec<wire::Nod
 #[cfg(test)]
 mod tests {
     use super::with_corrections;
-    use crate::onnx::test_models::{ints, model};
+    use crate::onnx::test_models::{floats, ints, model};
     use crate::onnx::wire;
     use prost::Message;
     use rten_onnx::onnx::DataType as D;
 
-    const OPS: [&str; 4] = ["Softplus", "ReduceL2", "LogSoftmax", "NonMaxSuppression"];
+    const OPS: [&str; 5] = ["Softplus", "ReduceL2", "LogSoftmax", "NonMaxSuppression", "QuantizeLinear"];
 
     #[test]
     fn only_these_nodes_are_replaced() {
         let (x, y) = (("x", D::FLOAT, &["n", "2"][..]), ("y", D::FLOAT, &["n", "2"][..]));
+        let weights = [ints("axes", &[1]), floats("one", &[1], &[0.5]), floats("each", &[2], &[0.5; 2])];
         let ops = |node: &str| {
-            let file = with_corrections(&model(&[x], &[y], &[ints("axes", &[1])], &[node]), &OPS)?;
+            let file = with_corrections(&model(&[x], &[y], &weights, &[node]), &OPS)?;
             let graph = wire::Model::decode(&*file).unwrap().graph.unwrap();
             Some(graph.nodes.into_iter().map(|node| node.op).collect::<Vec<_>>().join(" "))
         };
@@ -131,6 +160,8 @@ mod tests {
         assert_eq!(ops("y = NonMaxSuppression x x").unwrap(), "Constant NonMaxSuppression");
         assert_eq!(ops("y = NonMaxSuppression x x _ axes").unwrap(), "Constant NonMaxSuppression");
         assert_eq!(ops("y = NonMaxSuppression x x axes").unwrap(), "Constant Constant Equal Where NonMaxSuppression");
+        assert_eq!(ops("y = QuantizeLinear x one").unwrap(), "Constant Shape Expand Div Clip QuantizeLinear");
+        assert_eq!(ops("y = QuantizeLinear x each"), None);
         assert_eq!(ops("y = Relu x"), None);
         let file = model(&[x], &[y], &[], &["y = Softplus x"]);
         assert_eq!(with_corrections(&file, &["LogSoftmax"]), None);

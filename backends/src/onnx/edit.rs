@@ -60,12 +60,12 @@ pub(super) fn replace_graphs(
     Some(vec![all.or(with_one)?])
 }
 
-/// A node with one output, named as that is.
+/// A node with one output. rten drops a name that is also that of a tensor.
 pub(super) fn made(op: &str, inputs: &[&str], output: &str, attributes: Vec<wire::Attribute>) -> wire::Node {
     wire::Node {
         inputs: inputs.iter().map(|input| input.to_string()).collect(),
         outputs: vec![output.to_string()],
-        name: output.to_string(),
+        name: format!("{output} ({op})"),
         op: op.to_string(),
         attributes,
         domain: String::new(),
@@ -81,6 +81,11 @@ pub(super) fn constant(output: &str, tensor: wire::Tensor) -> wire::Node {
 /// An attribute that is an integer.
 pub(super) fn int(name: &str, int: i64) -> wire::Attribute {
     wire::Attribute { name: name.into(), int: Some(int), kind: 2, ..wire::Attribute::default() }
+}
+
+/// An attribute that is a float.
+pub(super) fn float(name: &str, float: f32) -> wire::Attribute {
+    wire::Attribute { name: name.into(), float: Some(float), kind: 1, ..wire::Attribute::default() }
 }
 
 /// An attribute that is a list of integers.

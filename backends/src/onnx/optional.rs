@@ -2,7 +2,7 @@
 //! errors of runtimes show.
 
 use super::contents::Op;
-use super::edit::{ATTRIBUTE, GRAPH, constant, int, ints, replace, replace_graphs, replace_nodes};
+use super::edit::{ATTRIBUTE, GRAPH, constant, float, int, ints, replace, replace_graphs, replace_nodes};
 use super::known_dims::KnownDims;
 use super::wire;
 use prost::Message;
@@ -77,8 +77,7 @@ fn with_optional_parts(file: &[u8]) -> Option<Vec<u8>> {
             ("com.microsoft", "SkipLayerNormalization" | "SkipSimplifiedLayerNormalization")
                 if attribute("epsilon").is_none() =>
             {
-                let float = Some(EPSILON);
-                with(wire::Attribute { name: "epsilon".into(), float, kind: 1, ..wire::Attribute::default() })
+                with(float("epsilon", EPSILON))
             }
             _ => None,
         }

@@ -73,6 +73,10 @@ def quantize(t, op):
         ties = (np.arange(-20, 20) / 4).astype(np.float32)
         yield "ties", [ties, C(np.array(0.5, np.float32)), C(np.array(128, np.uint8))], {}
         yield "infinite", [np.array([INF, -INF, 1e30, -1e30], np.float32), C(np.array(0.5, np.float32)), C(np.array(128, np.uint8))], {}
+        # Rounded to even only where the quotient is exact, as the product with a reciprocal is not.
+        for odd in (0.7, 0.0137, 2.9):
+            halves = ((np.arange(-60, 60) + 0.5).astype(np.float32) * np.float32(odd)).astype(np.float32)
+            yield f"halves{odd}", [halves, C(np.array(odd, np.float32)), C(np.array(128, np.uint8))], {}
 
 
 @build("DequantizeLinear")
@@ -100,6 +104,7 @@ def qlinear_matmul(t, op):
     x, w = some(t, 2, 3), some(t, 3, 4, seed=2)
     f, z = (lambda n: C(np.array(n, np.float32))), (lambda n: C(np.array(n, TYPES[t])))
     yield "plain", [x, f(0.5), z(1), C(w), f(0.25), z(2), f(0.5), z(3)], {}
+    yield "odd", [x, f(0.3), z(1), C(w), f(0.7), z(2), f(0.9), z(3)], {}
 
 
 @build("QLinearConv")
@@ -108,6 +113,7 @@ def qlinear_conv(t, op):
     f, z = (lambda n: C(np.array(n, np.float32))), (lambda n: C(np.array(n, TYPES[t])))
     yield "plain", [x, f(0.5), z(1), C(w), f(0.25), z(0), f(0.5), z(3)], {"kernel_shape": [3, 3]}
     yield "pads", [x, f(0.5), z(1), C(w), f(0.25), z(0), f(0.5), z(3)], {"kernel_shape": [3, 3], "pads": [1, 0, 1, 1]}
+    yield "odd", [x, f(0.3), z(1), C(w), f(0.07), z(0), f(0.9), z(3)], {"kernel_shape": [3, 3]}
     yield "lower", [x, f(0.5), z(1), C(some(t, 3, 2, 2, 2, seed=2)), f(0.25), z(0), f(0.5), z(3)], {"kernel_shape": [2, 2], "auto_pad": "SAME_LOWER"}
 
 

@@ -77,7 +77,18 @@ fn a_runtime_deviates_from_onnx_only_where_it_says<R: Runtime>() {
     let counts = [0.0f32, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
     let one_tap = floats("w", &[1, 1, 2], &[10.0, 1.0]);
     let lower = [1.0, 12.0, 23.0, 34.0];
+    let seven = [floats("s", &[], &[0.7]), floats("one", &[], &[1.0])];
     let rows: &[Row<'_>] = &[
+        // Halves of the scale, the first two to even. The product with its reciprocal would round these up.
+        (
+            18,
+            &["a = QuantizeLinear x s", "y = DequantizeLinear a one"],
+            &seven,
+            &["1", "4"],
+            &[41.649_998, 10.849_999, f32::INFINITY, -1e30],
+            &["1", "4"],
+            &[59.0, 15.0, 255.0, 0.0],
+        ),
         // All attributes are optional.
         (
             18,

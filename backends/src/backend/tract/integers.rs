@@ -1,17 +1,19 @@
-//! Integers of 64 bits, which tract reads or sums as 32 bits in two places.
+//! Integers that tract computes otherwise in three places.
 //!
 //! It takes the result of a `Cast` to `int64` for a length, and makes lengths of 32 bits: only bools, narrower integers and lengths fit.
-//! And it sums all integers as `i32`.
+//! It sums all integers as `i32`. And `QuantizeLinear` multiplies by the reciprocal of its scale.
 
 use super::operators::{Read, TRACT};
-use crate::base::WideSum;
+use crate::base::{Quantize, WideSum};
 use std::collections::HashMap;
 use tract_onnx::model::ParsingContext;
 use tract_onnx::pb::NodeProto;
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::internal::StaticName;
 use tract_onnx::tract_core::ops::cast::cast as typed_cast;
+use tract_onnx::tract_core::ops::element_wise::ElementWiseOp;
 use tract_onnx::tract_core::ops::nn::{Reduce, Reducer};
+use tract_onnx::tract_core::ops::quant::{QuantizeLinearI8, QuantizeLinearU8};
 use tract_onnx::tract_core::ops::{EvalOp, Op as TractOp, TypedOp};
 use tract_onnx::tract_hir::infer::{
     InferenceNode, InferenceOp, InferenceResult, Solver, TensorProxy, check_input_arity, check_output_arity,
@@ -68,27 +70,64 @@ impl Expansion for CastToInt64 {
     }
 }
 
-/// An operator that sums, with sums of wide integers in their own type.
+/// An operator of tract's, some parts of which are replaced.
 #[derive(Clone, Debug)]
-struct Summing(Box<dyn InferenceOp>);
+struct Corrected {
+    op: Box<dyn InferenceOp>,
+    /// Replaces an operator of a node that it became. It has these inputs.
+    correct: Correct,
+}
+
+type Correct = fn(&mut TypedModel, &[OutletId], usize) -> TractResult<()>;
+
+fn corrected(ctx: &ParsingContext<'_>, node: &NodeProto, correct: Correct) -> Read {
+    let (op, taken) = TRACT.0[node.op_type.as_str()](ctx, node)?;
+    Ok((Box::new(Corrected { op, correct }), taken))
+}
 
 /// Reads an operator of [`SUMMING`].
 pub(super) fn summing(ctx: &ParsingContext<'_>, node: &NodeProto) -> Read {
-    let (op, taken) = TRACT.0[node.op_type.as_str()](ctx, node)?;
-    Ok((Box::new(Summing(op)), taken))
+    corrected(ctx, node, |model, _, at| {
+        let Some(sum) = model.nodes[at].op_as::<Reduce>().filter(|reduce| reduce.reducer == Reducer::Sum) else {
+            return Ok(());
+        };
+        let sum = WideSum(sum.clone());
+        if is_wide(model.outlet_fact(model.nodes[at].inputs[0])?.datum_type) {
+            model.nodes[at].op = Box::new(sum);
+        }
+        Ok(())
+    })
 }
 
-impl PartialEq for Summing {
+/// Reads a `QuantizeLinear`.
+pub(super) fn quantize(ctx: &ParsingContext<'_>, node: &NodeProto) -> Read {
+    corrected(ctx, node, |model, inputs, at| {
+        let Some(ElementWiseOp(op, _)) = model.nodes[at].op_as::<ElementWiseOp>() else { return Ok(()) };
+        let to_u8 = op.downcast_ref::<QuantizeLinearU8>().map(|op| (f32::from(op.zero_point), DatumType::U8));
+        let to_i8 = || op.downcast_ref::<QuantizeLinearI8>().map(|op| (f32::from(op.zero_point), DatumType::I8));
+        let Some((zero_point, to)) = to_u8.or_else(to_i8) else { return Ok(()) };
+        if let Some(scale) = inputs.get(1).map(|scale| model.outlet_fact(*scale)).transpose()?
+            && let Some(scale) = &scale.konst
+        {
+            // tract takes only one scale here, maybe in a list.
+            let scale = scale.cast_to::<f32>()?.to_plain_array_view::<f32>()?.first().copied().unwrap_or(1.0);
+            model.nodes[at].op = Box::new(ElementWiseOp(Box::new(Quantize { scale, zero_point, to }), None));
+        }
+        Ok(())
+    })
+}
+
+impl PartialEq for Corrected {
     fn eq(&self, _: &Self) -> bool {
         false
     }
 }
 
-impl Eq for Summing {}
+impl Eq for Corrected {}
 
-impl TractOp for Summing {
+impl TractOp for Corrected {
     fn name(&self) -> StaticName {
-        self.0.name()
+        self.op.name()
     }
 
     fn as_typed(&self) -> Option<&dyn TypedOp> {
@@ -96,24 +135,24 @@ impl TractOp for Summing {
     }
 }
 
-impl EvalOp for Summing {
+impl EvalOp for Corrected {
     fn eval_out_of_plan(&self, _: TVec<TValue>) -> TractResult<Option<TVec<TValue>>> {
         Ok(None)
     }
 }
 
-impl InferenceOp for Summing {
+impl InferenceOp for Corrected {
     fn infer_facts(
         &mut self,
         inputs: TVec<&InferenceFact>,
         outputs: TVec<&InferenceFact>,
         observed: TVec<&InferenceFact>,
     ) -> TractResult<(TVec<InferenceFact>, TVec<InferenceFact>, TVec<InferenceFact>)> {
-        self.0.infer_facts(inputs, outputs, observed)
+        self.op.infer_facts(inputs, outputs, observed)
     }
 
     fn nboutputs(&self) -> TractResult<usize> {
-        self.0.nboutputs()
+        self.op.nboutputs()
     }
 
     fn to_typed(
@@ -124,15 +163,10 @@ impl InferenceOp for Summing {
         mapping: &HashMap<OutletId, OutletId>,
     ) -> TractResult<TVec<OutletId>> {
         let first = target.nodes.len();
-        let outputs = self.0.to_typed(source, node, target, mapping)?;
+        let outputs = self.op.to_typed(source, node, target, mapping)?;
+        let inputs: Vec<OutletId> = node.inputs.iter().map(|input| mapping[input]).collect();
         for at in first..target.nodes.len() {
-            let Some(sum) = target.nodes[at].op_as::<Reduce>().filter(|reduce| reduce.reducer == Reducer::Sum) else {
-                continue;
-            };
-            let sum = WideSum(sum.clone());
-            if is_wide(target.outlet_fact(target.nodes[at].inputs[0])?.datum_type) {
-                target.nodes[at].op = Box::new(sum);
-            }
+            (self.correct)(target, &inputs, at)?;
         }
         Ok(outputs)
     }

@@ -41,6 +41,7 @@ pub(super) fn reader() -> tract_onnx::Onnx {
     onnx.op_register.insert("If", branches);
     onnx.op_register.insert("Squeeze", squeeze);
     onnx.op_register.insert("Cast", integers::cast);
+    onnx.op_register.insert("QuantizeLinear", integers::quantize);
     integers::SUMMING.iter().for_each(|op| onnx.op_register.insert(op, integers::summing));
     onnx
 }
