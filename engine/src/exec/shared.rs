@@ -165,7 +165,11 @@ pub(crate) struct Failures {
 
 struct Gate {
     state: Mutex<GateState>,
-    changed: Condvar,
+    /// Wakes the thread that starts the run: a worker has built its nodes. Waking all the others, too, would take a time that grows with
+    /// the square of their number.
+    built: Condvar,
+    /// Wakes the workers: the run starts, or is called off.
+    opened: Condvar,
 }
 
 #[derive(Default)]
@@ -213,7 +217,7 @@ impl RunShared {
             reported: names.iter().map(|_| AtomicBool::new(false)).collect(),
             names,
             at: (0..workers).map(|_| Arc::default()).collect(),
-            started: Gate { state: Mutex::new(gate), changed: Condvar::new() },
+            started: Gate { state: Mutex::new(gate), built: Condvar::new(), opened: Condvar::new() },
             failures: Mutex::default(),
             commands: (0..workers).map(|_| ArrayQueue::new(COMMANDS)).collect(),
             notes: Mutex::default(),
@@ -425,12 +429,12 @@ impl RunShared {
         state.built += 1;
         state.pinned[worker] = Some(pinned);
         state.errors.extend(error);
-        self.started.changed.notify_all();
+        self.started.built.notify_all();
         loop {
             if let Some(go) = state.go {
                 return go;
             }
-            state = self.started.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.started.opened.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -443,11 +447,11 @@ impl RunShared {
         refuse: impl FnOnce(&[Option<Pinned>]) -> Option<String>,
     ) -> Result<(Vec<Pinned>, Instant), StartError> {
         let state = lock(&self.started.state);
-        let waiting = self.started.changed.wait_timeout_while(state, within, |state| state.built < workers);
+        let waiting = self.started.built.wait_timeout_while(state, within, |state| state.built < workers);
         let (mut state, _) = waiting.unwrap_or_else(PoisonError::into_inner);
         if let Some(worker) = (0..workers).find(|worker| state.pinned[*worker].is_none()) {
             state.go = Some(false);
-            self.started.changed.notify_all();
+            self.started.opened.notify_all();
             // A build error explains more than a timeout.
             if let Some(error) = state.errors.first().cloned() {
                 return Err(StartError::Build(error));
@@ -460,7 +464,7 @@ impl RunShared {
         let begun = Instant::now();
         state.go = Some(error.is_none() && refused.is_none());
         let pinned = state.pinned.iter().cloned().map(Option::unwrap_or_default).collect();
-        self.started.changed.notify_all();
+        self.started.opened.notify_all();
         match (error, refused) {
             (Some(error), _) => Err(StartError::Build(error)),
             (None, Some(refused)) => Err(StartError::Refused(refused)),
@@ -471,7 +475,7 @@ impl RunShared {
     /// Releases waiting workers without starting the run.
     pub(crate) fn call_off(&self) {
         lock(&self.started.state).go = Some(false);
-        self.started.changed.notify_all();
+        self.started.opened.notify_all();
     }
 
     #[inline]
