@@ -6,7 +6,10 @@
 mod check;
 mod connection;
 mod effort;
+mod joins;
 mod lineage;
+mod losses;
+mod memory;
 mod node;
 mod on_device;
 mod path;

@@ -1,7 +1,7 @@
 //! Checks of the whole graph, once every node is planned.
 
+use super::losses::{keeps_rate, loses_nothing};
 use super::planner::Planner;
-use super::sizing::{keeps_rate, loses_nothing};
 use super::{EdgePlan, NodePlan};
 use crate::base::policy::{JoinPolicy, Pick, WhenFull};
 use crate::base::unit::{show_bytes, show_ns};

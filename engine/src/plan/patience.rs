@@ -1,8 +1,9 @@
 //! `patience`: where a join needs none, and room for as many messages as it waits for.
 
 use super::effort::Effort;
+use super::joins::{can_be_held, comes_through, held_by_another};
+use super::losses::losses;
 use super::planner::Planner;
-use super::sizing::{can_be_held, comes_through, held_by_another, losses};
 use super::{EdgePlan, NodePlan};
 use crate::base::policy::{JoinPolicy, WhenFull};
 use crate::file::spec::NodeSpec;
