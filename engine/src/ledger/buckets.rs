@@ -1,7 +1,7 @@
 //! The counts of a histogram, and the limit beyond which a value is an outlier.
 
-use crate::ledger::outlier::LONG_CALL_NS;
 use crate::ledger::Term;
+use crate::ledger::outlier::LONG_CALL_NS;
 use hdrhistogram::Histogram;
 
 /// Values saturate here, ns.
