@@ -1,12 +1,12 @@
 //! Checks of the whole graph, once every node is planned.
 
 use super::losses::{keeps_rate, loses_nothing};
+use super::node::can_be_interpolated;
 use super::planner::Planner;
 use super::{EdgePlan, NodePlan};
 use crate::base::policy::{JoinPolicy, Pick, WhenFull};
 use crate::base::unit::{show_bytes, show_ns};
 use crate::file::spec::NodeSpec;
-use crate::message::tensor::DType;
 use crate::node::ports::{Claim, Cost, Ports};
 use crate::node::remedy::remedy;
 use crate::plan::place::WorkerPlan;
@@ -42,12 +42,13 @@ fn note_slow_partner(
     }
     let port = |edge: usize| edges[edge].to_name.rsplit('/').next().unwrap_or_default();
     let (anchor_name, name) = (&nodes[anchor].name, &nodes[other].name);
-    let (why, advice) = match (interpolates, &edges[edge].spec) {
+    let of_port = node.inputs.iter().find(|(name, _)| *name == port(edge)).and_then(|(_, spec)| spec.as_ref());
+    let (why, advice) = match (interpolates, of_port) {
         (true, _) => (
             format!("interpolation needs a message on each side within {}", show_ns(rule.within)),
             format!("write `within: {}`", written(period)),
         ),
-        (false, Some(spec)) if matches!(spec.dtype, DType::F32 | DType::F64) => (
+        (false, Some(spec)) if can_be_interpolated(spec) => (
             "a message is used once".to_string(),
             format!("write `pick: interpolate` with `within: {}`, or `anchor: {}`", written(period), port(edge)),
         ),

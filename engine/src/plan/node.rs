@@ -19,6 +19,17 @@ fn input_of(plan: &NodePlan, name: &Option<String>) -> Option<usize> {
     plan.inputs.iter().position(|(port, _)| Some(port) == name.as_ref())
 }
 
+/// Whether a message has an orientation in an unknown layout, or an angle.
+fn is_turned(spec: &PortSpec) -> bool {
+    spec.has_unknown_orientation() || spec.has_named_angle()
+}
+
+/// Whether `pick: interpolate` makes values of messages of a port.
+pub(super) fn can_be_interpolated(spec: &PortSpec) -> bool {
+    let is_float = matches!(spec.dtype, DType::F32 | DType::F64);
+    is_float && spec.fixed_shape().is_some() && spec.memory == Memory::Host && !is_turned(spec)
+}
+
 impl Planner<'_> {
     /// Reads a node's config and asks its kind for the ports. `unknown` says of which inputs nothing is known because of a problem that
     /// is reported.
@@ -262,18 +273,13 @@ impl Planner<'_> {
             wrong("`pick: interpolate` needs an `anchor`", "write `anchor:` with the input that sets the moments");
             return;
         }
-        let is_turned = |spec: &PortSpec| spec.has_unknown_orientation() || spec.has_named_angle();
-        let is_number = |spec: &PortSpec| {
-            let is_float = matches!(spec.dtype, DType::F32 | DType::F64);
-            is_float && spec.fixed_shape().is_some() && spec.memory == Memory::Host && !is_turned(spec)
-        };
         let is_known = |port: &String| {
             let mut inputs = std::iter::zip(&node.inputs, unknown);
             !inputs.any(|(input, unknown)| *unknown && input.port.as_ref() == Some(port))
         };
         let others = plan.inputs.iter().filter(|(port, _)| Some(port) != anchor.as_ref());
         let mut others = others.filter(|(port, _)| is_known(port));
-        if let Some((name, spec)) = others.find(|(_, spec)| !spec.as_ref().is_some_and(is_number)) {
+        if let Some((name, spec)) = others.find(|(_, spec)| !spec.as_ref().is_some_and(can_be_interpolated)) {
             let what = spec.as_ref().map_or_else(|| "its type".into(), ToString::to_string);
             let (why, help) = match spec {
                 Some(spec) if spec.memory != Memory::Host => ("is on a device", "write `pick: nearest`"),
