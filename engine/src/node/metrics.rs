@@ -19,8 +19,7 @@ enum MetricKind {
     Figure,
     Lost,
     Thinned,
-    /// How often something went wrong that costs no message by itself.
-    Interruptions,
+    Incidents,
 }
 
 impl Metrics {
@@ -46,12 +45,17 @@ impl Metrics {
         self.figures.insert(reason.into(), (messages as f64, MetricKind::Thinned));
     }
 
+    /// Sets how often something was wrong that costs no message, such as a missing value.
+    pub fn incidents(&mut self, name: impl Into<String>, times: u64) {
+        self.figures.insert(name.into(), (times as f64, MetricKind::Incidents));
+    }
+
     /// Returns the metrics by name, losses and intentional discards included.
     pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
         self.figures.iter().map(|(k, (value, _))| (k.as_str(), *value))
     }
 
-    /// Returns the metrics that a person wants to read: without losses, discards and interruptions that did not happen.
+    /// Returns the metrics that a person wants to read: without losses, discards and incidents that did not happen.
     pub fn notable(&self) -> impl Iterator<Item = (&str, f64)> {
         let notable = self.figures.iter().filter(|(_, (value, kind))| *value != 0.0 || *kind == MetricKind::Figure);
         notable.map(|(name, (value, _))| (name.as_str(), *value))
@@ -88,8 +92,8 @@ impl Metrics {
         }
         let disconnects = live.connection_counts().map(|connection| ("disconnects", connection.ended));
         let steps = live.steps().map(|(steps, _)| ("clock_steps", steps));
-        for (name, count) in disconnects.into_iter().chain(steps) {
-            self.figures.insert(name.into(), (count as f64, MetricKind::Interruptions));
+        for (name, times) in disconnects.into_iter().chain(steps) {
+            self.incidents(name, times);
         }
     }
 

@@ -144,7 +144,7 @@ impl Node for Csv {
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        to.set("missing", self.missing as f64);
+        to.incidents("missing", self.missing);
         if self.missing > 0 {
             let (missing, first) = (self.missing, &self.first_missing);
             to.note(format!("{missing} rows have missing values, which are NaN; the first: {first}"));

@@ -315,7 +315,7 @@ impl Node for Decode {
 
     fn metrics(&self, to: &mut Metrics) {
         if !matches!(self.reader, Reader::Packet(_)) {
-            to.set("missing", self.missing as f64);
+            to.incidents("missing", self.missing);
         }
         if self.missing > 0 {
             let (missing, first) = (self.missing, &self.first_missing);
