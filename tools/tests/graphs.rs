@@ -285,8 +285,6 @@ fn a_models_input_may_have_a_constant_value() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// Each message comes after a gap that is too long, so each starts with an empty state, as it does if the message before it is
-/// missing. On a simulated clock, so that scheduling does not change the gaps.
 #[test]
 fn printed_numbers_are_those_of_the_trigger_or_the_anchor() {
     let sources = "version: 1\nnodes:\n  fast: { kind: synthetic, config: { pattern: counter, rate: 1kHz, count: 200 } }\n  \
@@ -316,6 +314,8 @@ fn printed_numbers_are_those_of_the_trigger_or_the_anchor() {
     }
 }
 
+/// Each message comes after a gap that is too long, so each starts with an empty state, as it does if the previous message is
+/// missing. The clock is simulated, so a simulated clock scheduling does not change the gaps.
 #[test]
 fn a_gap_resets_the_streams_of_an_input() {
     let listen = graphs().join("listen").canonicalize().unwrap();
