@@ -89,3 +89,19 @@ fn words_of_graphs_and_reports_are_explained() {
         assert!(text.lines().count() < 60 && !text.contains("]("), "{text}");
     }
 }
+
+/// Kinds with the word in their name come first. Words of fewer than four letters are searched in names only.
+#[test]
+fn the_help_for_an_unknown_kind_names_kinds_that_mention_it() {
+    let registry = limen_run::registry();
+    for (kind, expected) in [
+        ("boxes", "kinds that mention `boxes`: `crop_boxes`, `decode_boxes`, "),
+        ("jpeg", "kinds that mention `jpeg`: `decode_image`, `encode_image`"),
+        ("the", "`limen-run kinds` describes each"),
+    ] {
+        let graph = format!("version: 1\nnodes:\n  a: {{ kind: {kind} }}\n");
+        let problems = Spec::from_text(&graph, "graph.yaml").and_then(|spec| Plan::new(spec, &registry)).err().unwrap();
+        let text = problems.to_string();
+        assert!(text.contains(expected), "{text}");
+    }
+}

@@ -110,8 +110,8 @@ impl Planner<'_> {
             let first = node.in_edges.first().map_or(&[][..], |e| &nodes[edges[*e].from].reached_by);
             let is_apart = |e: &usize| !first.iter().any(|source| has_source(e, source));
             let help = if rule.policy == JoinPolicy::Zip && node.in_edges.iter().skip(1).any(is_apart) {
-                "join sources of their own by time, `join: { policy: by_time, within: 10ms }`, or with `policy: sample`; \
-                 where message 1 belongs to message 1, write `join: { patience: 16 }`"
+                "if the inputs have different sources, write `join: { policy: by_time, within: 10ms }`; if their messages match by \
+                 number, write `join: { patience: 16 }`"
             } else {
                 "write `join: { patience: 16 }`: after that many messages a partner counts as lost"
             };
@@ -127,7 +127,7 @@ pub(super) fn can_be_held(node: &NodePlan) -> bool {
 }
 
 /// Returns whether a join by time has streams of its own: no two inputs share a source, and no other node waits for any of them except
-/// behind this node. A loss on one input then shows by the next message on it, which nothing holds back.
+/// downstream of this node. A loss on one input then shows by the next message on it, which nothing holds back.
 fn stands_alone(at: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) -> bool {
     let mut sources = HashSet::new();
     let own = nodes[at].in_edges.iter().flat_map(|e| &nodes[edges[*e].from].reached_by).all(|n| sources.insert(*n));
@@ -152,7 +152,7 @@ pub(super) fn comes_through(gate: usize, node: usize, nodes: &[NodePlan], edges:
     true
 }
 
-/// Maps each source behind a node to its inputs, one bit for each.
+/// Maps each source upstream of a node to its inputs, one bit for each.
 fn ways_in(
     node: &NodePlan,
     nodes: &[NodePlan],

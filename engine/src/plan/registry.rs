@@ -415,12 +415,15 @@ impl Registry {
         }
     }
 
-    /// The kinds whose name or documentation has a word, at most five.
-    fn that_name(&self, word: &str) -> Vec<String> {
+    /// Returns at most five kinds that mention a word: first those with the word in their name, then those with the word in their
+    /// documentation. Words of fewer than four letters, such as "the", are not searched in documentation.
+    fn that_mention(&self, word: &str) -> Vec<String> {
         let word = word.to_lowercase();
         let has = |text: &str| text.to_lowercase().split(|c: char| !c.is_alphanumeric()).any(|part| part == word);
-        let kinds = self.kinds.iter().filter(|(name, kinds)| has(name) || kinds.iter().any(|kind| has(&kind.about())));
-        kinds.take(5).map(|(name, _)| format!("`{name}`")).collect()
+        let (named, others): (Vec<_>, Vec<_>) = self.kinds.iter().partition(|(name, _)| has(name));
+        let is_long = word.chars().count() >= 4;
+        let described = others.into_iter().filter(|(_, kinds)| is_long && kinds.iter().any(|kind| has(&kind.about())));
+        named.into_iter().chain(described).take(5).map(|(name, _)| format!("`{name}`")).collect()
     }
 
     /// Creates the problem of an unknown kind.
@@ -428,12 +431,11 @@ impl Registry {
         let names = self.kinds.keys().map(String::as_str);
         let help = match nearest(kind, names.clone()) {
             Some(_) => suggest(kind, names),
-            None => match &self.that_name(kind)[..] {
+            None => match &self.that_mention(kind)[..] {
                 [] => format!("{}; `limen-run kinds` describes each", suggest(kind, names)),
-                some => format!(
-                    "these have to do with `{kind}`: {}; `limen-run explain KIND` describes one",
-                    some.join(", ")
-                ),
+                some => {
+                    format!("kinds that mention `{kind}`: {}; `limen-run explain KIND` describes one", some.join(", "))
+                }
             },
         };
         Problem::new("E0124", place.clone(), format!("there is no kind `{kind}`")).help(help)
