@@ -5,7 +5,7 @@ use limen::message::PortSpec;
 use std::fmt;
 use std::time::Duration;
 
-/// A call that takes longer than this is given up, and the device with it.
+/// The longest time that a call may take. If a call takes longer, the call is abandoned and the device is lost.
 pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(120);
 
 /// What went wrong on a device.

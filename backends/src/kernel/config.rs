@@ -47,9 +47,10 @@ pub struct KernelConfig {
     /// Outputs that begin as a copy of an input instead of zeros: `{ y: x }`. A shader reads and writes `y`, and has no variable `x`.
     #[serde(default)]
     pub in_place: BTreeMap<String, String>,
-    /// A call that has not ended so long after the previous one on the device (on `cuda`, after it was enqueued) is given up, and the device is
-    /// lost; 120 s by default and at most. It is for programs that do not end: one that ends a little late may pass. The node's worker checks
-    /// it between turns, so not while it waits for the device in a call of another node.
+    /// The longest time that a call may take, from the end of the previous call on the device (on `cuda`, from when the call is enqueued);
+    /// 120 s by default and at most. If a call takes longer, the node abandons the call and the device is lost. The limit is for programs that
+    /// do not end: a call that ends a little late may pass. The worker checks the limit between turns. While another node's call waits for
+    /// the device, the limit is not checked.
     pub time_limit: Option<Span>,
     /// Whether the program may run; the command line must say so, too.
     #[serde(default)]

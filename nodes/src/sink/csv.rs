@@ -17,7 +17,7 @@ const MAX_COLUMNS: usize = 1024;
 
 /// Writes one row per message to a comma-separated file: the sequence number (`seq`), then the value of each input.
 ///
-/// With several inputs it is the number of the message whose header a result would have: that of the `trigger` or the `anchor`.
+/// With several inputs, `seq` is the number of the trigger's or the anchor's message.
 ///
 /// A scalar or text input has one column, `<input>`; a vector or a small array of fixed shape has one column per element,
 /// `<input>_0`, `<input>_1` and so on, or `<input>_<name>` if its numbers have names; a unit follows in brackets: `imu_ax (m/s²)`. Inputs may

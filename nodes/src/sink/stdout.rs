@@ -17,8 +17,8 @@ const BUFFER: usize = 8 << 10;
 ///
 /// `limen-run` prints its report there too, after the last message; with `--quiet` only problems are printed. With `--json`,
 /// which reserves standard output for the report, messages go to standard error. When the reader closes the pipe, as `| head`
-/// does, the node fails, which ends the run unless `on_error` says otherwise. While the reader does not read, the node waits, and so do
-/// blocking edges before it. Messages that are still not written when `run.stop` has passed are counted (`unwritten`).
+/// does, the node fails, which ends the run unless `on_error` says otherwise. While the reader does not read, the node waits, and so do the
+/// blocking edges upstream. Messages that are still not written when `run.stop` has passed are counted (`unwritten`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// How the end of a message is marked; `lines` by default.

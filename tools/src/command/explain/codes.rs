@@ -531,7 +531,7 @@ pub(crate) const CODES: &[Code] = &[
         cause: "`join: { policy: sample }` takes the message of each input that arrived last. A source with `pace: max`, and one that reads a \
                 file or makes up data without a `rate`, sends as fast as the graph takes its messages. Which one arrived last is then up to \
                 the threads, and differs from run to run. A source that sends one message, such as a table of constants, is not refused. \
-                Nor is one whose messages are joined with those of a slower source before.",
+                A source is also accepted if an upstream join pairs its messages with those of a slower source.",
         remedy: "Write a `rate` in the config of the source (`real_time: true` for `wav`). For a recording write `pace: original`. To run \
                  the graph faster than that, use `--simulated`: the clock then jumps to what is due next, so an hour takes only as long as \
                  its computation, and the join takes what it would take at the real rate.",
