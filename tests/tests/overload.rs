@@ -211,7 +211,7 @@ fn a_join_of_lossless_branches_loses_nothing() {
         let plan = plan(&graph(edge, policy, last, 8)).unwrap_or_else(|problems| panic!("{problems}"));
         plan.nodes().iter().filter(|node| node.notes.iter().any(|note| note.contains("ignores `patience`"))).count()
     };
-    // A join by time may lose messages, so one behind it keeps its patience.
+    // A join by time may lose messages, so a downstream join keeps its patience.
     let by_time = "z: { kind: collect, from: d }\n";
     for (policy, last, joins) in [("", by_number, 2), ("policy: by_time, within: 1us, ", by_time, 1)] {
         let report = run(&graph("", policy, last, 1));

@@ -728,7 +728,7 @@ fn joins_by_number_of_streams_of_different_rates_are_refused() {
         let found = notes("kind: pass");
         assert_eq!(found.contains("find a partner"), !expected.is_empty(), "{a} {b} {keys}: {found}");
         assert!(found.contains(expected), "{a} {b} {keys}: {found}");
-        // Nothing is known of the rate behind a node that leaves messages out.
+        // Nothing is known of the rate downstream of a node that leaves messages out.
         let found = notes("kind: decimate, config: { keep_every: 2 }");
         assert!(!found.contains("find a partner"), "{a} {b} {keys}: {found}");
     }

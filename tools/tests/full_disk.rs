@@ -63,7 +63,7 @@ fn a_full_disk_stops_no_robot_and_the_files_go_on_when_there_is_room() {
     let events = String::from_utf8(read("err.txt")).unwrap();
     assert_eq!(ran.code, Some(0), "{}{events}", ran.err);
     let told: Vec<String> = events.lines().map(masked).collect();
-    assert!(quoted("A full disk").iter().all(|line| told.contains(line)), "{events}");
+    assert!(quoted("Full disk").iter().all(|line| told.contains(line)), "{events}");
     let json: Value = serde_json::from_slice(&read("run.json")).unwrap();
     assert_eq!(json["degraded"], true);
     let node = |name: &str| json["nodes"].as_array().unwrap().iter().find(|node| node["name"] == name).unwrap();

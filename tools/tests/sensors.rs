@@ -191,15 +191,15 @@ fn every_line_of_the_page_is_printed_when_sensors_fail() {
     let folder = folder(imu, camera);
     let sensors = Sensors::start(imu);
     let mut run = Run::start(&folder, "graph.yaml");
-    run.expect("A sensor that is not there");
+    run.expect("Missing sensor");
     sensors.open_camera(camera);
-    run.expect("A sensor that comes, or comes back");
+    run.expect("New or returning sensor");
     sensors.fault.store(CUT_PICTURES, Ordering::Relaxed);
     run.expect("Damaged pictures");
     sensors.fault.store(CUT_PACKETS, Ordering::Relaxed);
     run.expect("Malformed packets");
     sensors.close_camera();
-    run.expect("A connection that ends");
+    run.expect("Closed connection");
     let report = run.stop();
     // Lines of notes may be wrapped.
     let words = |text: &str| masked(&text.split_whitespace().collect::<Vec<_>>().join(" "));
@@ -215,6 +215,6 @@ fn every_line_of_the_page_is_printed_when_a_node_is_slow() {
     let sensors = Sensors::start(imu);
     sensors.open_camera(camera);
     let mut run = Run::start(&folder, "graph.yaml --set nodes.small.fault.delay=300ms");
-    run.expect("A slow node");
+    run.expect("Slow node");
     run.stop();
 }

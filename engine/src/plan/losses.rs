@@ -55,7 +55,7 @@ pub(super) fn losses(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort
     found
 }
 
-/// Returns whether every node before an edge sends one message for each that it takes.
+/// Returns whether every node upstream of an edge sends one message for each that it takes.
 pub(super) fn keeps_rate(edge: usize, nodes: &[NodePlan], edges: &[EdgePlan], effort: &Effort) -> bool {
     let (mut seen, mut todo) = (HashSet::from([edge]), vec![edge]);
     while let Some(at) = todo.pop() {

@@ -1,5 +1,5 @@
-//! Sources that send as fast as the graph takes their messages: joins by arrival behind them are refused, and what goes by the clock is
-//! noted.
+//! Sources that send as fast as the graph takes their messages. Downstream of them, planning refuses joins by arrival and notes what waits
+//! by the clock.
 
 use crate::base::policy::JoinPolicy;
 use crate::file::spec::NodeSpec;
@@ -8,8 +8,8 @@ use crate::plan::planner::Planner;
 use crate::plan::{EdgePlan, NodePlan, PathPlan};
 
 impl Planner<'_> {
-    /// Refuses a join by arrival behind a source that does not wait for a clock: which of its messages is the newest when another input has
-    /// one is up to the threads.
+    /// Refuses a join by arrival downstream of a source that does not wait for a clock: which of its messages is the newest when another
+    /// input has one is up to the threads.
     pub(super) fn check_arrivals(
         &mut self,
         nodes: &[NodePlan],
@@ -53,19 +53,19 @@ impl Planner<'_> {
 /// The most times that a note names.
 const MAX_NAMED: usize = 4;
 
-/// Notes what goes by the clock behind a source whose messages have times of their own: it does not cover recorded time.
+/// Notes what waits by the clock downstream of a source whose messages have times of their own: no recorded time passes for it.
 pub(super) fn note_times(nodes: &[NodePlan], edges: &[EdgePlan], paths: &[PathPlan], notes: &mut Vec<String>) {
     let sources = nodes.iter().filter(|node| node.planned.as_ref().is_some_and(|planned| planned.ports().ahead));
     for source in sources {
         let number = usize::from(source.stage.source);
-        let behind = || nodes.iter().filter(|node| node.reached_by.contains(&number));
-        let waits = behind().flat_map(|node| {
+        let downstream = || nodes.iter().filter(|node| node.reached_by.contains(&number));
+        let waits = downstream().flat_map(|node| {
             let hold =
                 (node.in_edges.len() > 1 && node.stage.rule.hold > 0).then(|| format!("`hold` of `{}`", node.name));
             let keys = node.planned.iter().flat_map(|planned| &planned.ports().by_clock);
             hold.into_iter().chain(keys.map(|key| format!("`{key}` of `{}`", node.name)))
         });
-        let inputs = behind().flat_map(|node| &node.in_edges).flat_map(|edge| {
+        let inputs = downstream().flat_map(|node| &node.in_edges).flat_map(|edge| {
             let EdgePlan { policy, to_name, .. } = &edges[*edge];
             let times = [("expect_every", policy.expect_every), ("max_age", policy.max_age)];
             times.into_iter().filter_map(move |(key, time)| time.map(|_| format!("`{key}` of `{to_name}`")))

@@ -110,7 +110,7 @@ pub enum EventKind {
         of: u64,
         /// The time since the last check.
         within: Duration,
-        /// For a join, the part of latencies that took longest before it, if that explains the loss; else empty.
+        /// For a join, the part of latencies upstream of it that took longest, if that explains the loss; else empty.
         slowest: String,
     },
     /// A node itself lost a larger number of messages than `drops_above` allows for the calls that it had. Reported at most once a second
@@ -372,7 +372,7 @@ impl fmt::Display for EventKind {
                     f,
                     "discarded {count} {queued}message{s} at {at} ({reason}); {of} arrived in this window of {within}"
                 )?;
-                if slowest.is_empty() { Ok(()) } else { write!(f, "; slowest before the join: {slowest}") }
+                if slowest.is_empty() { Ok(()) } else { write!(f, "; slowest upstream: {slowest}") }
             }
             EventKind::LostInside { node, reason, count, of, within, first } => {
                 let (s, calls) = (if *count == 1 { "" } else { "s" }, if *of == 1 { "call" } else { "calls" });

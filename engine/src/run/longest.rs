@@ -93,7 +93,7 @@ impl Watcher {
         self.show(part.filter(|part| part.ns >= path.deadline / 2))
     }
 
-    /// Says what took longest before the join by time to which an edge leads, if that is longer than the messages of a set may differ.
+    /// Says what took longest upstream of the join by time to which an edge leads, if that is longer than the messages of a set may differ.
     pub(super) fn slowest_before(&self, longest: &LongestParts, edge: usize) -> Box<str> {
         let is_it = |join: &&WatchedJoin| join.within > 0 && join.edges.contains(&edge);
         let Some(join) = self.watched.joins.iter().find(is_it) else { return "".into() };
