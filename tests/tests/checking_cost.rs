@@ -126,6 +126,9 @@ const GRAPHS: &[Make<String>] = &[
     }),
     ("takes from nowhere", |n| lines(SOURCE, n, |i| format!("  n{i}: {{ kind: step, from: m{i} }}\n"), "")),
     ("kinds that are not there", |n| lines(SOURCE, n, |i| format!("  n{i}: {{ kind: m{i}, from: s }}\n"), "")),
+    ("clocks at nodes that are not sources", |n| {
+        lines(SOURCE, n, |i| format!("  n{i}: {{ kind: step, from: {}, clock: {{ offset: 1s }} }}\n", before(i)), "")
+    }),
     ("outputs that are not there", |n| lines(SOURCE, n, |i| format!("  n{i}: {{ kind: step, from: s/m{i} }}\n"), "")),
     ("inputs of one node", |n| {
         lines(

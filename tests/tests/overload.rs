@@ -223,6 +223,11 @@ fn a_join_of_lossless_branches_loses_nothing() {
         let Err(problems) = plan(&graph(", when_full: latest", policy, last, 1)) else { panic!("not refused") };
         let problems = problems.to_string();
         assert!(problems.contains("E0133") && problems.contains("write `capacity: 8` or more"), "{problems}");
+        // More than any edge may hold.
+        let patient = graph(", when_full: latest", policy, last, 1).replace("patience: 8", "patience: 20000000");
+        let Err(problems) = plan(&patient) else { panic!("not refused") };
+        let problems = problems.to_string();
+        assert!(problems.contains("write a `patience` of 1 or less") && !problems.contains("capacity: "), "{problems}");
     }
 }
 

@@ -435,8 +435,18 @@ fn contradictory_watermarks_are_refused() {
     check(
         "version: 1\nnodes:\n  a: { kind: numbers, qos: urgent }\n  b: { kind: step, from: a, qos: normal, clock: { offset: auto } }\n  \
          c: { kind: pair, inputs: { a: a, b: { from: b, urgent_capacity: 4 } } }\n  d: { kind: collect, from: c }\n",
-        &[("4:34 E0144", "`b` is not a source"), ("4:49 E0144", "`b` is not a source"), ("5:3 E0134", "overtake")],
+        &[("4:34 E0144", "write `qos` at `a`"), ("4:49 E0144", "write `clock` at `a`"), ("5:3 E0134", "overtake")],
     );
+    let inputs = |count| (0..count).map(|i| format!("i{i}: s{i}")).collect::<Vec<_>>().join(", ");
+    let merge = |count| {
+        let sources: String = (0..count).map(|i| format!("  s{i}: {{ kind: numbers }}\n")).collect();
+        let inputs = inputs(count);
+        format!(
+            "version: 1\nnodes:\n  m: {{ qos: normal, kind: merge, inputs: {{ {inputs} }} }}\n  k: {{ kind: collect, from: m }}\n{sources}"
+        )
+    };
+    check(&merge(3), &[("3:13 E0144", "write `qos` at `s0` or `s1` or `s2`")]);
+    check(&merge(9), &[("3:13 E0144", "write `qos` at `s0` or `s1` or `s2` or 6 more")]);
 }
 
 #[test]

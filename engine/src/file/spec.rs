@@ -6,6 +6,8 @@
 mod nodes;
 mod paths;
 
+pub(crate) use nodes::MAX_CAPACITY;
+
 use crate::base::document::{Key, Tree, Value};
 use crate::base::error::{Place, Problem, Problems, suggest};
 use crate::base::policy::{EdgePolicy, Isolation, NodePolicy, OnMiss, RealTime, Schedule, Telemetry, Wait};

@@ -4,7 +4,7 @@ use super::losses::{keeps_rate, loses_nothing};
 use super::node::can_be_interpolated;
 use super::planner::Planner;
 use super::{EdgePlan, NodePlan};
-use crate::base::policy::{JoinPolicy, Pick, WhenFull};
+use crate::base::policy::{ClockOffset, JoinPolicy, Pick, WhenFull};
 use crate::base::unit::{show_bytes, show_ns};
 use crate::file::spec::NodeSpec;
 use crate::node::ports::{Claim, Cost, Ports};
@@ -16,6 +16,9 @@ use std::collections::{HashMap, HashSet};
 
 /// The least share of an anchor's messages without a partner that is noted, in percent. The clocks of two devices of one rate differ by less.
 const FEW_WITHOUT_PARTNER: u64 = 10;
+
+/// The most sources that the help of a misplaced key names.
+const MAX_SOURCES_NAMED: usize = 3;
 
 /// Returns the note of a join by time whose anchor begins more messages than another input has partners for. Both are an edge, its only
 /// source and the ports of that.
@@ -187,6 +190,30 @@ impl Planner<'_> {
                         nodes[urgent].name
                     ));
                 }
+            }
+        }
+    }
+
+    /// Refuses keys of sources at other nodes.
+    pub(super) fn check_source_keys(&mut self, nodes: &[NodePlan], specs: &[&NodeSpec]) {
+        let numbered = sources_by_number(nodes);
+        for (plan, node) in std::iter::zip(nodes, specs).filter(|(plan, _)| plan.planned.is_some()) {
+            if plan.role == Role::Source {
+                continue;
+            }
+            let keys = [("qos", node.policy.qos.is_some()), ("clock", node.policy.clock != ClockOffset::None)];
+            for (key, _) in keys.into_iter().filter(|(_, is_written)| *is_written) {
+                let place = node.places.get(key).unwrap_or(&node.place);
+                let message = format!("`{}` is not a source: its messages inherit `{key}`", node.name);
+                let sources =
+                    plan.reached_by.iter().rev().filter_map(|number| numbered.get(number)).take(MAX_SOURCES_NAMED);
+                let mut sources: Vec<String> = sources.map(|at| format!("`{}`", nodes[*at].name)).collect();
+                match plan.reached_by.len() - sources.len() {
+                    _ if sources.is_empty() => sources.push("the source".into()),
+                    0 => {}
+                    more => sources.push(format!("{more} more")),
+                }
+                self.problem("E0144", place, message, format!("write `{key}` at {}", sources.join(" or ")));
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::planner::Planner;
 use super::{EdgePlan, NodePlan, OutputPlan};
 use crate::base::error::{At, PlanErrors, Problem};
-use crate::base::policy::{ClockOffset, JoinPolicy, JoinSpec, OnError, Pick};
+use crate::base::policy::{JoinPolicy, JoinSpec, OnError, Pick};
 use crate::base::unit::Span;
 use crate::exec::planned::PlannedNode;
 use crate::file::spec::NodeSpec;
@@ -12,7 +12,6 @@ use crate::node::intake::JoinRule;
 use crate::node::planning::{Connected, Planning};
 use crate::node::ports::{Claim, Cost};
 use crate::plan::registry::Role;
-use std::collections::{BTreeSet, HashMap};
 
 /// The index of the input of this name.
 fn input_of(plan: &NodePlan, name: &Option<String>) -> Option<usize> {
@@ -326,35 +325,5 @@ impl Planner<'_> {
             let message = format!("`{}` writes a file, which each restart would overwrite", node.name);
             self.problem("E0147", &node.place, message, "write `on_error: skip` or `detach`");
         }
-    }
-
-    /// Refuses keys of sources at other nodes.
-    pub(super) fn check_source_keys(&mut self, node: &NodeSpec, plan: &NodePlan) {
-        if plan.role == Role::Source {
-            return;
-        }
-        let keys = [("qos", node.policy.qos.is_some()), ("clock", node.policy.clock != ClockOffset::None)];
-        for (key, _) in keys.into_iter().filter(|(_, is_written)| *is_written) {
-            let place = node.places.get(key).unwrap_or(&node.place);
-            let message = format!("`{}` is not a source: its messages inherit `{key}`", node.name);
-            let sources: Vec<String> = self.sources_of(node).iter().map(|source| format!("`{source}`")).collect();
-            let at = if sources.is_empty() { "the source".into() } else { sources.join(" or ") };
-            self.problem("E0144", place, message, format!("write `{key}` at {at}"));
-        }
-    }
-
-    /// The sources whose messages reach a node.
-    fn sources_of<'a>(&'a self, node: &'a NodeSpec) -> BTreeSet<&'a str> {
-        let nodes: HashMap<&str, &NodeSpec> = self.spec.nodes.iter().map(|node| (&*node.name, node)).collect();
-        let mut open: Vec<&str> = node.inputs.iter().map(|input| &*input.node).collect();
-        let (mut seen, mut sources) = (BTreeSet::new(), BTreeSet::new());
-        while let Some(name) = open.pop() {
-            let Some(node) = nodes.get(name).filter(|_| seen.insert(name)) else { continue };
-            if node.inputs.is_empty() {
-                sources.insert(name);
-            }
-            open.extend(node.inputs.iter().map(|input| &*input.node));
-        }
-        sources
     }
 }

@@ -6,7 +6,7 @@ use super::losses::losses;
 use super::planner::Planner;
 use super::{EdgePlan, NodePlan};
 use crate::base::policy::{JoinPolicy, WhenFull};
-use crate::file::spec::NodeSpec;
+use crate::file::spec::{MAX_CAPACITY, NodeSpec};
 use crate::message::tensor::PortSpec;
 use std::collections::HashSet;
 
@@ -56,9 +56,11 @@ impl Planner<'_> {
             if policy.when_full != WhenFull::Block || *capacity >= patience {
                 continue;
             }
+            let is_possible = patience <= MAX_CAPACITY;
             if policy.capacity.is_none() {
+                let advice = if is_possible { "write a `capacity` for more" } else { "write a smaller `patience`" };
                 nodes[*to].notes.push(format!(
-                    "waits for {capacity} messages from `{from_name}`, not for its `patience` of {patience}: write a `capacity` for more"
+                    "waits for {capacity} messages from `{from_name}`, not for its `patience` of {patience}: {advice}"
                 ));
                 continue;
             }
@@ -69,12 +71,12 @@ impl Planner<'_> {
                 "`{}` has a `patience` of {patience} messages, and `capacity` is {capacity}: it would give up a partner when the edge is full",
                 nodes[*to].name
             );
-            self.problem(
-                "E0133",
-                place,
-                message,
-                format!("write `capacity: {patience}` or more, or a smaller `patience`"),
-            );
+            let help = if is_possible {
+                format!("write `capacity: {patience}` or more, or a smaller `patience`")
+            } else {
+                format!("write a `patience` of {capacity} or less")
+            };
+            self.problem("E0133", place, message, help);
         }
     }
 }

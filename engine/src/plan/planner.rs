@@ -104,6 +104,7 @@ impl Planner<'_> {
         let whole = self.whole(&nodes, &edges, &specs);
         self.share_or_copy(&mut nodes, &edges);
         let sources = self.number_sources(&mut nodes, &edges);
+        self.check_source_keys(&nodes, &specs);
         // Where a path drops late messages is known only when the edges are sized.
         let drops_late = self.spec.paths.iter().any(|path| path.on_miss != OnMiss::Count);
         if !drops_late {
@@ -378,7 +379,6 @@ impl Planner<'_> {
                 self.describe(&mut plan, &*planned);
                 self.inject_faults(node, &mut plan);
                 self.check_restart(node, &*planned);
-                self.check_source_keys(node, &plan);
                 self.join(node, &mut plan, planned.merges(), &unknown);
                 self.connect(node, at, &mut plan, &*planned, &outputs, &nodes, &mut edges);
                 self.note_interpolated(node, &mut plan, &edges);

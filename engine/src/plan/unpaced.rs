@@ -58,26 +58,28 @@ pub(super) fn note_times(nodes: &[NodePlan], edges: &[EdgePlan], paths: &[PathPl
     let sources = nodes.iter().filter(|node| node.planned.as_ref().is_some_and(|planned| planned.ports().ahead));
     for source in sources {
         let number = usize::from(source.stage.source);
-        let downstream = || nodes.iter().filter(|node| node.reached_by.contains(&number));
+        let downstream = || nodes.iter().filter(|node| node.reached_by.binary_search(&number).is_ok());
         let waits = downstream().flat_map(|node| {
-            let hold =
-                (node.in_edges.len() > 1 && node.stage.rule.hold > 0).then(|| format!("`hold` of `{}`", node.name));
+            let has_hold = node.in_edges.len() > 1 && node.stage.rule.hold > 0;
             let keys = node.planned.iter().flat_map(|planned| &planned.ports().by_clock);
-            hold.into_iter().chain(keys.map(|key| format!("`{key}` of `{}`", node.name)))
+            has_hold.then_some("hold").into_iter().chain(keys.copied()).map(|key| (key, &node.name))
         });
         let inputs = downstream().flat_map(|node| &node.in_edges).flat_map(|edge| {
             let EdgePlan { policy, to_name, .. } = &edges[*edge];
             let times = [("expect_every", policy.expect_every), ("max_age", policy.max_age)];
-            times.into_iter().filter_map(move |(key, time)| time.map(|_| format!("`{key}` of `{to_name}`")))
+            times.into_iter().filter_map(move |(key, time)| time.map(|_| (key, to_name)))
         });
-        let deadlines = paths.iter().filter(|path| path.from == source.name && path.deadline.is_some());
-        let deadlines = deadlines.map(|path| format!("the deadline of `{}` to `{}`", path.from, path.to));
-        let mut times: Vec<String> = waits.chain(inputs).chain(deadlines).collect();
+        let mut waits = waits.chain(inputs);
+        let mut deadlines = paths.iter().filter(|path| path.from == source.name && path.deadline.is_some());
+        let mut times: Vec<String> =
+            waits.by_ref().take(MAX_NAMED).map(|(key, of)| format!("`{key}` of `{of}`")).collect();
+        let free = MAX_NAMED - times.len();
+        let named = deadlines.by_ref().take(free);
+        times.extend(named.map(|path| format!("the deadline of `{}` to `{}`", path.from, path.to)));
         if times.is_empty() {
             continue;
         }
-        let more = times.len().saturating_sub(MAX_NAMED);
-        times.truncate(MAX_NAMED);
+        let more = waits.count() + deadlines.count();
         if more > 0 {
             times.push(format!("{more} more"));
         }

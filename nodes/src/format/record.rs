@@ -244,7 +244,8 @@ fn is_rounded<T: Number>(dtype: DType, value: Value, number: T) -> bool {
     match value {
         Value::Whole(value) if !T::IS_WHOLE => number.to_f64() as i128 != value,
         Value::Fraction(fraction) if dtype == DType::F32 && fraction.abs() > f64::from(1 << 24) => {
-            !keeps(dtype, format!("{fraction:e}").as_bytes(), value)
+            // Only the digits of an inexact number are counted, which takes its text.
+            number.to_f64() != fraction && !keeps(dtype, format!("{fraction:e}").as_bytes(), value)
         }
         _ => false,
     }

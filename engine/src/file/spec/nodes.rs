@@ -8,7 +8,7 @@ use crate::base::unit::Offset;
 use std::collections::HashMap;
 
 /// The largest number of messages an edge may hold.
-const MAX_CAPACITY: i128 = 1 << 24;
+pub(crate) const MAX_CAPACITY: usize = 1 << 24;
 
 impl SpecReader<'_> {
     pub(super) fn nodes(&mut self, tree: &Tree) -> Vec<NodeSpec> {
@@ -260,6 +260,6 @@ impl SpecReader<'_> {
     }
 
     fn capacity(&mut self, tree: &Tree) -> Option<usize> {
-        self.number(tree, "a capacity", 1..=MAX_CAPACITY).map(|number| number.value)
+        self.number(tree, "a capacity", 1..=MAX_CAPACITY as i128).map(|number| number.value)
     }
 }
