@@ -299,7 +299,7 @@ impl Part {
     }
 
     /// Gives the file its name as [`Part::finish`] does, but keeps leftovers of earlier runs under other names
-    /// ([`kept_path`]). An empty leftover is removed.
+    /// (`kept_path`). An empty leftover is removed.
     ///
     /// # Errors
     /// As [`Part::finish`].

@@ -112,7 +112,7 @@ pub(super) fn kept_name(file: &OsStr, left: &OsStr) -> OsString {
     kept
 }
 
-/// Returns the path under which a leftover of an earlier run of the file at `path` is kept ([`Part::finish_keeping_left`]).
+/// Returns the path under which a leftover of an earlier run of the file at `path` is kept.
 pub fn kept_path(path: &Path, left: &Path) -> PathBuf {
     let real = real_path(path);
     left.with_file_name(kept_name(real.file_name().unwrap_or_default(), left.file_name().unwrap_or_default()))
