@@ -27,7 +27,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::DeserializeOwned;
 use std::any::{Any, TypeId};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::OnceLock;
 
 /// The role of a node in a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -172,6 +173,8 @@ pub struct Registry {
     /// By kind: devices that this program has not, and how to get them.
     not_built: HashMap<String, Vec<(&'static str, &'static str)>>,
     extensions: Extensions,
+    /// The words of the documentation of each kind, once an unknown kind was looked for.
+    words: OnceLock<HashMap<String, HashSet<String>>>,
 }
 
 impl Registry {
@@ -199,6 +202,7 @@ impl Registry {
 
     fn add(mut self, kind: Kind) -> Self {
         let name = kind.name.clone();
+        self.words = OnceLock::new();
         let same = self.kinds.entry(kind.name.clone()).or_default();
         // A later registration replaces an earlier one of the same role, so that a program can replace stock kinds.
         same.retain(|k| (k.role == Role::Source) != (kind.role == Role::Source));
@@ -419,11 +423,16 @@ impl Registry {
     /// documentation. Words of fewer than four letters, such as "the", are not searched in documentation.
     fn that_mention(&self, word: &str) -> Vec<String> {
         let word = word.to_lowercase();
-        let has = |text: &str| text.to_lowercase().split(|c: char| !c.is_alphanumeric()).any(|part| part == word);
-        let (named, others): (Vec<_>, Vec<_>) = self.kinds.iter().partition(|(name, _)| has(name));
+        let (named, others): (Vec<_>, Vec<_>) =
+            self.kinds.keys().partition(|name| words(name).any(|part| part == word));
+        let described = self.words.get_or_init(|| {
+            let of = |kinds: &[Kind]| kinds.iter().flat_map(|kind| words(&kind.about()).collect::<Vec<_>>()).collect();
+            self.kinds.iter().map(|(name, kinds)| (name.clone(), of(kinds))).collect()
+        });
         let is_long = word.chars().count() >= 4;
-        let described = others.into_iter().filter(|(_, kinds)| is_long && kinds.iter().any(|kind| has(&kind.about())));
-        named.into_iter().chain(described).take(5).map(|(name, _)| format!("`{name}`")).collect()
+        let others =
+            others.into_iter().filter(|name| is_long && described.get(*name).is_some_and(|has| has.contains(&word)));
+        named.into_iter().chain(others).take(5).map(|name| format!("`{name}`")).collect()
     }
 
     /// Creates the problem of an unknown kind.
@@ -440,6 +449,11 @@ impl Registry {
         };
         Problem::new("E0124", place.clone(), format!("there is no kind `{kind}`")).help(help)
     }
+}
+
+/// The words of a text in lower case.
+fn words(text: &str) -> impl Iterator<Item = String> {
+    text.split(|c: char| !c.is_alphanumeric()).map(str::to_lowercase)
 }
 
 fn read<T: DeserializeOwned>(config: &Tree, problems: &mut Problems) {
