@@ -113,6 +113,17 @@ fn names<'a>(events: &'a [Event], of: &[&str]) -> Vec<&'a Event> {
     events.iter().filter(|event| of.contains(&event.kind.name())).collect()
 }
 
+/// The text of a loss in a second with too few losses for an event is not that of a later event.
+#[test]
+fn an_event_has_the_text_of_its_own_losses() {
+    // Of every hundred numbers one or two are lost: 61, then 122 and 183.
+    let graph = "version: 1\nrun: { drops_above: 0.015 }\nnodes:\n  a: { kind: numbers, config: { period_ns: 10000000 } }\n  \
+                 b: { kind: lossy, from: a, config: { malformed_every: 61 } }\n  z: { kind: collect, from: b }\n";
+    let (events, _) = drive_graph(graph, 3);
+    let told = names(&events, &["lost_inside"]);
+    assert!(told.len() == 1 && told[0].to_string().ends_with("number 122"), "{events:?}");
+}
+
 #[test]
 fn losses_inside_a_node_are_events_and_statistics() {
     for (every, told) in [(10, true), (200, false), (0, false)] {

@@ -1,15 +1,55 @@
 //! Graphs with feedback loops end: by themselves when the loop is empty, at the first request when messages go round it.
 
-use limen::{Clock, Drain, Report, SimulatedClock, Time, Wired};
-use limen_tests::plan;
+use limen::node::{Building, Connected, Emit, Node, NodeError, OneOf, Picked, PlanErrors, Planning, Ports, Transform};
+use limen::{Clock, Drain, Plan, Report, SimulatedClock, Spec, Tensor, Time, Wired};
+use limen_tests::registry;
 use std::time::Duration;
 
 /// Much longer than a run takes: none that waits for it passes.
 const LONG: Duration = Duration::from_secs(60);
 
+/// Merges numbers, and fails when it ends.
+struct Failing;
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct Config {}
+
+impl Node for Failing {
+    type Config = Config;
+
+    fn ports(_: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let spec = given.inputs().find_map(|(_, spec)| spec).expect("one is known");
+        let ports = given.inputs().fold(Ports::new(), |ports, (name, _)| ports.input(name, spec.clone()));
+        Ok(ports.output("out", spec.clone()))
+    }
+
+    fn build(_: Config, _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Failing)
+    }
+}
+
+impl Transform for Failing {
+    type In = OneOf<Tensor>;
+    type Out = Tensor;
+
+    fn apply(&mut self, input: Picked<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        out.send(input.message);
+        Ok(())
+    }
+
+    fn finish(&mut self, _: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        Err(NodeError::other("it fails at its end"))
+    }
+}
+
 fn wired(graph: &str) -> Wired {
     let graph = format!("version: 1\nnodes:\n{graph}");
-    plan(&graph).unwrap_or_else(|problems| panic!("{problems}\n{graph}")).wire().unwrap()
+    let plan = |spec| Plan::new(spec, &registry().transform::<Failing>("failing"));
+    Spec::from_text(&graph, "test.yaml")
+        .and_then(plan)
+        .unwrap_or_else(|problems| panic!("{problems}\n{graph}"))
+        .wire()
+        .unwrap()
 }
 
 fn simulated(graph: &str) -> limen::Driven {
@@ -37,7 +77,14 @@ fn a_run_ends_when_its_loops_are_empty() {
     let held = "  e: { kind: delay, config: { by: 30ms }, from: d }\n";
     let two = "  f: { kind: merge, inputs: { a: d, b: { from: g, when_full: latest } } }\n  \
                g: { kind: pass, from: f }\n  h: { kind: decimate, config: { keep_every: 1000 }, from: g }\n";
-    for graph in [decaying("", "d"), decaying(other_core, "e"), decaying(held, "e")] {
+    // `e` wants to be woken until the last part of a message is there.
+    let gathered =
+        "  c: { kind: scatter, from: d }\n  e: { kind: gather, config: { max: 4, within: 50ms }, from: c }\n";
+    let whole = "  y: { kind: synthetic, config: { pattern: noise, shape: [4, 2], dtype: f32, count: 8 } }\n  \
+                 x: { kind: scatter, from: y }\n  s: { kind: gather, config: { max: 4 }, from: x }\n";
+    let numbers = "  s: { kind: numbers, config: { count: 8, period_ns: 1000 } }\n";
+    let parts = decaying(gathered, "e").replace(numbers, whole).replace("kind: collect", "kind: \"null\"");
+    for graph in [decaying("", "d"), decaying(other_core, "e"), decaying(held, "e"), parts] {
         let reports = [
             wired(&graph).start().unwrap().wait(),
             wired(&graph).drive(Clock::Monotonic).unwrap().run(),
@@ -56,6 +103,20 @@ fn a_run_ends_when_its_loops_are_empty() {
     let report = simulated(&decaying(two, "h")).run_until(Time(50_000_000), || {});
     assert_eq!((report.bugs.len(), report.outcome.name(), report.exit_code()), (0, "stopped", 0));
     assert!(left(&report) > 0);
+}
+
+/// The first node of the loop is not rebuilt when it fails at its end: its loop would stay.
+#[test]
+fn a_node_that_fails_as_its_loop_ends_is_not_restarted() {
+    let graph = decaying("", "d").replace("kind: merge", "kind: failing, on_error: restart");
+    let mut running = wired(&graph).start().unwrap();
+    assert!(running.wait_for(LONG), "{:?}", running.stats());
+    for report in [running.wait(), simulated(&graph).run(), wired(&graph).simulate(7).unwrap().run(100_000).unwrap()] {
+        assert_eq!(report.bugs, Vec::<String>::new());
+        let restarts = report.node("m").unwrap().restarts;
+        let found = (report.failures.len(), restarts, report.node("k").unwrap().done, left(&report));
+        assert_eq!(found, (1, 0, 16, 0), "{:?}", report.failures);
+    }
 }
 
 /// \[K1\] `merge` and a sampling join whose trigger comes from the loop would go on for ever.

@@ -24,7 +24,7 @@ struct Losses {
 struct Why {
     /// With the first of the run.
     first: Option<String>,
-    /// With the first since the last event.
+    /// With the first since the last check.
     latest: Option<String>,
 }
 
@@ -36,7 +36,7 @@ impl AddAssign<u64> for LossCounter {
 
 impl LossCounter {
     /// Counts messages, and keeps what is wrong with them for the next event, and for the report if they are the first of the run. `why` is
-    /// asked for the first since the last event; its text is a line such as ``"`gyro` is missing"``.
+    /// asked for the first in each second; its text is a line such as ``"`gyro` is missing"``.
     pub fn lose(&mut self, messages: u64, why: impl FnOnce() -> String) {
         *self += messages;
         let mut kept = self.why();

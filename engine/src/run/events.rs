@@ -484,8 +484,10 @@ impl Watcher {
         let of = taken - before.taken;
         for (i, (reason, now)) in lost.iter().enumerate() {
             let count = now - before.lost.get(i).map_or(0, |(_, before)| *before);
+            // Taken at every check, so that an event never has the text of an earlier loss.
+            let why = counts.live.take_why(reason);
             if count > 0 && count as f64 > self.drops_above * of as f64 {
-                let first = shortened(&counts.live.take_why(reason).unwrap_or_default());
+                let first = shortened(&why.unwrap_or_default());
                 self.shared.notice(|| Noticed::LostInside { node, reason, count, of, within, first });
             }
         }
