@@ -146,7 +146,8 @@ impl Sentence {
             (Sentence::Hdt, Ok(ParseResult::HDT(data))) => hdt(&data),
             (Sentence::Rmc, Ok(ParseResult::RMC(data))) => rmc(&data),
             (Sentence::Vtg, Ok(ParseResult::VTG(data))) => vtg(&data),
-            (Sentence::Zda, Ok(ParseResult::ZDA(data))) => zda(&data),
+            // What the parser cannot read of the minutes it leaves out; a sign that differs from that of the hours it takes.
+            (Sentence::Zda, Ok(ParseResult::ZDA(data))) if has_minutes(text) => zda(&data),
             (_, Err(Error::SentenceLength(length))) => {
                 return Err(Fault::Syntax(format!("it has {length} characters, more than a sentence may have")));
             }
@@ -179,6 +180,13 @@ fn checked(text: &str) -> Result<&str, &'static str> {
     }
 }
 
+/// Whether the minutes of a zone are from 0 to 59, or left out.
+fn has_minutes(text: &str) -> bool {
+    let minutes = text.rsplit_once('*').and_then(|(body, _)| body.rsplit(',').next()).unwrap_or("");
+    minutes.is_empty()
+        || (minutes.bytes().all(|byte| byte.is_ascii_digit()) && minutes.parse().is_ok_and(|minutes: u32| minutes < 60))
+}
+
 /// Returns a sentence with the differences between receivers and the parser removed, and a checksum for it; `None` if it has none of them.
 fn repaired<'a>(sentence: Sentence, text: &str, to: &'a mut [u8]) -> Option<&'a str> {
     let (body, _) = text.get(1..)?.rsplit_once('*')?;
@@ -196,11 +204,14 @@ fn repaired<'a>(sentence: Sentence, text: &str, to: &'a mut [u8]) -> Option<&'a 
             (fields[10], fields[11]) = ("", "");
         }
         Sentence::Zda => {
-            let is_signed = |field: &&str| field.starts_with('+');
-            if !fields.iter().skip(5).any(is_signed) {
+            let [.., hours, minutes] = fields.as_mut_slice() else { return None };
+            // The minutes have the sign of the hours, with or without writing it.
+            let sign = if hours.starts_with('-') { '-' } else { '+' };
+            let bare = (hours.trim_start_matches('+'), minutes.strip_prefix(sign).unwrap_or(minutes));
+            if bare == (*hours, *minutes) {
                 return None;
             }
-            fields.iter_mut().skip(5).for_each(|field| *field = field.trim_start_matches('+'));
+            (*hours, *minutes) = bare;
         }
         _ => return None,
     }
