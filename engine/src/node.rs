@@ -302,7 +302,8 @@ pub trait Sink: Node {
         Ok(())
     }
 
-    /// Called when the stream has ended: complete what is open.
+    /// Called when the stream has ended: complete what is open. Not called if the run has failed before the first message came: then the
+    /// sink is dropped, and leaves what it would replace as it was.
     ///
     /// # Errors
     /// The node fails.

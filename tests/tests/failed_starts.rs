@@ -1,7 +1,8 @@
 //! A run that does not begin leaves every file as it was, whatever kept it from beginning and whichever sinks were built before.
 
-use limen::node::{Building, Connected, Node, NodeError, PlanErrors, Planning, Ports, Sink};
-use limen::{Clock, Message, Plan, Registry, RunError, SimulatedClock, Spec, Tensor, Time, Wired};
+use limen::node::{Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, Sink, Transform};
+use limen::report::Outcome;
+use limen::{Clock, Message, Plan, Registry, Report, RunError, SimulatedClock, Spec, Tensor, Time, Wired};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -52,8 +53,30 @@ impl Sink for Unbuildable {
     }
 }
 
+/// A node whose every call fails.
+struct Broken;
+
+impl Node for Broken {
+    type Config = ();
+    fn ports(_: &(), given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
+        let ports = Ports::new().input_any("in");
+        Ok(given.single().map_or(ports.clone(), |spec| ports.output("out", spec.clone())))
+    }
+    fn build(_: (), _: &mut Building<'_>) -> Result<Self, NodeError> {
+        Ok(Broken)
+    }
+}
+
+impl Transform for Broken {
+    type In = Tensor;
+    type Out = Tensor;
+    fn apply(&mut self, _: Message<Tensor>, _: &mut Emit<Tensor>) -> Result<(), NodeError> {
+        Err(NodeError::other("on purpose"))
+    }
+}
+
 fn registry() -> Registry {
-    limen_tests::registry().sink::<Unbuildable>("unbuildable")
+    limen_tests::registry().sink::<Unbuildable>("unbuildable").transform::<Broken>("broken")
 }
 
 /// Every sink that writes a file, and the source that it takes messages from.
@@ -177,6 +200,29 @@ fn a_run_that_does_not_begin_leaves_every_file_as_it_was() {
         let expected = before.len().max(SINKS.len()) + usize::from(exists != "fail");
         assert_eq!(after.len(), expected, "{exists}: {:?}", after.keys());
         assert!(after["out.csv"].ends_with(b"2,2,0,0,0\n"), "{}", String::from_utf8_lossy(&after["out.csv"]));
+    }
+}
+
+/// \[S6\] The failure stops the whole run, so sinks of other nodes may end without a message, too.
+#[test]
+fn a_failure_before_the_first_message_leaves_every_file_as_it_was() {
+    let ways: [(&str, fn(Wired) -> Report); 3] = [
+        ("started", |wired| wired.start().unwrap().wait()),
+        ("driven", |wired| wired.drive(Clock::Monotonic).unwrap().run()),
+        ("simulated", |wired| wired.simulate(1).unwrap().run(10_000).unwrap()),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for exists in ["replace", "append", "fail"] {
+        earlier_results(folder, exists);
+        let before = contents(folder);
+        for (way, run) in ways {
+            let broken = "  a: { kind: broken, from: numbers }\n  b: { kind: broken, from: bytes }\n";
+            let text = graph(exists, "", 0, "").replace("from: numbers", "from: a").replace("from: bytes", "from: b");
+            let report = run(wire(folder, &(text + broken)));
+            assert_eq!(report.outcome, Outcome::Failed, "{way}");
+            assert!(contents(folder) == before, "{way}, {exists}: {:?}", contents(folder).keys());
+        }
     }
 }
 

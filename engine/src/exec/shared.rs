@@ -409,6 +409,11 @@ impl RunShared {
         }
     }
 
+    /// Whether a node has failed whose policy stops the run.
+    pub(crate) fn has_failed(&self) -> bool {
+        lock(&self.failures).stop
+    }
+
     pub(crate) fn note(&self, note: String) {
         let mut notes = lock(&self.notes);
         if notes.len() < FAILURES_KEPT {

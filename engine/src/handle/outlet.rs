@@ -113,7 +113,7 @@ impl<T: Payload> PlannedNode for OutletPlan<T> {
         cx: &mut Cx,
     ) -> Result<Box<dyn Stage>, NodeError> {
         let tx = self.tx.ok_or_else(|| NodeError::other("an outlet is wired before it is built"))?;
-        let node = OutletNode { tx, failed: false };
+        let node = OutletNode { tx };
         // The program's end of the edge exists once: the node cannot be rebuilt.
         let parts = StageParts { blueprint: None, ..parts };
         Ok(Box::new(SinkStage::new(node, parts, building.descriptors(), cx)))
@@ -123,7 +123,6 @@ impl<T: Payload> PlannedNode for OutletPlan<T> {
 /// The node at the graph's end of the edge.
 struct OutletNode<T: Payload> {
     tx: OuterTx<T>,
-    failed: bool,
 }
 
 impl<T: Payload> Node for OutletNode<T> {
@@ -149,7 +148,7 @@ impl<T: Payload> Sink for OutletNode<T> {
     }
 
     fn finish(&mut self) -> Result<(), NodeError> {
-        self.tx.close(self.failed);
+        self.tx.close(false);
         Ok(())
     }
 
@@ -162,7 +161,7 @@ impl<T: Payload> Sink for OutletNode<T> {
     }
 
     fn feeder_failed(&mut self, _: EngineOnly) {
-        self.failed = true;
+        self.tx.close(true);
     }
 }
 

@@ -108,8 +108,12 @@ impl Running {
                 let mut metrics = gathered.metrics.remove(&i).unwrap_or_default();
                 metrics.add_live(&counts.live);
                 counts.live.notes().iter().for_each(|note| self.shared.note_of(i, note));
-                if outcome != Outcome::Failed && node.role == Role::Sink && counts.taken.get() == 0 {
-                    self.shared.note_of(i, &format!("nothing arrived, so it wrote nothing: {}", self.why_empty(i)));
+                if node.role == Role::Sink && counts.taken.get() == 0 {
+                    let note = match outcome {
+                        Outcome::Failed => "nothing arrived before the failure, so it left every file as it was".into(),
+                        _ => format!("nothing arrived, so it wrote nothing: {}", self.why_empty(i)),
+                    };
+                    self.shared.note_of(i, &note);
                 }
                 let nearest = node.in_edges.iter().filter_map(|edge| gathered.nearest.get(edge)).min();
                 if let Some(nearest) = nearest.filter(|_| counts.taken.get() == 0) {

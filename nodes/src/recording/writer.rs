@@ -62,8 +62,6 @@ pub(crate) struct RecordingWriter {
     channels: Vec<Channel>,
     metadata: BTreeMap<String, String>,
     open: Option<Open>,
-    /// Whether the run has begun: until then, the file is removed when this is dropped.
-    has_begun: bool,
     /// The number of the next file.
     number: u32,
     /// After a failed write: when to try again.
@@ -115,7 +113,6 @@ impl RecordingWriter {
             channels,
             metadata,
             open: None,
-            has_begun: false,
             number: 1,
             retry_at: 0,
             message: Vec::new(),
@@ -209,7 +206,6 @@ impl RecordingWriter {
         log_time: u64,
         now: u64,
     ) -> Result<(), NodeError> {
-        self.has_begun = true;
         let place = self.channels[channel].encode_around(tensor, stamp, &mut self.message)?;
         if !self.make_ready(now)? {
             self.full.lose(1);
@@ -272,9 +268,8 @@ impl RecordingWriter {
         if self.pending > 0 { self.due } else { u64::MAX }
     }
 
-    /// Writes the chunk if it is due. The first call, in the node's first turn, says that the run has begun.
+    /// Writes the chunk if it is due.
     pub(crate) fn flush_due(&mut self, now: u64) -> Result<(), NodeError> {
-        self.has_begun = true;
         if now >= self.due() { self.flush_chunk(false, now) } else { Ok(()) }
     }
 
@@ -331,7 +326,8 @@ impl RecordingWriter {
 
 impl Drop for RecordingWriter {
     fn drop(&mut self) {
-        if !self.has_begun {
+        // Without a message the run did not begin.
+        if self.messages + self.pending == 0 {
             return self.open.take().into_iter().for_each(|open| open.part.discard());
         }
         // The run was interrupted, and an error can no longer be reported.

@@ -247,8 +247,14 @@ impl<I: Intake> SinkParts<I> {
         let freed = self.feed.intake.ring();
         let state = self.feed.intake.state();
         if state != EdgeState::Open {
-            if state == EdgeState::Failed {
+            let failed = state == EdgeState::Failed;
+            if failed {
                 node.feeder_failed();
+            }
+            // For a sink that got nothing the run did not begin: it is dropped without `finish`, so what it would replace stays.
+            if self.common.counts.taken.get() == 0 && (failed || cx.shared.has_failed()) {
+                self.common.life = self.feed.ended(Life::Open);
+                return Turn::Worked;
             }
             self.call_extra(node, ExtraCall::Finish, cx);
             if self.common.life != Life::Open {
