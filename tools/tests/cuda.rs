@@ -1,5 +1,5 @@
-//! `backend: cuda` from a user's point of view, on the driver double. Without `LIMEN_CUDA_DOUBLE`, the folder of `.ci/cuda` with it and
-//! with builds of it that lack something, these tests do nothing.
+//! `backend: cuda` from a user's point of view, on the driver double. The lane `cuda` sets `LIMEN_CUDA_DOUBLE` to its folder, with builds of
+//! it that lack something. Without the variable, these tests do nothing.
 
 use crate::program::{Folder, Ran};
 use crate::trials::{FLOAT, model_with, node, weight};

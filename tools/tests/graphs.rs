@@ -1,4 +1,4 @@
-//! Every graph under `graphs/` runs, and gives the result recorded beside it. `.ci/graphs` runs those whose results a script checks:
+//! Every graph under `graphs/` runs, and gives the result recorded beside it. `.ci/lanes/packages/graphs` runs those whose results a script checks:
 //! `track`, `navigate`, `bag` and `replay`.
 
 use crate::program::Folder;
@@ -156,7 +156,7 @@ fn listen_agrees_with_onnxruntime() {
     }
 }
 
-/// `.ci/graphs` compares it with where voice is.
+/// `.ci/lanes/packages/graphs` compares it with where voice is.
 #[test]
 fn voice_agrees_with_numpy() {
     let (_, out) = run("voice", &[]);
@@ -171,7 +171,7 @@ fn voice_agrees_with_numpy() {
 }
 
 /// Each repetition gives the scores of the first; with `on_end: keep` it starts with the state of the end of the sound, and the
-/// first scores differ. `.ci/graphs` checks that memory does not grow with the length.
+/// first scores differ. `.ci/lanes/packages/graphs` checks that memory does not grow with the length.
 #[test]
 fn repeated_sound_resets_the_state() {
     let heard = |on_end: &str| {
@@ -353,7 +353,7 @@ fn a_gap_resets_the_streams_of_an_input() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// Pairs two sensors by time. Here a thread sends the packets of the inertial sensor; `.ci/graphs` runs the script beside the graph,
+/// Pairs two sensors by time. Here a thread sends the packets of the inertial sensor; `.ci/lanes/packages/graphs` runs the script beside the graph,
 /// and checks timings, which this test leaves out because the machine may be busy.
 #[test]
 fn fusion_pairs_two_sensors_by_time() {

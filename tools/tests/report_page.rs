@@ -1,4 +1,4 @@
-//! `--report FILE`: a page about a run. `.ci/report` opens such pages in a browser.
+//! `--report FILE`: a page about a run. `.ci/lanes/browser/report` opens such pages in a browser.
 
 use crate::program::Folder;
 use serde_json::Value;

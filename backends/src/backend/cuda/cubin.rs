@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The language that `.ci/cuda.py` checks.
+/// The language that `.ci/lanes/cuda/cuda.py` checks.
 const OPTIONS: [&str; 1] = ["--std=c++14"];
 
 /// Compiles a program with options beside the usual ones, or finds what was compiled of it before, and loads it.

@@ -1,4 +1,4 @@
-//! The text of kernels. `.ci/cuda` compiles it with NVIDIA's compiler.
+//! The text of kernels. `.ci/lanes/cuda/run` compiles it with NVIDIA's compiler.
 
 use super::cuda_c::{CudaC, ENTRY};
 use crate::lowering::test_cases::matmul;

@@ -340,7 +340,7 @@ fn suppresses_on(device: &str) {
     }
 }
 
-/// `.ci/cuda` runs this with an error of the driver double at one call after the other, in a process each: an error after which a device
+/// `.ci/lanes/cuda/run` runs this with an error of the driver double at one call after the other, in a process each: an error after which a device
 /// is of no use to a process, or one of a single call. Each message is right, or lost and counted.
 #[cfg(feature = "cuda")]
 #[test]

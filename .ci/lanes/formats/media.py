@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Videos and arrays held against FFmpeg's libraries and NumPy: `.ci/media.py LIMEN_RUN FOLDER`.
+"""Videos and arrays held against FFmpeg's libraries and NumPy: `.ci/lanes/formats/media.py LIMEN_RUN FOLDER`.
 
 `y4m` reads what libavformat's own muxer writes, and headers that other programs write, as libavformat reads them; colours are those of
 libswscale. `npy` reads what NumPy writes, or refuses it with an advice that works, and NumPy reads what `npy` writes.

@@ -1,4 +1,4 @@
-"""Files that nodes read, whose lengths promise far more than they have, and which unpack to far more. `.ci/hostile` checks and runs graphs
+"""Files that nodes read, whose lengths promise far more than they have, and which unpack to far more. `.ci/lanes/packages/hostile` checks and runs graphs
 that read them."""
 import struct, zlib
 
