@@ -39,7 +39,7 @@ fn plan(folder: &Path, graph: &str) -> Result<Plan, String> {
 fn run(folder: &Path, graph: &str) -> Report {
     let plan = plan(folder, graph).unwrap_or_else(|problems| panic!("{problems}\n{graph}"));
     let mut running = plan.wire().unwrap().start().unwrap();
-    assert!(running.wait_for(Duration::from_secs(30)), "no end: {:?}\n{graph}", running.stats());
+    assert!(running.wait_for(Duration::from_secs(120)), "no end: {:?}\n{graph}", running.stats());
     let report = running.wait();
     assert!(report.bugs.is_empty(), "{:?}", report.bugs);
     report
@@ -445,12 +445,15 @@ fn a_timer_ticks_until_it_is_stopped() {
   a: { kind: timer, config: { rate: 1kHz } }
   b: { kind: jsonl, config: { path: out.txt }, inputs: { tick: a } }";
     let mut running = plan(folder.path(), graph).unwrap().wire().unwrap().start().unwrap();
-    assert!(!running.wait_for(Duration::from_millis(100)), "a timer does not end");
-    let report = running.stop(Drain::within(Duration::from_secs(5)));
+    while running.stats()[0].done < 50 {
+        assert!(!running.wait_for(Duration::from_millis(1)), "a timer does not end");
+    }
+    let report = running.stop(Drain::within(Duration::from_secs(120)));
     assert!(report.bugs.is_empty() && report.failed_calls == 0, "{report:?}");
     let text = fs::read_to_string(folder.path().join("out.txt")).unwrap();
-    // An open loop catches up, so there are as many as periods; but the machine may have stopped us anywhere.
-    assert!((50..5_000).contains(&text.lines().count()), "{} ticks", text.lines().count());
+    // It ticks once a period and no faster: if it is late, it catches up.
+    let most = report.wall.as_millis() as usize + 1;
+    assert!((50..=most).contains(&text.lines().count()), "{} ticks in {most} periods", text.lines().count());
     for (n, line) in text.lines().enumerate() {
         assert_eq!(line, format!("{{\"seq\":{n},\"tick\":{n}}}"));
     }

@@ -6,7 +6,6 @@ use limen_nodes::recording::repair::{inspect, repair};
 use limen_tests::fuzz::files::{ReaderCase, readers, weights};
 use limen_tests::fuzz::{attack, damage, pick};
 use std::path::Path;
-use std::time::Duration;
 
 /// Reads a file to its end or first error; returns whether a message was read, or else why not.
 fn read(folder: &Path, reader: &ReaderCase) -> Result<Result<(), String>, String> {
@@ -21,7 +20,7 @@ fn read(folder: &Path, reader: &ReaderCase) -> Result<Result<(), String>, String
         Ok(running) => running,
         Err(error) => return Ok(Err(error.to_string())),
     };
-    let has_ended = running.wait_for(Duration::from_secs(10));
+    let has_ended = running.wait_for(limen_tests::PATIENCE);
     let report = running.wait();
     let failures: Vec<String> = report.failures.iter().map(|failure| format!("{failure:?}")).collect();
     if !has_ended || !report.bugs.is_empty() || report.failures.iter().any(|failure| failure.panicked) {

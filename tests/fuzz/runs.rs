@@ -22,7 +22,7 @@ fn random_graphs_on_threads_account_for_every_message() {
             plan.wire().and_then(limen::Wired::start).map_err(|error| format!("{error}\n{}", drawn.yaml))?;
         // Most have ended by then; the others are stopped while running.
         let has_ended = running.wait_for(Duration::from_millis(300));
-        let report = if has_ended { running.wait() } else { running.stop(Drain::within(Duration::from_secs(5))) };
+        let report = if has_ended { running.wait() } else { running.stop(Drain::within(limen_tests::PATIENCE)) };
         let mut wrong = if has_ended { random::wrong(&drawn, &report) } else { report.bugs.clone() };
         if report.nodes.iter().any(|node| node.abandoned) {
             wrong.push("a node was abandoned".into());
@@ -85,7 +85,7 @@ fn runs_with_feedback_loops_end() {
         }
         let mut running = wired()?.start().map_err(|error| error.to_string())?;
         let has_ended = running.wait_for(Duration::from_millis(5));
-        judge(&if has_ended { running.wait() } else { running.stop(Drain::within(Duration::from_secs(5))) })?;
+        judge(&if has_ended { running.wait() } else { running.stop(Drain::within(limen_tests::PATIENCE)) })?;
         Ok(true)
     });
 }

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The longest wait of a case.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = limen_tests::PATIENCE;
 
 /// The framings by name.
 const FRAMINGS: &[&str] = &["lines", "lines_crlf", "raw", "fixed", "length", "length_le", "cobs", "slip"];
@@ -410,7 +410,7 @@ fn udp(folder: &Path, rng: &mut fastrand::Rng) -> Result<(), String> {
         sent.push(datagram);
     }
     (0..rng.usize(..2_000)).for_each(|_| std::thread::yield_now());
-    let report = running.stop(Drain::within(Duration::from_secs(5)));
+    let report = running.stop(Drain::within(PATIENCE));
     if !report.bugs.is_empty() {
         return Err(report.bugs.join("; "));
     }

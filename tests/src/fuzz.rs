@@ -7,6 +7,7 @@ pub mod files;
 pub mod models;
 
 use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -14,10 +15,10 @@ use std::sync::Once;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// A case that takes longer fails.
+/// A case fails that takes longer, and more CPU time: beside other load it waits for a CPU.
 const LONGEST: Duration = Duration::from_secs(20);
 /// A case that takes this long hangs, and ends the process.
-const HUNG: Duration = Duration::from_secs(60);
+const HUNG: Duration = Duration::from_secs(300);
 /// A case fails if it, or a process that it starts, takes more memory, in bytes.
 const LARGEST: u64 = 1 << 30;
 
@@ -89,6 +90,14 @@ fn peak_of_children() -> u64 {
     getrusage(UsageWho::RUSAGE_CHILDREN).map_or(0, |usage| usage.max_rss().unsigned_abs() * 1024)
 }
 
+/// The CPU time of this process and of its children that have ended.
+fn cpu_time() -> Duration {
+    let times = [UsageWho::RUSAGE_SELF, UsageWho::RUSAGE_CHILDREN].map(|who| {
+        getrusage(who).map_or(0, |usage| (usage.user_time() + usage.system_time()).num_microseconds().unsigned_abs())
+    });
+    Duration::from_micros(times.into_iter().sum())
+}
+
 /// A size from `/proc/self/status`, in bytes.
 fn status(name: &str) -> u64 {
     let text = limen::files::system_text("/proc/self/status").unwrap_or_default();
@@ -125,8 +134,8 @@ fn watch(name: &str) -> Sender<Option<u64>> {
     tell
 }
 
-/// Runs a case for every seed. A case returns whether its input was accepted. It fails if it returns an error, panics, or takes longer
-/// than 20 s or more than 1 GiB.
+/// Runs a case for every seed. A case returns whether its input was accepted. It fails if it returns an error, panics, takes longer
+/// than 20 s and as much CPU time, or more than 1 GiB.
 ///
 /// # Panics
 /// When a case fails, with the seeds of all failures.
@@ -159,7 +168,7 @@ fn watched(name: &str, cases: u64, memory: Memory, mut case: impl FnMut(u64) -> 
     let watch = watch(name);
     for seed in first..first.saturating_add(cases) {
         let _ = watch.send(Some(seed));
-        let (before, begin) = (memory.begin(), Instant::now());
+        let (before, begin, cpu) = (memory.begin(), Instant::now(), cpu_time());
         let found = catch_unwind(AssertUnwindSafe(|| case(seed)));
         let (took, taken) = (begin.elapsed(), memory.end(before));
         let _ = watch.send(None);
@@ -178,8 +187,9 @@ fn watched(name: &str, cases: u64, memory: Memory, mut case: impl FnMut(u64) -> 
                 wrong.push(format!("seed {seed}: it panicked: {text}"));
             }
         }
-        if took > LONGEST {
-            wrong.push(format!("seed {seed}: it took {took:?}"));
+        let computed = cpu_time().saturating_sub(cpu);
+        if took.min(computed) > LONGEST {
+            wrong.push(format!("seed {seed}: it took {took:?}, and {computed:?} of CPU time"));
         }
         if taken > LARGEST {
             wrong.push(format!("seed {seed}: it took {} MiB", taken >> 20));

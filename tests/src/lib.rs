@@ -87,14 +87,17 @@ pub fn drive_on(driven: &mut Driven, clock: &SimulatedClock, end: Time) -> Vec<E
     events
 }
 
+/// How long a test waits for what must happen. Beside other load a machine is many times slower.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
 /// Runs a graph, given as text, until it ends by itself.
 ///
 /// # Panics
-/// When it cannot be planned or started, or has not ended after 30 s.
+/// When it cannot be planned or started, or has not ended after [`PATIENCE`].
 pub fn run(text: &str) -> Report {
     let plan = plan(text).unwrap_or_else(|problems| panic!("{problems}\n{text}"));
     let mut running = plan.wire().expect("wires").start().expect("starts");
-    assert!(running.wait_for(Duration::from_secs(30)), "no end after 30 s: {:?}\n{text}", running.stats());
+    assert!(running.wait_for(PATIENCE), "no end after {PATIENCE:?}: {:?}\n{text}", running.stats());
     running.wait()
 }
 

@@ -88,7 +88,7 @@ fn check(name: &str, graph: &str, last: usize) {
     let begin = Instant::now();
     let reach = |n: u64| {
         while running.stats()[last].done < n {
-            assert!(begin.elapsed() < Duration::from_secs(30), "{name}: {:?}", running.stats());
+            assert!(begin.elapsed() < limen_tests::PATIENCE, "{name}: {:?}", running.stats());
             std::thread::yield_now();
         }
     };
@@ -101,7 +101,7 @@ fn check(name: &str, graph: &str, last: usize) {
     ARMED.store(false, Ordering::Relaxed);
     let count = COUNT.load(Ordering::Relaxed);
     reach(before + 1);
-    let report = running.stop(limen::Drain::within(Duration::from_secs(5)));
+    let report = running.stop(limen::Drain::within(limen_tests::PATIENCE));
     assert_eq!(report.bugs, Vec::<String>::new(), "{name}");
     assert_eq!(count, 0, "{name}: allocations while messages moved");
 }
@@ -203,7 +203,7 @@ fn nothing_is_allocated_while_a_program_uses_handles() {
     let move_some = |inlet: &mut Inlet<Tensor>, outlet: &mut Outlet<Tensor>, tap: &mut Tap<Tensor>, most: u64| {
         let mut moved = 0;
         let begin = Instant::now();
-        while moved < most && begin.elapsed() < Duration::from_secs(30) {
+        while moved < most && begin.elapsed() < limen_tests::PATIENCE {
             send(inlet);
             moved += u64::from(outlet.recv_timeout(Duration::from_millis(1)).is_ok());
             let _ = tap.try_recv();
@@ -233,7 +233,7 @@ fn held() -> (usize, i64, i64) {
     // Threads of a dropped run end by themselves.
     let begin = Instant::now();
     while workers() > 0 {
-        assert!(begin.elapsed() < Duration::from_secs(30), "{} workers do not end", workers());
+        assert!(begin.elapsed() < limen_tests::PATIENCE, "{} workers do not end", workers());
         std::thread::yield_now();
     }
     let files = std::fs::read_dir(Path::new("/proc/self/fd")).unwrap().count();
@@ -261,7 +261,7 @@ fn a_thousand_runs_leave_nothing_behind() {
                 drop(inlet);
                 Some(running.wait())
             }
-            1 => Some(graph.start().unwrap().stop(Drain::within(Duration::from_secs(5)))),
+            1 => Some(graph.start().unwrap().stop(Drain::within(limen_tests::PATIENCE))),
             2 => {
                 drop(graph.start().unwrap());
                 None
@@ -281,7 +281,7 @@ fn a_thousand_runs_leave_nothing_behind() {
             6 => {
                 let running = graph.start().unwrap();
                 send(&mut inlet);
-                let _ = (outlet.recv_timeout(Duration::from_secs(5)), tap.try_recv());
+                let _ = (outlet.recv_timeout(limen_tests::PATIENCE), tap.try_recv());
                 drop(outlet);
                 drop(inlet);
                 Some(running.wait())
@@ -328,7 +328,7 @@ fn two_hundred_reconnects_leave_nothing_behind() {
                 peer = far.accept().ok();
                 peer.iter_mut().for_each(|(peer, _)| peer.write_all(b"whole\nhalf").unwrap());
             }
-            assert!(begin.elapsed() < Duration::from_secs(30), "no reconnect: {:?}", driven.stats());
+            assert!(begin.elapsed() < limen_tests::PATIENCE, "no reconnect: {:?}", driven.stats());
         }
     };
     (0..20).for_each(&mut cycle);
@@ -343,7 +343,7 @@ fn two_hundred_reconnects_leave_nothing_behind() {
     while far.accept().is_err() {
         driven.turn();
         clock.advance(1_000_000);
-        assert!(begin.elapsed() < Duration::from_secs(30), "no reconnect: {:?}", driven.stats());
+        assert!(begin.elapsed() < limen_tests::PATIENCE, "no reconnect: {:?}", driven.stats());
     }
     driven.stopper().stop();
     let report = driven.run();
@@ -389,7 +389,7 @@ fn two_hundred_returns_of_a_serial_device_leave_nothing_behind() {
             if driven.stats()[1].done >= before + 2 {
                 break;
             }
-            assert!(begin.elapsed() < Duration::from_secs(30), "no return: {:?}", driven.stats());
+            assert!(begin.elapsed() < limen_tests::PATIENCE, "no return: {:?}", driven.stats());
         }
         drop((master, slave));
     };
@@ -435,7 +435,7 @@ fn two_hundred_viewers_leave_nothing_behind() {
                 Ok(read) => seen.extend_from_slice(&bytes[..read]),
                 Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
             }
-            assert!(begin.elapsed() < Duration::from_secs(30), "no answer: {:?}", driven.stats());
+            assert!(begin.elapsed() < limen_tests::PATIENCE, "no answer: {:?}", driven.stats());
         }
         // The beginning of a message, with a mask of zeros.
         viewer.write_all(b"\x81\xc0\0\0\0\0{\"op\":").unwrap();
@@ -489,7 +489,7 @@ fn a_plan_counts_what_is_allocated() {
         let before = LIVE.load(Ordering::Relaxed);
         let running = plan.wire().unwrap().start().unwrap();
         let taken = LIVE.load(Ordering::Relaxed) - before;
-        assert_eq!(running.stop(Drain::within(Duration::from_secs(5))).exit_code(), 0, "{name}");
+        assert_eq!(running.stop(Drain::within(limen_tests::PATIENCE)).exit_code(), 0, "{name}");
         // The plan does not count what does not grow with capacities and sizes.
         assert!(taken <= planned + (1 << 20), "{name}: {planned} bytes were planned, {taken} are allocated");
         assert!(taken >= planned / 2, "{name}: {planned} bytes were planned, {taken} are allocated");

@@ -9,7 +9,6 @@ use limen::node::{
 use limen::{Message, Options, Plan, Report, Spec, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::time::Duration;
 
 const COUNT: u64 = 20_000;
 
@@ -123,7 +122,7 @@ fn plan(how: &str, heavy: bool, more: &str) -> Plan {
 /// On threads, where slow calls are made one by one, and simulated, where none is slow and there are always bursts.
 fn reports(plan: impl Fn() -> Plan) -> [Report; 2] {
     let mut running = plan().wire().expect("wires").start().expect("starts");
-    assert!(running.wait_for(Duration::from_secs(60)), "{:?}", running.stats());
+    assert!(running.wait_for(limen_tests::PATIENCE), "{:?}", running.stats());
     let simulation = plan().wire().expect("wires").simulate(7).expect("builds");
     [running.wait(), simulation.run(10_000_000).unwrap_or_else(|stuck| panic!("{stuck}"))]
 }

@@ -93,7 +93,7 @@ fn without_events_the_numbers_are_wrong() {
 fn threads_share_a_device() {
     let (plan, _) = plan(&chain(2000, ""), MockFaults::default());
     let mut running = plan.unwrap().wire().unwrap().start().unwrap();
-    assert!(running.wait_for(Duration::from_secs(30)), "{:?}", running.stats());
+    assert!(running.wait_for(limen_tests::PATIENCE), "{:?}", running.stats());
     let report = running.wait();
     assert_eq!((report.outcome, &report.bugs[..]), (Outcome::Finished, &[][..]));
     assert_eq!(figure(&report, "c.sum_in"), f64::from(2000 * 1999 / 2 + 2000 * 123));
@@ -246,7 +246,7 @@ fn rows_keep_their_number_on_a_device() {
         sent.set_len(0, rows).unwrap();
         (0..).zip(sent.as_mut_slice::<i32>().unwrap()).for_each(|(at, number)| *number = at - 7);
         inlet.send_timeout(sent, Duration::from_secs(10)).unwrap();
-        let received = outlet.recv_timeout(Duration::from_secs(10)).unwrap().body;
+        let received = outlet.recv_timeout(limen_tests::PATIENCE).unwrap().body;
         assert_eq!(received.shape()[..], [rows, 3]);
         assert_eq!(received.as_slice::<i32>().unwrap(), (0..rows as i32 * 3).map(|at| at - 7).collect::<Vec<_>>());
     }

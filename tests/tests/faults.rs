@@ -133,7 +133,7 @@ fn a_node_that_never_returns_is_reported_and_abandoned() {
     // The run cannot end by itself before all messages of the source have passed the node.
     while running.stats()[0].done < 200 {
         std::thread::yield_now();
-        assert!(begin.elapsed() < Duration::from_secs(20));
+        assert!(begin.elapsed() < limen_tests::PATIENCE);
     }
     let report = running.stop(Drain::within(Duration::from_millis(100)));
     assert_eq!((report.outcome, report.exit_code()), (Outcome::DeadlinePassed, 70));
@@ -154,9 +154,9 @@ fn a_stop_drains_messages_in_flight() {
         let begin = Instant::now();
         while running.stats()[0].done < 10_000 {
             std::thread::yield_now();
-            assert!(begin.elapsed() < Duration::from_secs(20));
+            assert!(begin.elapsed() < limen_tests::PATIENCE);
         }
-        let report = running.stop(Drain::within(Duration::from_secs(5)));
+        let report = running.stop(Drain::within(limen_tests::PATIENCE));
         assert_eq!((report.outcome, report.exit_code()), (Outcome::Stopped, 0));
         assert_eq!(report.bugs, Vec::<String>::new());
         let sent = report.nodes.iter().find(|n| n.name == "a").unwrap().done;
@@ -239,18 +239,19 @@ fn a_call_can_be_made_to_hang() {
     assert_eq!(report.bugs, Vec::<String>::new());
 }
 
+/// On a busy machine, the watchdog may miss some of the slow turns.
 #[test]
 fn a_slow_turn_is_reported_while_it_runs() {
     let graph = |watchdog: &str| {
         format!(
-            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 3 }} }}\n  \
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ count: 10 }} }}\n  \
              b: {{ kind: step, from: a, fault: {{ delay: 100ms }} }}\n  c: {{ kind: collect, from: b }}\n\
              run: {{ watchdog: {watchdog} }}\n"
         )
     };
     let report = run(&graph("20ms"));
     assert!(report.notes.iter().any(|note| note.contains("`b` has been in one turn")), "{:?}", report.notes);
-    assert!(report.notes.len() <= 3 && report.exit_code() == 0, "{:?}", report.notes);
+    assert!(report.notes.len() <= 10 && report.exit_code() == 0, "{:?}", report.notes);
     // A machine that is hot, or has a CPU quota, says so.
     let notes = run(&graph("10s")).notes;
     assert!(notes.iter().all(|note| note.contains("CPU")), "{notes:?}");
@@ -296,7 +297,7 @@ fn a_stop_does_not_wait_for_the_backoff() {
     while running.stats().iter().all(|node| node.failed == 0) {
         assert!(!running.wait_for(Duration::from_millis(1)));
     }
-    let report = running.stop(Drain::within(Duration::from_secs(20)));
+    let report = running.stop(Drain::within(limen_tests::PATIENCE));
     assert_eq!((report.outcome, report.exit_code(), report.bugs.len()), (Outcome::Stopped, 0, 0));
     assert_eq!((report.metric("left"), report.metric("restarts")), (Some(0.0), Some(1.0)));
 }

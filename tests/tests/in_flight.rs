@@ -197,10 +197,11 @@ fn a_model_with_two_inputs_keeps_the_state_of_its_stream() {
     }
 }
 
+/// On a busy machine, the watchdog may miss some of the slow calls.
 #[test]
 fn a_slow_call_is_reported_while_it_runs() {
     let text = |watchdog: &str| {
-        let graph = graph(4, 2, "max: 1", "latency: 100ms", "");
+        let graph = graph(20, 2, "max: 1", "latency: 100ms", "");
         format!("{graph}run: {{ watchdog: {watchdog} }}\n")
     };
     let is_named = |report: &Report| report.notes.iter().any(|note| note.contains("a call of `m` has been on its way"));
@@ -238,8 +239,9 @@ fn a_model_is_kept_warm_between_messages() {
     let calls = figure(&report, "m.warm_calls");
     assert!((19.0 * 3.0..=20.0 * 3.0).contains(&calls), "{calls}");
     assert_eq!((figure(&report, "c.count"), figure(&report, "batches")), (20.0, 20.0));
-    let report = run(&text("keep_warm: 3ms,"));
-    assert!(figure(&report, "m.warm_calls") > 0.0 && report.bugs.is_empty(), "{:?}", report.bugs);
+    // On threads, a busy machine leaves less time between messages.
+    let report = run(&text("keep_warm: 3ms,").replace("count: 20,", "count: 100,"));
+    assert!(figure(&report, "m.warm_calls") > 0.0 && report.bugs.is_empty(), "{report:?}");
     assert!(figure(&turn(&text(""), 1), "m.warm_calls").is_nan());
     for (key, why) in [("keep_warm: 0ms,", "after 0 s"), ("keep_warm: 3ms, in_flight: 2,", "one call at a time")] {
         let problems = limen_tests::plan(&text(key)).unwrap_err().to_string();

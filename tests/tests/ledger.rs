@@ -4,13 +4,12 @@ use limen::policy::Telemetry;
 use limen::report::Term;
 use limen::{Options, Plan, Report, Spec};
 use limen_tests::registry;
-use std::time::Duration;
 
 fn run(graph: &str, telemetry: Telemetry) -> Report {
     let options = Options { telemetry: Some(telemetry), ..Options::default() };
     let plan = Plan::with_options(Spec::from_text(graph, "test.yaml").unwrap(), &registry(), &options).unwrap();
     let mut running = plan.wire().unwrap().start().unwrap();
-    assert!(running.wait_for(Duration::from_secs(30)));
+    assert!(running.wait_for(limen_tests::PATIENCE));
     running.wait()
 }
 

@@ -6,7 +6,7 @@ use limen_tests::registry;
 use std::time::Duration;
 
 /// Much longer than a run takes: none that waits for it passes.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = limen_tests::PATIENCE;
 
 /// Merges numbers, and fails when it ends.
 struct Failing;

@@ -10,7 +10,6 @@ mod viewers;
 use limen::{Drain, Plan, Problems, Report, Running, Spec};
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 /// A folder with a graph in it.
 struct Graph {
@@ -74,14 +73,14 @@ impl Graph {
 
 #[track_caller]
 fn end(mut running: Running) -> Report {
-    assert!(running.wait_for(Duration::from_secs(30)), "no end: {:?}", running.stats());
+    assert!(running.wait_for(limen_tests::PATIENCE), "no end: {:?}", running.stats());
     checked(running.wait())
 }
 
 /// Stops a graph whose sources do not end, and returns its report.
 #[track_caller]
 fn stop(running: Running) -> Report {
-    checked(running.stop(Drain::within(Duration::from_secs(20))))
+    checked(running.stop(Drain::within(limen_tests::PATIENCE)))
 }
 
 #[track_caller]

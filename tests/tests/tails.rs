@@ -139,7 +139,7 @@ fn run<T>(graph: &str, begin: impl FnOnce() -> T) -> Report {
     let plan = Plan::new(Spec::from_text(graph, "test.yaml").unwrap(), &registry).unwrap();
     let _begun = begin();
     let mut running = plan.wire().unwrap().start().unwrap();
-    assert!(running.wait_for(Duration::from_secs(60)), "{:?}", running.stats());
+    assert!(running.wait_for(limen_tests::PATIENCE), "{:?}", running.stats());
     running.wait()
 }
 

@@ -134,11 +134,11 @@ fn workers_hand_over_histograms_in_every_state() {
     };
     for node in ["b", "e", "t"] {
         while !is_there(node) {
-            assert!(begin.elapsed() < Duration::from_secs(20), "{node}: {:?}", running.stats());
+            assert!(begin.elapsed() < limen_tests::PATIENCE, "{node}: {:?}", running.stats());
             std::thread::yield_now();
         }
     }
-    let report = running.stop(limen::Drain::within(Duration::from_secs(5)));
+    let report = running.stop(limen::Drain::within(limen_tests::PATIENCE));
     assert_eq!((report.bugs.len(), report.exit_code()), (0, 0));
     // Histograms that were copied still count in the report.
     let recorded = report.histogram("e", limen::report::Term::Compute).unwrap().histogram.len();

@@ -120,20 +120,18 @@ fn softmax_gives_probabilities() {
 #[test]
 fn detect_finds_the_drawn_objects() {
     for backend in BACKENDS {
-        let (report, out) = run("detect", &[&format!("nodes.detector.config.backend={backend}")]);
+        // Every frame, however slow the machine is.
+        let sets = [&format!("nodes.detector.config.backend={backend}"), "nodes.pixels.from.when_full=block"];
+        let (report, out) = run("detect", &sets);
         let recorded: Value =
             serde_json::from_str(&std::fs::read_to_string(graphs().join("detect/expected.json")).unwrap()).unwrap();
         for name in ["precision", "recall"] {
             let (found, expected) = (metric(&report, "score", name), recorded[name].as_f64().unwrap());
-            // A slow machine processes fewer frames, so the figures are close, not equal.
-            assert!(found >= 0.9 && (found - expected).abs() < 0.08, "{name}: {found}, recorded {expected}");
+            assert!((found - expected).abs() < 0.02, "{name}: {found}, recorded {expected}");
         }
         let lines = std::fs::read_to_string(out.join("out/objects.jsonl")).unwrap();
         let frames: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        let edges = report["edges"].as_array().unwrap();
-        let superseded =
-            edges.iter().find(|e| e["to"] == "pixels/in").unwrap()["lost"]["superseded"].as_u64().unwrap_or(0);
-        assert_eq!(frames.len() as u64 + superseded, 200, "every frame was seen or counted");
+        assert_eq!(frames.len(), 200);
         std::fs::remove_dir_all(out).unwrap();
     }
 }
@@ -404,7 +402,9 @@ fn fusion_pairs_two_sensors_by_time() {
         lost.as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum::<u64>()
     };
     let paired = rows.len() as u64 - 1;
-    assert!(paired > 0 && paired + lost("steer/image") == frames, "{paired}: {text}");
+    let sent =
+        report["nodes"].as_array().unwrap().iter().find(|node| node["name"] == "camera").unwrap()["done"].as_u64();
+    assert!(paired > 0 && sent == Some(paired + lost("steer/image")), "{paired}: {text}");
     for edge in edges.iter().map(|edge| edge["to"].as_str().unwrap()).filter(|to| !to.starts_with("steer/")) {
         assert_eq!(lost(edge), 0, "{edge}: {text}");
     }

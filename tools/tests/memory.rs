@@ -49,7 +49,7 @@ fn outputs(plan: Plan) -> Vec<Vec<u32>> {
     let mut out = graph.outlet::<Tensor>("out").unwrap();
     let running = graph.start().unwrap();
     let mut received = Vec::new();
-    while let Ok(message) = out.recv_timeout(Duration::from_secs(20)) {
+    while let Ok(message) = out.recv_timeout(Duration::from_secs(120)) {
         received.push(message.body.as_slice::<f32>().unwrap().iter().map(|x| x.to_bits()).collect());
     }
     let report = running.wait();

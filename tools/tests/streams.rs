@@ -219,7 +219,7 @@ nodes:
     };
     let busy: f64 = times.split_whitespace().map(seconds).sum();
     // The start takes some of it; one spinning thread would take 2 s.
-    assert!(busy < 0.5, "{times}");
+    assert!(busy < 1.0, "{times}");
 }
 
 fn free_port() -> u16 {
@@ -244,7 +244,7 @@ paths: [{ from: imu, to: out, deadline: 50ms, on_miss: count }]
     let folder = Folder::with("frozen", &graph);
     let child = folder.command("graph.yaml --json").stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let send = || far.send_to(b"x", ("127.0.0.1", port)).unwrap();
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + Duration::from_secs(120);
     let is_answered = || far.recv(&mut [0; 8]).is_ok();
     while !is_answered() {
         send();
@@ -269,10 +269,12 @@ paths: [{ from: imu, to: out, deadline: 50ms, on_miss: count }]
     }
     std::thread::sleep(Duration::from_millis(50));
     kill("-CONT");
-    while !is_answered() {
-        assert!(Instant::now() < end, "it does not continue");
+    // What is late is sent, too.
+    let mut answers = 0;
+    while answers < 150 {
+        answers += u32::from(is_answered());
+        assert!(Instant::now() < end, "{answers} messages after it continues");
     }
-    while is_answered() {}
     kill("-TERM");
     let ran = Ran::from(child.wait_with_output().unwrap());
     let json = ran.json();

@@ -147,7 +147,8 @@ fn good() -> Vec<u8> {
 fn a_model_that_crashes_its_process_is_refused() {
     for (name, model, limits, how) in [
         ("endless", endless(), "cpu=1s", "used up its 1s of CPU time while `rten` ran it on zeros"),
-        ("late", endless(), "wall=300ms", "was still running after 300ms and was killed while `rten` ran it on zeros"),
+        // Where it was by then depends on the machine.
+        ("late", endless(), "wall=300ms", "was still running after 300ms and was killed"),
         ("hungry", hungry(), "memory=500MiB", "needed more than its 500 MiB of memory while `rten` ran it on zeros"),
     ] {
         let folder = with(&format!("trial-{name}"), &model);

@@ -3,9 +3,11 @@
 use super::{Graph, end, figures, stop};
 use limen::report::Outcome;
 use limen::{Clock, Driven, Options, Plan, SimulatedClock, Spec, Tensor, Time};
+use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// A port that is free at the moment.
@@ -18,7 +20,7 @@ fn udp_port() -> u16 {
 }
 
 /// The timeout of every wait.
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
+const PATIENCE: Option<Duration> = Some(limen_tests::PATIENCE);
 
 fn connect(port: u16) -> TcpStream {
     let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -285,19 +287,19 @@ fn connections_beyond_the_limit_are_refused() {
     assert!(held.iter_mut().all(is_closed));
     drop(held);
     drop(second);
-    // Once a disconnect is noticed, there is room for another peer.
+    // Once a disconnect is noticed, there is room for another peer: its line comes back, while one that is refused is closed.
     let end = Instant::now() + PATIENCE.unwrap();
-    loop {
+    let _third = loop {
         let mut third = connect(way_in);
-        third.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-        match third.read(&mut [0; 1]) {
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                line(&mut third);
-                break;
-            }
-            _ => assert!(Instant::now() < end, "never room for another peer"),
+        // Fails if it is refused already.
+        let _ = third.write_all(b"here\n");
+        let mut ways = [third.as_fd(), back.get_ref().as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        assert!(poll(&mut ways, 60_000_u16).unwrap() > 0 && Instant::now() < end, "never room for another peer");
+        if ways[1].any() == Some(true) {
+            break third;
         }
-    }
+    };
+    back.read_line(&mut String::new()).unwrap();
     let report = stop(running);
     assert!(report.metric("a.refused") >= Some(10_000.0 + many as f64), "{:?}", report.nodes);
     figures(&report, &[("a.connections", 3.0), ("a.received", 5.0)]);
@@ -456,8 +458,12 @@ fn an_idle_stream_does_not_disconnect_a_subscriber() {
 fn short_lived_peers_are_counted_once() {
     let graph = Graph::new();
     let port = tcp_port();
-    let running =
-        graph.start(&format!("  a: {{ kind: tcp, config: {{ listen: {port} }} }}\n  z: {{ kind: null, from: a }}\n"));
+    let nodes = format!(
+        "  a: {{ kind: tcp, config: {{ listen: {port} }} }}\n  z: {{ kind: outlet, from: {{ from: a, when_full: latest }} }}\n"
+    );
+    let mut wired = graph.plan(&nodes).unwrap().wire().unwrap();
+    let mut outlet = wired.outlet::<Tensor>("z").unwrap();
+    let running = wired.start().unwrap();
     let (many, resets) = (10_000, 1_000);
     for n in 0..many {
         let mut peer = connect(port);
@@ -468,14 +474,20 @@ fn short_lived_peers_are_counted_once() {
             nix::sys::socket::setsockopt(&peer, nix::sys::socket::sockopt::Linger, &at_once).unwrap();
         }
     }
-    // When the last one has been received, all have been accepted or refused.
-    let mut last = connect(port);
-    last.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    // When a message of the last one has been received, all have been accepted or refused. One that is refused is closed.
+    let connected = || {
+        let mut last = connect(port);
+        let _ = last.write_all(b"last\n");
+        last.set_nonblocking(true).unwrap();
+        last
+    };
     let end = Instant::now() + PATIENCE.unwrap();
-    while last.read(&mut [0]).is_ok() {
+    let mut last = connected();
+    while !outlet.recv_timeout(Duration::from_millis(1)).is_ok_and(|message| message.body.bytes() == b"last") {
         assert!(Instant::now() < end, "never room for another peer");
-        last = connect(port);
-        last.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        if is_closed(&mut last) {
+            last = connected();
+        }
     }
     let report = stop(running);
     let figure = |name: &str| report.metric(name).unwrap();

@@ -23,7 +23,7 @@ fn sender() -> UdpSocket {
 }
 
 /// The timeout of every wait.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = limen_tests::PATIENCE;
 
 #[track_caller]
 fn drive(graph: &Graph, nodes: &str) -> Driven {

@@ -109,7 +109,7 @@ fn a_device_that_returns_is_read_again() {
     let running = wired.start().unwrap();
     // Bytes sent before the device is reopened are lost, so the message is repeated until it is received.
     let mut hears = |far: &mut File, text: &str| {
-        let end = Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + limen_tests::PATIENCE;
         loop {
             far.write_all(format!("{text}\n").as_bytes()).unwrap();
             if let Ok(heard) = outlet.recv_timeout(Duration::from_millis(100))

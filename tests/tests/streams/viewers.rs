@@ -6,7 +6,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 /// The timeout of every wait.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = limen_tests::PATIENCE;
 
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()

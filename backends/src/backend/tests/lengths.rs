@@ -293,7 +293,7 @@ fn carry<R: Runtime>(more: &str, figures: Option<[f64; 3]>) {
     let mut inlet = graph.inlet::<limen::Tensor>("a").unwrap();
     let mut outlets = ["z", "p"].map(|name| graph.outlet::<limen::Tensor>(name).unwrap());
     let running = graph.start().unwrap();
-    let wait = std::time::Duration::from_secs(20);
+    let wait = std::time::Duration::from_secs(120);
     let mut sent = [&[1.0f32, 2.0, 0.0][..], &[3.0], &[1.0, 0.0, 0.0, 4.0], &[5.0; 4], &[0.0, 0.0], &[7.0, 8.0, 9.0]];
     for _ in 0..3 {
         for x in &sent {
