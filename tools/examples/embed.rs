@@ -46,10 +46,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         0
     });
     for _ in 0..200 {
-        let label: Message<Tensor> = labels.recv_timeout(Duration::from_secs(5))?;
+        let label: Message<Tensor> = labels.recv_timeout(Duration::from_secs(10))?;
         assert_eq!(label.body.as_slice::<i32>()?, [9]);
     }
-    let seen = pixels.recv_timeout(Duration::from_secs(5))?;
+    let seen = pixels.recv_timeout(Duration::from_secs(10))?;
     println!("frame {} as the model sees it: {:?}", seen.header().seq, seen.body);
 
     running.set("gate", "open", 0.0)?;
@@ -67,7 +67,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         }
     });
-    let report = running.stop(Drain::within(Duration::from_secs(5)));
+    let report = running.stop(Drain::within(Duration::from_secs(10)));
     taker.join().expect("the taker ends with the stream");
     let accepted = camera.join().expect("the camera ends with the run");
     println!("{accepted} frames were accepted");

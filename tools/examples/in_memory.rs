@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut image = images.loan(&images.header())?;
     image.as_mut_slice::<f32>()?.fill(0.5);
     images.send(image)?;
-    let sum = sums.recv_timeout(Duration::from_secs(5))?;
+    let sum = sums.recv_timeout(Duration::from_secs(10))?;
     let sum = sum.body.as_slice::<f32>()?;
     assert!((sum[0] - 2.0 * sum[1]).abs() < 1e-3, "{sum:?}");
     drop(images);

@@ -122,7 +122,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut tensor = x.loan(&x.header())?;
         tensor.as_mut_slice::<f32>()?.copy_from_slice(&[n as f32, n as f32, 0.0, 2.0]);
         x.send(tensor)?;
-        let mean = means.recv_timeout(Duration::from_secs(5))?;
+        let mean = means.recv_timeout(Duration::from_secs(10))?;
         assert_eq!(mean.body.as_slice::<f32>()?, [(n as f32 + 1.0) / 2.0]);
     }
     x.close();

@@ -78,7 +78,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut pose = Pose { x: 3.0, y: 4.0, heading: 0.0 };
     for _ in 0..50 {
         poses.send(Message::new(poses.header(), pose.clone()))?;
-        let Command { speed, turn } = commands.recv_timeout(Duration::from_secs(5))?.body;
+        let Command { speed, turn } = commands.recv_timeout(Duration::from_secs(10))?.body;
         pose.heading += turn;
         pose.x += 0.2 * speed * pose.heading.cos();
         pose.y += 0.2 * speed * pose.heading.sin();
