@@ -30,6 +30,49 @@ pub(crate) enum ItemComparison {
     Unknown(String),
 }
 
+/// The numbers of items that may change those beside them although smaller ones do not.
+#[derive(Clone, Copy)]
+enum Edge {
+    Small,
+    Positive,
+    Negative,
+    Mixed,
+    NotANumber,
+}
+
+/// What is tried beside an item. NaN comes last: some models fail with it.
+const OTHERS: [Edge; 4] = [Edge::Positive, Edge::Negative, Edge::Mixed, Edge::NotANumber];
+/// The items whose numbers must stay.
+const KEPT: [Edge; 2] = [Edge::Small, Edge::Mixed];
+/// The magnitudes of [`Edge::Mixed`], in turns.
+const MAGNITUDES: [f64; 8] = [1e3, -1e3, 30.0, -30.0, 1e-3, -1e6, 1e6, -1e-3];
+/// More than this may be a length or a number of steps.
+const LARGEST_INTEGER: f64 = 1e3;
+
+impl Edge {
+    fn name(self) -> &'static str {
+        match self {
+            Edge::Small => "small numbers",
+            Edge::Positive => "large numbers",
+            Edge::Negative => "large negative numbers",
+            Edge::Mixed => "small and large numbers",
+            Edge::NotANumber => "NaN",
+        }
+    }
+
+    /// Returns a number of an item from one that was drawn from 0 to 1.
+    fn number(self, at: usize, drawn: f64) -> f64 {
+        let large = || 10f64.powf(2.0 + 6.0 * drawn);
+        match self {
+            Edge::Small => drawn * 2.0 - 1.0,
+            Edge::Positive => large(),
+            Edge::Negative => -large(),
+            Edge::Mixed => MAGNITUDES[at % MAGNITUDES.len()] * (0.5 + drawn),
+            Edge::NotANumber => f64::NAN,
+        }
+    }
+}
+
 /// The source of the numbers of an item.
 #[derive(Clone, Copy)]
 enum Draw<'a> {
@@ -39,6 +82,8 @@ enum Draw<'a> {
     Signed,
     /// Random floats from 0 to 1, and one integer.
     Positive(f64),
+    /// Numbers of one kind. Integers are 0 and 1 unless they are drawn, too.
+    Edge { edge: Edge, draws_integers: bool },
 }
 
 impl Draw<'_> {
@@ -64,6 +109,12 @@ impl Draw<'_> {
             Draw::Signed => drawn.map(f64::round).collect(),
             Draw::Positive(_) if is_float => drawn.collect(),
             Draw::Positive(integer) => vec![integer; len],
+            Draw::Edge { edge, draws_integers } if is_float || draws_integers => {
+                let bound = if is_float || dtype.size() < 4 { f64::INFINITY } else { LARGEST_INTEGER };
+                let numbers = drawn.enumerate().map(|(at, drawn)| edge.number(item + at, drawn));
+                numbers.map(|number| number.clamp(-bound, bound)).collect()
+            }
+            Draw::Edge { .. } => drawn.map(f64::round).collect(),
         }
     }
 }
@@ -78,6 +129,7 @@ pub(crate) fn compare_items<R: Runtime>(
     let drawn = [Draw::Signed, Draw::Positive(0.0), Draw::Positive(1.0)];
     for draw in recorded.map(Draw::Recorded).into_iter().chain(drawn) {
         match caught(|| compare_drawn(prepared, max, draw)).and_then(|found| found) {
+            Ok(ItemComparison::Same) => return compare_edges(prepared, max),
             Ok(found) => return found,
             Err(error) => why = why.or(Some(error)),
         }
@@ -85,37 +137,109 @@ pub(crate) fn compare_items<R: Runtime>(
     ItemComparison::Unknown(why.unwrap_or_default())
 }
 
+/// Looks for items whose numbers depend on the size of those beside them. Calls that fail show nothing.
+fn compare_edges<R: Runtime>(prepared: &OnnxPrepared<R>, max: usize) -> ItemComparison {
+    // Large integers are no valid indices.
+    for draws_integers in [true, false] {
+        match caught(|| changed_by_edges(prepared, max, draws_integers)).and_then(|found| found) {
+            Ok(None) => break,
+            Ok(Some(what)) => return ItemComparison::Differs(what),
+            Err(_) => {}
+        }
+    }
+    ItemComparison::Same
+}
+
+/// Makes calls of one size in which every other item stays and those beside it change. A runtime computes an item at one position
+/// in one way, so large numbers round alike in each call. Returns what differs.
+///
+/// # Errors
+/// Why the calls show nothing.
+fn changed_by_edges<R: Runtime>(
+    prepared: &OnnxPrepared<R>,
+    max: usize,
+    draws_integers: bool,
+) -> Result<Option<String>, String> {
+    let signature = prepared.signature();
+    let size = largest_call(signature, max);
+    let mut session: AnySession = Box::new(prepared.cold_session(max).map_err(failed)?);
+    let calls = ItemCalls { signature, steps: if prepared.is_stateful() { 2 } else { 1 } };
+    // In a call of two, an item may depend only on the one before it or only on the one after it.
+    for kept in 0..if size == 2 { 2 } else { 1 } {
+        let is_kept = |at: usize| at % 2 == kept;
+        let count = (0..size).filter(|at| is_kept(*at)).count();
+        for shift in 0..KEPT.len().div_ceil(count) {
+            let items = |others: &[Edge]| -> Vec<_> {
+                let edge = |at: usize| match is_kept(at) {
+                    true => KEPT[(at / 2 + shift) % KEPT.len()],
+                    false => others[at / 2 % others.len()],
+                };
+                (0..size).map(|at| (Draw::Edge { edge: edge(at), draws_integers }, at)).collect()
+            };
+            let mut call = |others: &[Edge]| calls.call(&mut session, &items(others)).map_err(failed);
+            let before = call(&[Edge::Small])?;
+            // Some kernels take a slower way for several numbers if one of them is large, and round otherwise.
+            let tolerances = |at| calls.tolerances(prepared.outline(), std::slice::from_ref(&before), (at, size));
+            let (numbers, nan) = OTHERS.split_at(OTHERS.len() - 1);
+            for others in numbers.chunks(size - count).chain([nan]) {
+                let changed = call(others)?;
+                let difference = |got: &[Buffers]| {
+                    (0..size)
+                        .filter(|at| is_kept(*at))
+                        .find_map(|at| difference((got, at, size), (&before, at, size), &tolerances(at)))
+                };
+                let Some(found) = difference(&changed) else { continue };
+                if difference(&call(&[Edge::Small])?).is_some() {
+                    return Err(NOT_REPEATABLE.into());
+                }
+                let names: Vec<&str> = others.iter().map(|edge| edge.name()).collect();
+                return Ok(Some(format!("a call of {size} items {found}, if others have {}", names.join(" or "))));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Returns how many items the largest call has that is compared.
+fn largest_call(signature: &Signature, max: usize) -> usize {
+    let bytes = |specs| Buffers::new(specs, 1).0.iter().map(|buffer| buffer.item_bytes).sum::<usize>();
+    let bytes = bytes(&signature.inputs) + bytes(&signature.outputs);
+    (MAX_MEASURED_BYTES / bytes.max(1)).clamp(2, max.max(2))
+}
+
 /// # Errors
 /// Why these items show nothing.
 fn compare_drawn<R: Runtime>(prepared: &OnnxPrepared<R>, max: usize, draw: Draw<'_>) -> Result<ItemComparison, String> {
     let signature = prepared.signature();
     let buckets = prepared.buckets(max);
-    let bytes = |specs| Buffers::new(specs, 1).0.iter().map(|buffer| buffer.item_bytes).sum::<usize>();
-    let bytes = bytes(&signature.inputs) + bytes(&signature.outputs);
-    let most = (MAX_MEASURED_BYTES / bytes.max(1)).clamp(2, max.max(2));
+    let most = largest_call(signature, max);
     // A call that is padded, if calls are, and the largest one.
     let padded = (1..most).find(|size| !buckets.is_empty() && !buckets.contains(size));
     let session = |max| -> Result<AnySession, String> { Ok(Box::new(prepared.cold_session(max).map_err(failed)?)) };
     // A state is part of the second call.
     let steps = if prepared.is_stateful() { 2 } else { 1 };
-    let calls = ItemCalls { signature, draw, steps };
+    let calls = ItemCalls { signature, steps };
 
     let mut one = session(1)?;
     let mut alone: Vec<Vec<Buffers>> = Vec::new();
     while alone.len() < ITEMS && !calls.differ(&alone) {
-        alone.push(calls.call(&mut one, &[alone.len()]).map_err(failed)?);
+        alone.push(calls.call(&mut one, &[(draw, alone.len())]).map_err(failed)?);
     }
-    let tolerances = calls.tolerances(prepared.outline(), &alone);
+    let tolerances = calls.tolerances(prepared.outline(), &alone, (0, 1));
     let mut several = session(max)?;
     for size in padded.into_iter().chain([most]) {
         // The last item differs from the others.
         let items: Vec<usize> = (0..alone.len()).rev().cycle().take(size).collect();
-        let together = calls.call(&mut several, &items).map_err(failed)?;
-        let Some((item, found)) = calls.difference(&items, &together, &alone, &tolerances) else { continue };
-        let again = [calls.call(&mut session(1)?, &[item]).map_err(failed)?];
-        let before = std::slice::from_ref(&alone[item]);
-        if calls.difference(&[0], &again[0], before, &tolerances).is_some() {
-            return Err("two calls with the same item have different outputs".into());
+        let drawn: Vec<_> = items.iter().map(|item| (draw, *item)).collect();
+        let together = calls.call(&mut several, &drawn).map_err(failed)?;
+        let differs = |(at, item): (usize, &usize)| {
+            let found = difference((&together, at, size), (&alone[*item], 0, 1), &tolerances);
+            found.map(|found| (*item, found))
+        };
+        let Some((item, found)) = items.iter().enumerate().find_map(differs) else { continue };
+        let again = calls.call(&mut session(1)?, &[(draw, item)]).map_err(failed)?;
+        if difference((&again, 0, 1), (&alone[item], 0, 1), &tolerances).is_some() {
+            return Err(NOT_REPEATABLE.into());
         }
         let call = if size == 1 { "padding".into() } else { format!("a call of {size} items") };
         return Ok(ItemComparison::Differs(format!("{call} {found}")));
@@ -126,6 +250,36 @@ fn compare_drawn<R: Runtime>(prepared: &OnnxPrepared<R>, max: usize, draw: Draw<
     }
 }
 
+/// Why a difference shows nothing.
+const NOT_REPEATABLE: &str = "two calls with the same item have different outputs";
+
+/// Returns an item of a batch.
+fn item_of(batch: BatchRef<'_>, at: usize, size: usize) -> BatchRef<'_> {
+    let bytes = batch.bytes.len() / size;
+    BatchRef { bytes: &batch.bytes[at * bytes..(at + 1) * bytes], ..batch }
+}
+
+/// Returns how an item of one call differs from an item of another one, each with its position and the size of its call.
+fn difference(
+    (got, at, size): (&[Buffers], usize, usize),
+    (expected, other, other_size): (&[Buffers], usize, usize),
+    tolerances: &[Tolerance],
+) -> Option<String> {
+    for (got, expected) in std::iter::zip(got, expected) {
+        let outputs = std::iter::zip(&got.0, &expected.0).zip(tolerances);
+        for ((got, expected), tolerance) in outputs {
+            let name = &expected.spec.name;
+            let expected = item_of(expected.batch(other_size), other, other_size);
+            let got = item_of(got.batch(size), at, size);
+            let Difference { worst, largest, over, .. } = Difference::between(expected, got, *tolerance);
+            if over > 0 {
+                return Some(format!("changes output `{name}` by {worst:.2e}, whose largest number is {largest:.3}"));
+            }
+        }
+    }
+    None
+}
+
 fn failed(error: BackendError) -> String {
     format!("a call failed: {error}")
 }
@@ -133,14 +287,13 @@ fn failed(error: BackendError) -> String {
 /// Calls of a model with drawn items.
 struct ItemCalls<'a> {
     signature: &'a Signature,
-    draw: Draw<'a>,
     steps: usize,
 }
 
 impl ItemCalls<'_> {
     /// Makes a call with these items in order; with states one more, in which each stream gets the next item. Returns the outputs of
     /// each call.
-    fn call(&self, session: &mut AnySession, items: &[usize]) -> Result<Vec<Buffers>, BackendError> {
+    fn call(&self, session: &mut AnySession, items: &[(Draw<'_>, usize)]) -> Result<Vec<Buffers>, BackendError> {
         let size = items.len();
         let mut lanes = vec![OnnxLane::default(); size];
         let call = |step: usize| {
@@ -148,8 +301,8 @@ impl ItemCalls<'_> {
             for (at, input) in inputs.0.iter_mut().enumerate() {
                 let (dtype, bytes, port) = (input.spec.dtype, input.item_bytes, input.spec.name.clone());
                 let room: &mut [u8] = bytemuck::cast_slice_mut(&mut input.words);
-                for (item, room) in std::iter::zip(items, room.chunks_exact_mut(bytes.max(1))) {
-                    let numbers = self.draw.numbers(item + step, at, &port, dtype, bytes / dtype.size());
+                for ((draw, item), room) in std::iter::zip(items, room.chunks_exact_mut(bytes.max(1))) {
+                    let numbers = draw.numbers(item + step, at, &port, dtype, bytes / dtype.size());
                     Access::for_dtype(dtype).write(numbers, room);
                 }
             }
@@ -174,16 +327,19 @@ impl ItemCalls<'_> {
         alone.split_last().is_some_and(|(last, before)| before.iter().any(|other| outputs(last, other)))
     }
 
-    /// Returns how far an item's numbers may be from those of the same item alone, by output. Integers are the same, unless they come
-    /// from rounded floats.
-    fn tolerances(&self, outline: &Outline, alone: &[Vec<Buffers>]) -> Vec<Tolerance> {
+    /// Returns how far the numbers of an item may be from those in these calls, by output. The item has the same position in each,
+    /// and the calls have the same size. Integers are the same, unless they come from rounded floats.
+    fn tolerances(
+        &self,
+        outline: &Outline,
+        calls: &[Vec<Buffers>],
+        (position, size): (usize, usize),
+    ) -> Vec<Tolerance> {
         let is_coarse = is_coarse(outline);
         let tolerance = |(at, dtype): (usize, DType)| {
             let access = Access::for_dtype(dtype);
-            let numbers = alone.iter().flatten().flat_map(|outputs| {
-                let output = &outputs.0[at];
-                access.values(output.batch(1).bytes).collect::<Vec<_>>()
-            });
+            let outputs = calls.iter().flatten().map(|outputs| outputs.0[at].batch(size));
+            let numbers = outputs.flat_map(|output| access.values(item_of(output, position, size).bytes));
             let largest = numbers.filter(|number| number.is_finite()).fold(0.0, |most: f64, n| most.max(n.abs()));
             let atol = match (access.holds_only_whole(), is_coarse) {
                 (true, false) => 0.0,
@@ -195,36 +351,6 @@ impl ItemCalls<'_> {
             Tolerance { atol, rtol: 0.0 }
         };
         self.signature.outputs.iter().map(|spec| spec.dtype).enumerate().map(tolerance).collect()
-    }
-
-    /// Returns the first item of a call whose outputs are not as alone, and what differs.
-    fn difference(
-        &self,
-        items: &[usize],
-        together: &[Buffers],
-        alone: &[Vec<Buffers>],
-        tolerances: &[Tolerance],
-    ) -> Option<(usize, String)> {
-        let size = items.len();
-        for (at, item) in items.iter().enumerate() {
-            for (together, alone) in std::iter::zip(together, &alone[*item]) {
-                let outputs = std::iter::zip(&together.0, &alone.0).zip(tolerances);
-                for ((together, alone), tolerance) in outputs {
-                    let expected = alone.batch(1);
-                    let got = together.batch(size);
-                    let item_bytes = expected.bytes.len();
-                    let got = BatchRef { bytes: &got.bytes[at * item_bytes..(at + 1) * item_bytes], ..got };
-                    let Difference { worst, largest, over, .. } = Difference::between(expected, got, *tolerance);
-                    if over > 0 {
-                        let name = &alone.spec.name;
-                        let changed =
-                            format!("changes output `{name}` by {worst:.2e}, whose largest number is {largest:.3}");
-                        return Some((*item, changed));
-                    }
-                }
-            }
-        }
-        None
     }
 }
 

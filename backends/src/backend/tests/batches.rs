@@ -119,7 +119,16 @@ fn a_model_for_one_item_is_not_tried_on_two<R: Runtime>() {
 fn items_that_change_each_other_are_found<R: Runtime>() {
     const DIFFERS: &str = "items changes output `y` by";
     let same = Ok(());
-    let zero = || vec![ints("zero", &[0]), floats("none", &[], &[0.0])];
+    let zero = || {
+        vec![
+            ints("zero", &[0]),
+            ints("one", &[1]),
+            floats("none", &[], &[0.0]),
+            floats("ten", &[], &[10.0]),
+            floats("many", &[], &[1e5]),
+            floats("turn", &[4, 4], &std::array::from_fn::<f32, 16, _>(|at| (at as f32 * 0.7).sin())),
+        ]
+    };
     let lstm = || {
         let weights = |name, from: f32| -> Vec<f32> { (0..32).map(|n| (n as f32 * from).sin() + name).collect() };
         vec![
@@ -142,6 +151,31 @@ fn items_that_change_each_other_are_found<R: Runtime>() {
         ),
         (steps, lstm(), &["a = LSTM x w r hidden_size==2", "y = Squeeze a one"], Err(DIFFERS)),
         (class, zero(), &["y = ArgMax x axis==1 keepdims==0"], same),
+        // Only large numbers change those beside them: of either sign, also only other large ones or only the item after.
+        (items, zero(), &["a = Sub x ten", "b = Relu a", "c = ReduceMax b zero", "y = Add x c"], Err(DIFFERS)),
+        (items, zero(), &["a = Sub x many", "b = Relu a", "c = ReduceMax b zero", "y = Add x c"], Err(DIFFERS)),
+        (
+            items,
+            zero(),
+            &["n = Neg x", "a = Sub n ten", "b = Relu a", "c = ReduceMax b zero", "y = Add x c"],
+            Err(DIFFERS),
+        ),
+        (
+            items,
+            zero(),
+            &["a = Sub x ten", "b = Relu a", "c = ReduceMax b zero", "d = Mul b c", "y = Add x d"],
+            Err(DIFFERS),
+        ),
+        (
+            items,
+            zero(),
+            &["a = Sub x ten", "b = Relu a", "c = CumSum b zero", "d = Sub c b", "y = Add x d"],
+            Err(DIFFERS),
+        ),
+        // Large numbers round, overflow and saturate in each item alone.
+        (items, zero(), &["a = Exp x", "y = Tanh x"], same),
+        (items, zero(), &["a = MatMul x turn", "b = Sin a", "c = Exp a", "y = Add b c"], same),
+        (items, zero(), &["a = MatMul x turn", "y = Softmax a axis==1"], same),
         (items, zero(), &["y = Mul x none"], Err("the outputs are the same for all items")),
     ] {
         let prepared = prepare_bytes::<R>(model(&[x], &[y], &weights, nodes), &[]).unwrap();
