@@ -14,6 +14,9 @@ pub(crate) const LONGER: usize = 5;
 /// From here on `Softplus` of a number differs from it by less than half a unit in the last place of 32 bits.
 const LINEAR: f32 = 20.0;
 
+/// The `data_type` of bytes.
+const UINT8: i32 = 2;
+
 /// With any zero point this is more than 8 bits hold.
 const BEYOND_8_BITS: f32 = 1024.0;
 
@@ -39,7 +42,8 @@ pub(crate) fn with_corrections(file: &[u8], ops: &[&str]) -> Option<Vec<u8>> {
             }
             "QuantizeLinear" => {
                 let scale = node.inputs.get(1)?;
-                dims.get(scale)?.iter().all(|dim| *dim == Some(1)).then(|| quantize(node, x, scale, y))
+                let is_one = dims.get(scale).is_some_and(|dims| dims.iter().all(|dim| *dim == Some(1)));
+                Some(quantize(node, x, scale, y, is_one))
             }
             "NonMaxSuppression" => Some(non_max_suppression(node, y)),
             "LogSoftmax" => {
@@ -65,21 +69,32 @@ fn softplus(x: &str, y: &str) -> Vec<wire::Node> {
     ]
 }
 
-/// Returns the quotient by the only scale, limited to numbers that 32 bits hold, and its `QuantizeLinear` by 1.
-fn quantize(node: &wire::Node, x: &str, scale: &str, y: &str) -> Vec<wire::Node> {
+/// Returns the quotient by the scales, limited to numbers that 32 bits hold, and its `QuantizeLinear` by 1.
+fn quantize(node: &wire::Node, x: &str, scale: &str, y: &str, is_one: bool) -> Vec<wire::Node> {
     let named = |what: &str| format!("{y}/quantize/{what}");
-    let [shape, scales, units, limited, one] = ["shape", "scales", "units", "limited", "one"].map(named);
+    let [shape, unit, each, scales, units, limited, ones] =
+        ["shape", "unit", "each", "scales", "units", "limited", "ones"].map(named);
+    let axis = node.attributes.iter().filter(|a| a.name == "axis").cloned().collect();
     let mut node = node.clone();
-    (node.inputs[0], node.inputs[1]) = (limited.clone(), one.clone());
-    vec![
-        constant(&one, number(1.0)),
-        // By a single number rten multiplies by the reciprocal, too.
-        plain("Shape", &[x], &shape),
-        plain("Expand", &[scale, &shape], &scales),
+    (node.inputs[0], node.inputs[1]) = (limited.clone(), ones.clone());
+    // By a single number rten multiplies by the reciprocal, too, so each element gets its own scale.
+    let mut nodes = vec![plain("Shape", &[x], &shape)];
+    match is_one {
+        true => nodes.extend([constant(&ones, number(1.0)), plain("Expand", &[scale, &shape], &scales)]),
+        false => nodes.extend([
+            plain("Div", &[scale, scale], &ones),
+            // The product of 1 and a scale along the axis, whatever the rank.
+            constant(&unit, wire::Tensor { elem: UINT8, ints: vec![1], ..wire::Tensor::default() }),
+            plain("Expand", &[&unit, &shape], &each),
+            made("DequantizeLinear", &[&each, scale], &scales, axis),
+        ]),
+    }
+    nodes.extend([
         plain("Div", &[x, &scales], &units),
         made("Clip", &[&units], &limited, vec![float("min", -BEYOND_8_BITS), float("max", BEYOND_8_BITS)]),
         node,
-    ]
+    ]);
+    nodes
 }
 
 /// Returns a node with -1 for a limit that is 0 or left out.
@@ -160,8 +175,9 @@ mod tests {
         assert_eq!(ops("y = NonMaxSuppression x x").unwrap(), "Constant NonMaxSuppression");
         assert_eq!(ops("y = NonMaxSuppression x x _ axes").unwrap(), "Constant NonMaxSuppression");
         assert_eq!(ops("y = NonMaxSuppression x x axes").unwrap(), "Constant Constant Equal Where NonMaxSuppression");
-        assert_eq!(ops("y = QuantizeLinear x one").unwrap(), "Constant Shape Expand Div Clip QuantizeLinear");
-        assert_eq!(ops("y = QuantizeLinear x each"), None);
+        assert_eq!(ops("y = QuantizeLinear x one").unwrap(), "Shape Constant Expand Div Clip QuantizeLinear");
+        let by_axis = "Shape Div Constant Expand DequantizeLinear Div Clip QuantizeLinear";
+        assert_eq!(ops("y = QuantizeLinear x each").unwrap(), by_axis);
         assert_eq!(ops("y = Relu x"), None);
         let file = model(&[x], &[y], &[], &["y = Softplus x"]);
         assert_eq!(with_corrections(&file, &["LogSoftmax"]), None);

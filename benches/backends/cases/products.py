@@ -77,6 +77,14 @@ def quantize(t, op):
         for odd in (0.7, 0.0137, 2.9):
             halves = ((np.arange(-60, 60) + 0.5).astype(np.float32) * np.float32(odd)).astype(np.float32)
             yield f"halves{odd}", [halves, C(np.array(odd, np.float32)), C(np.array(128, np.uint8))], {}
+        odd = np.array([0.7, 0.0137, 2.9], np.float32)
+        halves = ((np.arange(-60, 60) + 0.5).astype(np.float32).reshape(1, 40, 3) * odd).astype(np.float32)
+        zeros = C(np.array([128, 0, 200], np.uint8))
+        yield "halveslast", [halves, C(odd), zeros], {"axis": -1}
+        yield "halvesaxis", [halves.transpose(0, 2, 1).copy(), C(odd), zeros], {"axis": 1}
+        yield "halvesgiven", [halves, odd, zeros], {"axis": 2}
+        same = C(np.full(3, 0.7, np.float32))
+        yield "halvessame", [(halves / odd * np.float32(0.7)).astype(np.float32), same, C(np.full(3, 128, np.uint8))], {"axis": 2}
 
 
 @build("DequantizeLinear")
