@@ -49,9 +49,8 @@ pub(crate) fn check_node(
     if let Some(most) = signature.max_batch.filter(|most| config.batch.max > *most) {
         let because = single.map(|why| format!(": {why}")).unwrap_or_default();
         let message = format!("the model takes at most {most} in a call{because}");
-        errors
-            .at("batch.max", message)
-            .help("write a smaller batch; more take a model with a symbolic first dim and messages of one size");
+        let help = "more take a model with a symbolic first dim and messages of one size";
+        errors.at("batch.max", message).help(format!("write `max: {most}`; {help}"));
     }
     if let (Some(file), Some((case, _))) = (config.case_file(), case) {
         for wrong in case.fit(signature).err().into_iter().flatten() {

@@ -265,6 +265,7 @@ fn auto_names_what_the_node_has_to_change() {
         (json!({ "model": "count.onnx", "max": { "z": 3 } }), "max", "`max` names `z`; its outputs are `y`"),
         (json!({ "model": "places.onnx", "max": { "y": [3, 2, 1] } }), "max", "`max` has 3 lengths for output `y`"),
         (json!({ "model": "places.onnx", "batch": { "max": 2 } }), "batch.max", "the model takes at most 1 in a call"),
+        (json!({ "model": "places.onnx", "batch": { "max": 2 } }), "batch.max", "write `max: 1`; more take a model"),
     ] {
         for backend in ["auto", "rten"] {
             let mut config = config.clone();
