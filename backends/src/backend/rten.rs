@@ -403,6 +403,15 @@ pub struct RtenRunner {
     threads: usize,
 }
 
+/// rten finds only in a call that an operator does not have a type. Other numbers do not mend it.
+fn run_error(error: &dyn std::fmt::Display) -> BackendError {
+    let why = error.to_string();
+    match why.contains("unsupported input type") || why.contains("expected tensor with type") {
+        true => BackendError::Unsupported(why),
+        false => BackendError::Call(why),
+    }
+}
+
 impl std::fmt::Debug for RtenRunner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RtenRunner").field("threads", &self.threads).finish_non_exhaustive()
@@ -430,7 +439,7 @@ impl Runner for RtenRunner {
         let options = RunOptions::default().with_thread_pool(Some(self.pool.clone()));
         let results = caught(|| self.model.run(values, &self.outputs, Some(options)));
         let results = results.map_err(|panic| BackendError::Call(panicked(&self.whole, &panic)))?;
-        let results = results.map_err(BackendError::call)?;
+        let results = results.map_err(|error| run_error(&error))?;
         for (at, result) in results.iter().enumerate() {
             match result.as_view() {
                 ValueView::FloatTensor(tensor) => give(at, DType::F32, &tensor, take),

@@ -42,3 +42,17 @@ fn a_failing_trial_is_mended_by_another_item_or_backend() {
     let why = plan(&folder.path().to_string_lossy(), json!({ "model": "m.onnx" })).unwrap_err();
     assert!(why.contains("`trial: FILE.npz`") && why.contains("or take another backend"), "{why}");
 }
+
+/// rten fails at each item. The help names only what mends it.
+#[test]
+fn a_type_that_rten_lacks_is_mended_by_another_backend() {
+    let folder = tempfile::tempdir().unwrap();
+    for node in ["y = Add x x", "y = Relu x"] {
+        let (x, y): ([Io<'_>; 1], [Io<'_>; 1]) = ([("x", D::UINT8, &["n", "3"])], [("y", D::UINT8, &["n", "3"])]);
+        std::fs::write(folder.path().join("m.onnx"), model(&x, &y, &[], &[node])).unwrap();
+        let config = json!({ "model": "m.onnx", "backend": "rten" });
+        let why = plan(&folder.path().to_string_lossy(), config).unwrap_err();
+        assert!(why.contains("type") && !why.contains("trial: F") && !why.contains("another value"), "{why}");
+        assert!(why.contains("take another backend than `rten`"), "{why}");
+    }
+}
