@@ -281,6 +281,44 @@ fn values_are_interpolated_at_the_time_of_the_anchor() {
     }
 }
 
+/// A message from which a result was made has a partner, whether the node takes it or it was only the later one of the two.
+#[test]
+fn a_message_used_by_an_interpolation_is_not_unmatched() {
+    let stream = |us: &[u64]| {
+        let origins: Vec<String> = us.iter().map(|us| (us * 1_000).to_string()).collect();
+        format!("count: {}, period_ns: 1000000, origins: [{}]", us.len(), origins.join(", "))
+    };
+    // Times of values and of anchors; values that were used, and those that were not.
+    let cases: [(&[u64], &[u64], u64, u64); 7] = [
+        (&[1_000, 2_000], &[1_500], 2, 0),
+        (&[1_000, 2_000, 3_000], &[1_500], 2, 1),
+        (&[1_000, 2_000, 3_000], &[1_500, 2_500], 3, 0),
+        (&[1_000, 2_000, 3_000], &[1_250, 1_500, 1_750], 2, 1),
+        (&[1_000, 2_000, 3_000, 4_000, 5_000, 6_000], &[1_500, 4_500], 4, 2),
+        (&[1_000, 2_000, 3_000], &[2_000], 1, 2),
+        (&[1_000, 9_000], &[5_000], 0, 2),
+    ];
+    for (values, moments, used, unmatched) in cases {
+        let graph = format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers, config: {{ {} }} }}\n  \
+             f: {{ kind: cast, config: {{ dtype: f64 }}, from: a }}\n  b: {{ kind: numbers, config: {{ {} }} }}\n  \
+             s: {{ kind: synchronize, inputs: {{ x: f, y: b }}, \
+             join: {{ policy: by_time, within: 1ms, anchor: y, pick: interpolate }} }}\n  \
+             z: {{ kind: \"null\", from: s/x }}\n  e: {{ kind: \"null\", from: s/y }}\n",
+            stream(values),
+            stream(moments)
+        );
+        let report = turn(&graph, 1);
+        assert_eq!(report.bugs, Vec::<String>::new());
+        let edge = report.edges.iter().find(|edge| edge.to == "s/x").unwrap();
+        assert_eq!(
+            (edge.received, edge.thinned_total(), edge.lost_total()),
+            (used, unmatched, 0),
+            "{values:?} {moments:?}"
+        );
+    }
+}
+
 /// Runs two sources through a merge into a sink that records the order.
 fn merged(join: &str, a: &str, b: &str) -> Report {
     let join = if join.is_empty() { String::new() } else { format!(", join: {{ policy: {join} }}") };

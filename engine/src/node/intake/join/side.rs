@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 /// One side of a join: an edge, and the messages taken from it and not yet matched.
 pub(in crate::node::intake) struct JoinInput<T: Payload> {
     pub(in crate::node::intake) rx: Rx<T>,
+    /// The run of a message counts none once an interpolation has used it as the later of its two: it is not lost if it is never taken.
     queue: VecDeque<(Message<T>, Run)>,
     pub(super) items: Vec<Message<T>>,
     runs: Vec<Run>,
@@ -166,14 +167,21 @@ impl<T: Payload> JoinInput<T> {
         let (before, run, is_fresh) = match &blend.before {
             // A reused message: already counted, and its wait recorded.
             Some((message, run)) if moment != 0 && !is_before => (message.share(), Run { n: 0, ..*run }, false),
-            _ => self.pop_head(),
+            _ => {
+                let (message, run, is_fresh) = self.pop_head();
+                (message, Run { n: 1, ..run }, is_fresh)
+            }
         };
         if is_fresh {
             blend.before = Some((before.share(), run));
         }
-        let after = self.queue.front().filter(|_| moment != 0);
+        let after = self.queue.front_mut().filter(|_| moment != 0);
         let (pool, quaternion) = (&mut blend.pool, blend.quaternion);
-        let made = after.and_then(|(after, _)| T::interpolate(&before, after, Time(moment), pool, quaternion));
+        let made = after.and_then(|(after, run)| {
+            let made = T::interpolate(&before, after, Time(moment), pool, quaternion)?;
+            run.n = 0;
+            Some(made)
+        });
         self.blend = Some(blend);
         (made.unwrap_or(before), run, is_fresh)
     }
@@ -200,25 +208,33 @@ impl<T: Payload> JoinInput<T> {
         self.rx.recycle(&mut self.items);
     }
 
-    /// Number of messages taken off the edge and not yet taken by the node.
+    /// Number of messages taken off the edge and neither taken by the node nor used by an interpolation.
     fn held(&self) -> u64 {
-        self.queue.len() as u64 + u64::from(self.newest.as_ref().is_some_and(|(.., was_taken)| !was_taken))
+        self.queue.len() as u64 - self.used()
+            + u64::from(self.newest.as_ref().is_some_and(|(.., was_taken)| !was_taken))
+    }
+
+    /// Number of messages in the queue that an interpolation has used.
+    fn used(&self) -> u64 {
+        if self.blend.is_none() { 0 } else { self.queue.iter().filter(|(_, run)| run.n == 0).count() as u64 }
     }
 
     pub(in crate::node::intake) fn discard(&mut self, reason: Reason) -> bool {
-        let held = self.held();
+        let (held, used) = (self.held(), self.used());
+        self.rx.received(used);
         self.queue.clear();
         self.newest = None;
         if let Some(blend) = &mut self.blend {
             blend.before = None;
         }
         self.rx.lose(reason, held);
-        self.rx.discard(reason) + held > 0
+        self.rx.discard(reason) + held + used > 0
     }
 
     pub(in crate::node::intake) fn left(self) -> Left {
         let alone = self.blend.as_ref().and_then(|blend| blend.alone);
         let (held, nearest) = (self.held(), self.nearest.or(alone));
+        self.rx.received(self.used());
         Left { nearest, ..left_of(self.rx, held) }
     }
 
@@ -386,8 +402,12 @@ impl<T: Payload> AnyJoinInput for JoinInput<T> {
         self.newest.is_some()
     }
     fn lose_head(&mut self, reason: Reason) {
-        if let Some((message, _)) = self.queue.pop_front() {
-            self.rx.lose(reason, 1);
+        if let Some((message, run)) = self.queue.pop_front() {
+            if run.n == 0 {
+                self.rx.received(1);
+            } else {
+                self.rx.lose(reason, 1);
+            }
             if let Order::Begun { taken } = &mut self.order {
                 *taken = message.header().origin.0;
             }
