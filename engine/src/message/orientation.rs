@@ -13,12 +13,18 @@ pub(crate) enum Orientation {
     Quaternion { at: u16, of: u16 },
     /// Some elements, which are not known.
     Somewhere,
+    /// Some elements may be an angle by a name that is not in their label.
+    Named,
 }
 
 impl Orientation {
     /// The same without its place.
     pub(crate) fn anywhere(self) -> Self {
-        if self == Orientation::None { self } else { Orientation::Somewhere }
+        if self.is_declared() { Orientation::Somewhere } else { self }
+    }
+
+    fn is_declared(self) -> bool {
+        matches!(self, Orientation::Quaternion { .. } | Orientation::Somewhere)
     }
 }
 
@@ -38,7 +44,7 @@ pub(crate) fn may_be_angle(name: &str) -> bool {
 
 impl PortSpec {
     /// Returns whether the name and the unit of one of its numbers say that it is such an angle.
-    pub(crate) fn has_named_angle(&self) -> bool {
+    pub fn has_named_angle(&self) -> bool {
         self.labels().iter().any(|label| may_be_angle(label.name()) && UNITS.contains(&label.unit()))
     }
 
@@ -46,7 +52,22 @@ impl PortSpec {
     pub(crate) fn may_have_angle(&self, ports: [&str; 2]) -> bool {
         let is_angle = |label: &Label| label.unit().is_empty() && may_be_angle(label.name());
         let labels = self.labels();
-        labels.iter().any(is_angle) || labels.is_empty() && ports.into_iter().any(may_be_angle)
+        let is_port = labels.is_empty() && ports.into_iter().any(may_be_angle);
+        self.orientation == Orientation::Named || labels.iter().any(is_angle) || is_port
+    }
+
+    /// Declares another name of one of its numbers, such as its place in a document, with the number's unit. Planning looks for angles in it
+    /// as in the labels.
+    #[must_use]
+    pub fn with_other_label(mut self, label: &Label) -> Self {
+        if !self.orientation.is_declared() && may_be_angle(label.name()) {
+            self.orientation = match label.unit() {
+                "" => Orientation::Named,
+                unit if UNITS.contains(&unit) => Orientation::Somewhere,
+                _ => self.orientation,
+            };
+        }
+        self
     }
 
     /// Declares that some elements are an orientation or an angle in an unknown layout. Planning refuses `pick: interpolate` for them.
@@ -79,7 +100,12 @@ impl PortSpec {
     /// Declares an orientation in an unknown layout if another spec has an orientation, for results that are computed from its messages.
     #[must_use]
     pub fn with_orientation_of(self, other: &PortSpec) -> Self {
-        if other.orientation == Orientation::None { self } else { self.with_orientation() }
+        match other.orientation {
+            Orientation::None => self,
+            Orientation::Named if self.orientation.is_declared() => self,
+            Orientation::Named => PortSpec { orientation: Orientation::Named, ..self },
+            _ => self.with_orientation(),
+        }
     }
 
     /// Returns where its quaternion begins, if it has one and still has the shape that the quaternion was declared for.
@@ -92,7 +118,7 @@ impl PortSpec {
 
     /// Returns whether it has an orientation whose place is not known, which cannot be interpolated.
     pub fn has_unknown_orientation(&self) -> bool {
-        self.orientation != Orientation::None && self.quaternion().is_none()
+        self.orientation.is_declared() && self.quaternion().is_none()
     }
 }
 
@@ -180,13 +206,20 @@ mod tests {
             let labels: Vec<Label> = labels.iter().map(|(name, unit)| Label::of(name, unit)).collect();
             PortSpec::fixed(DType::F64, [labels.len()]).with_labels(labels)
         };
+        let renamed = |name: &str, unit: &str| spec(&[("p", unit)]).with_other_label(&Label::of(name, unit));
         for (spec, port, expected) in [
             (spec(&[("x", "m"), ("yaw", "rad")]), "pose", (true, false)),
             (spec(&[("x", "m"), ("yaw", "")]), "pose", (false, true)),
             (spec(&[("yaw", "deg/s")]), "yaw", (false, false)),
             (PortSpec::fixed(DType::F64, []), "heading", (false, true)),
             (PortSpec::fixed(DType::F64, []), "speed", (false, false)),
+            (renamed("yaw", ""), "p", (false, true)),
+            (renamed("yaw", "m"), "p", (false, false)),
+            (renamed("yaw_rate", ""), "p", (false, false)),
+            (spec(&[("x", ""), ("y", "")]).with_orientation_of(&renamed("yaw", "")), "p", (false, true)),
+            (renamed("yaw", "").without_units(), "p", (false, true)),
         ] {
+            assert!(!spec.has_unknown_orientation(), "{spec}");
             assert_eq!((spec.has_named_angle(), spec.may_have_angle(["d", port])), expected, "{spec}");
         }
     }
@@ -205,6 +238,8 @@ mod tests {
             (spec(&[7]).with_quaternion(usize::MAX), None, true),
             (spec(&[1, 7]).with_quaternion(3), None, true),
             (spec(&[3]).with_orientation(), None, true),
+            (spec(&[3]).with_other_label(&Label::of("yaw", "rad")), None, true),
+            (spec(&[7]).with_quaternion(3).with_other_label(&Label::of("yaw", "")), Some(3), false),
             (longer, None, true),
             (spec(&[7]).with_quaternion(3).without_units(), None, true),
             (spec(&[7]).without_units(), None, false),

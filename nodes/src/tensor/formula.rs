@@ -25,6 +25,10 @@ pub(crate) struct Formula {
     /// The most blocks on the stack.
     depth: usize,
     is_truth: bool,
+    /// The named inputs whose angles its results keep.
+    carried: Vec<usize>,
+    /// Whether its results are angles because a function makes them.
+    makes_angles: bool,
 }
 
 /// Where the second number of a step is.
@@ -53,6 +57,16 @@ impl Formula {
     /// Whether it is true or false, and not a number.
     pub(crate) fn is_truth(&self) -> bool {
         self.is_truth
+    }
+
+    /// The named inputs that its results are angles of if they are: `yaw` in `yaw + 0.1`, but not in `sin(yaw)`.
+    pub(crate) fn carried(&self) -> &[usize] {
+        &self.carried
+    }
+
+    /// Whether its results are angles whatever the inputs are, as those of `atan2(y, x)`.
+    pub(crate) fn makes_angles(&self) -> bool {
+        self.makes_angles
     }
 
     /// How many blocks it needs to compute.

@@ -299,7 +299,9 @@ impl Node for Decode {
         let is_angle = |field: &usize| matches!(config.fields[*field].path(), "course" | "heading");
         let ports = ports.into_iter().fold(shape::takes(spec.cloned()), |ports, port| {
             let has_angle = config.format == Format::Nmea && port.fields.iter().any(is_angle);
-            let spec = Some(if has_angle { port.spec().with_orientation() } else { port.spec() });
+            let fields = port.fields.iter().map(|field| config.fields[*field].label_of_path());
+            let spec = fields.fold(port.spec(), |spec, label| spec.with_other_label(&label));
+            let spec = Some(if has_angle { spec.with_orientation() } else { spec });
             ports.out_port(OutPort { name: port.name, spec, emits: 1, rows: 1, forwards: Vec::new() })
         });
         errors.into_result(ports.selective())

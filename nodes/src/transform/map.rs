@@ -31,6 +31,9 @@ use std::collections::BTreeMap;
 /// What does not fit the output's type becomes the nearest number of it, of `f32` and `f64` an infinity; in whole types, fractions are truncated and NaN is 0. The metric `not_finite` counts messages in which a formula gave an infinity or NaN, as a division by zero
 /// does, `clipped` those in which a number did not fit, and `rounded` those in which `f32` rounded a number beyond 2^24. The result has the header
 /// that `join` selects.
+///
+/// A result is an angle if the formula keeps an angle of an input, as `yaw + 0.1` and `deg(yaw)` do, or is an `atan2`. `pick: interpolate`
+/// refuses it. `sin(yaw)` is not an angle.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The formula of each output: `{ norm: 'hypot(x, y)', level: { formula: 'v / 3.3 * 100', dtype: u8 } }`.
@@ -248,10 +251,14 @@ impl Node for Map {
         });
         let steps: usize = formulas.iter().map(|(_, _, formula)| formula.inputs().count()).sum();
         let elements = common.as_ref().and_then(PortSpec::max_elements).unwrap_or(0);
-        let ports = formulas.into_iter().fold(ports, |ports, (name, dtype, _)| {
-            let spec = common.clone().map(|spec| {
-                let labels = config.outputs.get(&name).map(|output| output.labels(&name, &spec));
-                spec.with_dtype(dtype).with_content(Content::Numbers).with_labels(labels.unwrap_or_default())
+        let ports = formulas.into_iter().fold(ports, |ports, (name, dtype, formula)| {
+            let spec = common.as_ref().map(|common| {
+                let labels = config.outputs.get(&name).map(|output| output.labels(&name, common));
+                let mut spec = PortSpec::new(dtype, common.shape.clone()).with_labels(labels.unwrap_or_default());
+                (spec.layout, spec.memory) = (common.layout, common.memory);
+                let read = formula.carried().iter().filter_map(|at| given.inputs().nth(*at)?.1);
+                let spec = if formula.makes_angles() { spec.with_orientation() } else { spec };
+                read.fold(spec, carry)
             });
             ports.out_port(OutPort { name, spec, emits: 1, rows: 1, forwards: Vec::new() })
         });
@@ -286,6 +293,11 @@ impl Node for Map {
             to.note(format!("f32 rounded numbers beyond 2^24 in {} messages; write `dtype: f64`", self.rounded));
         }
     }
+}
+
+/// Marks results that are orientations or angles if those of an input are.
+fn carry(spec: PortSpec, input: &PortSpec) -> PortSpec {
+    if input.has_named_angle() { spec.with_orientation() } else { spec.with_orientation_of(input) }
 }
 
 /// Returns the bytes of a message of each input, and the elements of an output; `None` if the shape of an input is not fixed.

@@ -71,9 +71,46 @@ fn angles_of_decode_are_refused_or_noted() {
         (json, "name: heading", "interpolates `d` as plain numbers: between 359 and 1 degrees it is 180"),
         (json, "name: yaw, path: pose.yaw", "interpolates `d` as plain numbers"),
         (json, "name: yaw, unit: deg/s", ""),
+        (json, "name: p, path: pose.yaw", "interpolates `d` as plain numbers"),
+        (json, "name: p, path: 'pose[\"yaw\"]', unit: rad", "`d` cannot be interpolated: f64[] has an angle"),
+        (json, "name: p, path: 'course[0]'", "interpolates `d` as plain numbers"),
+        (json, "name: p, path: course.x", ""),
+        (json, "name: p, path: pose.yaw, unit: m", ""),
     ] {
         let said = planned(format, field);
         assert!(said.contains(expected) && said.contains("interpolate") != expected.is_empty(), "{field}: {said}");
+    }
+}
+
+/// A formula keeps what its input is as long as its result is an angle, too.
+#[test]
+fn a_formula_is_interpolated_unless_its_result_is_an_angle() {
+    let folder = tempfile::tempdir().unwrap();
+    for (input, formula, is_refused) in [
+        ("name: yaw, unit: rad", "x", true),
+        ("name: yaw, unit: rad", "-x + pi", true),
+        ("name: yaw, unit: rad", "deg(x)", true),
+        ("name: yaw, unit: rad", "if(sin(x) > 0, x, 0)", true),
+        ("name: yaw, unit: rad", "sin(x)", false),
+        ("name: yaw, unit: rad", "2 * cos(x / 2) + 1", false),
+        ("name: yaw, unit: rad", "if(x > 0, 1, 0)", false),
+        ("name: yaw, unit: rad", "atan2(sin(x), cos(x))", true),
+        ("name: n, unit: m", "atan2(x, 2)", true),
+        ("name: n, unit: m", "sin(atan2(x, 2))", false),
+        ("name: n, unit: m", "x * 2", false),
+    ] {
+        let graph = format!(
+            "
+  s: {{ kind: stdin, config: {{ max_bytes: 128B }} }}
+  d: {{ kind: decode, from: s, config: {{ format: json, fields: [{{ {input}, type: f64 }}] }} }}
+  m: {{ kind: map, inputs: {{ x: d }}, config: {{ outputs: {{ y: '{formula}' }} }} }}
+  t: {{ kind: timer, config: {{ rate: 10Hz }} }}
+  o: {{ kind: jsonl, inputs: {{ at: t, y: m }}, config: {{ path: o.jsonl }},
+       join: {{ policy: by_time, within: 1s, anchor: at, pick: interpolate, patience: 16 }} }}"
+        );
+        let said = super::plan(folder.path(), &graph).err().unwrap_or_default();
+        let why = "`y` cannot be interpolated: f64[] has an angle";
+        assert_eq!((said.contains(why), said.is_empty()), (is_refused, !is_refused), "{formula}: {said}");
     }
 }
 

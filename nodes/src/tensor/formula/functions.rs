@@ -108,6 +108,10 @@ pub(super) const BINARY: &[(&str, Binary)] = &[
 pub(super) const TESTS: &[(&str, Unary)] =
     &[("is_finite", one!(|a| truth(a.is_finite()))), ("is_nan", one!(|a| truth(a.is_nan())))];
 
+/// Functions of an angle that are angles again.
+pub(super) const KEEP_ANGLES: [&str; 11] =
+    ["abs", "ceil", "clamp", "deg", "floor", "if", "max", "min", "rad", "round", "trunc"];
+
 /// The others.
 pub(super) const OTHERS: [&str; 2] = ["clamp", "if"];
 

@@ -1,6 +1,8 @@
 //! Reads formulas.
 
-use super::functions::{BINARY, Binary, CONSTANTS, Kind, LEVELS, NEGATED, NOT, OTHERS, POWER, TESTS, UNARY, Unary};
+use super::functions::{
+    BINARY, Binary, CONSTANTS, KEEP_ANGLES, Kind, LEVELS, NEGATED, NOT, OTHERS, POWER, TESTS, UNARY, Unary,
+};
 use super::{Block, Formula, LANES, Operand, Step};
 use crate::tensor::constant::Constant;
 use limen::text::nearest;
@@ -26,13 +28,15 @@ impl Formula {
     /// The first part that is wrong.
     pub(crate) fn parse(text: &str, inputs: &[&str], constants: &BTreeMap<String, Constant>) -> Result<Formula, Wrong> {
         let (steps, numbers, lists) = (Vec::new(), Vec::new(), Vec::new());
-        let mut parser = Parser { text, at: 0, inputs, constants, steps, numbers, lists, nested: 0 };
+        let (carried, at, nested, hidden, makes_angles) = (Vec::new(), 0, 0, 0, false);
+        let mut parser =
+            Parser { text, at, inputs, constants, steps, numbers, lists, nested, hidden, carried, makes_angles };
         let kind = parser.level(0)?;
         if !parser.rest().is_empty() {
             let found = parser.rest().chars().next().unwrap_or_default();
             return Err(parser.wrong(format!("`{found}` is not understood here"), "write an operator, or leave it out"));
         }
-        let Parser { steps, numbers, lists, .. } = parser;
+        let Parser { steps, numbers, lists, mut carried, makes_angles, .. } = parser;
         let (mut now, mut depth) = (0usize, 0);
         for step in &steps {
             now = match step {
@@ -43,7 +47,11 @@ impl Formula {
             };
             depth = depth.max(now);
         }
-        Ok(Formula { steps, numbers, lists, named: inputs.len(), depth, is_truth: kind == Kind::Truth })
+        let is_truth = kind == Kind::Truth;
+        if is_truth {
+            carried.clear();
+        }
+        Ok(Formula { steps, numbers, lists, named: inputs.len(), depth, is_truth, carried, makes_angles })
     }
 }
 
@@ -57,6 +65,10 @@ struct Parser<'a> {
     numbers: Vec<Block>,
     lists: Vec<Vec<f64>>,
     nested: usize,
+    /// How many calls are open whose results are not angles although their arguments are.
+    hidden: usize,
+    carried: Vec<usize>,
+    makes_angles: bool,
 }
 
 impl<'a> Parser<'a> {
@@ -235,6 +247,9 @@ impl<'a> Parser<'a> {
         }
         if let Some(input) = self.inputs.iter().position(|input| *input == name) {
             self.push(Step::Input(input))?;
+            if self.hidden == 0 {
+                self.carried.push(input);
+            }
         } else if let Some(constant) = self.constants.get(name) {
             match constant {
                 Constant::Number(number) => self.constant(*number)?,
@@ -318,7 +333,10 @@ impl<'a> Parser<'a> {
             }
             self.rest();
             let begin = self.at;
+            let hides = usize::from(!KEEP_ANGLES.contains(&name) || *wanted == Some(Kind::Truth));
+            self.hidden += hides;
             let is = self.nest(|parser| parser.level(0))?;
+            self.hidden -= hides;
             if let Some(wanted) = wanted {
                 self.expect(is, *wanted, begin, &format!("`{name}`"))?;
             }
@@ -358,6 +376,7 @@ impl<'a> Parser<'a> {
         if let Some((_, of)) = BINARY.iter().find(|(known, _)| *known == name) {
             self.arguments(name, &[NUMBER, NUMBER])?;
             self.binary(*of)?;
+            self.makes_angles |= self.hidden == 0 && name == "atan2";
             return Ok(Kind::Number);
         }
         match name {
