@@ -611,6 +611,22 @@ mod tests {
                 "g.yaml:2:9: error[E0104]: the number 10 is not a time with its unit, such as `10ms`\n    help: write the unit: `10ms`, `10us`, `10s`",
             ),
             (
+                "max: 3\nwithin: 1.5 MS\n",
+                "g.yaml:2:9: error[E0104]: `1.5 MS` is not a time with its unit, such as `10ms`\n    help: did you mean `1.5ms`?",
+            ),
+            (
+                "max: 1.5",
+                "g.yaml:1:6: error[E0104]: the number 1.5 is not a whole number, 0 or more\n    help: write a whole number, 0 or more",
+            ),
+            (
+                "max: -1e3",
+                "g.yaml:1:6: error[E0104]: the number -1000 is not a whole number, 0 or more\n    help: write a whole number, 0 or more",
+            ),
+            (
+                "max: 1e10",
+                "g.yaml:1:6: error[E0104]: the number 10000000000 is more than 4294967295\n    help: write a whole number from 0 to 4294967295",
+            ),
+            (
                 "max: three",
                 "g.yaml:1:6: error[E0104]: `three` is not a whole number, 0 or more\n    help: write a whole number, 0 or more",
             ),
@@ -650,6 +666,15 @@ mod tests {
         ] {
             let (_, found) = read(text);
             assert_eq!(found, [expected], "{text}");
+        }
+    }
+
+    #[test]
+    fn a_whole_number_may_be_written_as_a_float() {
+        for (text, expected) in [("1e3", 1000), ("2.0", 2), ("010", 10), ("0x10", 16), ("0o17", 15)] {
+            let (read, found) = read(&format!("max: {text}"));
+            assert!(found.is_empty(), "{text}: {found:?}");
+            assert_eq!(read.unwrap().max, expected, "{text}");
         }
     }
 

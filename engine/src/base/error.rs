@@ -300,6 +300,7 @@ const ELSEWHERE: [(&str, &str); 32] = [
 /// assert_eq!(limen::text::nearest("resise", ["argmax", "resize"]), Some("resize"));
 /// assert_eq!(limen::text::nearest("numpy", ["npy", "null"]), Some("npy"), "what other tools call it");
 /// assert_eq!(limen::text::nearest("upd", ["csv", "udp"]), Some("udp"));
+/// assert_eq!(limen::text::nearest("drop_old", ["drop_newest", "drop_oldest"]), Some("drop_oldest"), "it begins so");
 /// assert_eq!(limen::text::nearest("a", ["b"]), None);
 /// ```
 pub fn nearest<'a>(name: &str, among: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -338,6 +339,14 @@ fn nearest_of<'a>(name: &str, among: &[&'a str]) -> Option<&'a str> {
         .filter(|(distance, candidate)| *distance <= most(candidate) && *distance < name.len())
         .min()
         .map(|(_, candidate)| candidate)
+        .or_else(|| if many { None } else { completed(name, among) })
+}
+
+/// Returns the only name that begins with another, which has at least half of its letters.
+fn completed<'a>(name: &str, among: &[&'a str]) -> Option<&'a str> {
+    let mut begin = among.iter().filter(|candidate| candidate.starts_with(name));
+    let only = begin.next().filter(|only| name.len() * 2 >= only.len())?;
+    begin.next().is_none().then_some(*only)
 }
 
 /// Whether one letter was replaced, added or left out, or two neighbours were exchanged, and the names share a letter. Costs less

@@ -1,7 +1,7 @@
 //! A tree as a serde deserializer: typed values, every unknown key, and the place of every wrong value.
 
 use super::{Key, Tree, Value};
-use crate::base::error::{Place, Problem, nearest, suggest};
+use crate::base::error::{Place, Problem, nearest, suggest, suggest_one};
 use serde::de::{self, IntoDeserializer};
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -59,6 +59,7 @@ impl de::Error for ReadError {
             de::Unexpected::Float(n) => Some(n.to_string()),
             _ => None,
         };
+        let text = if let de::Unexpected::Str(text) = found { Some(text) } else { None };
         let is_map = matches!(found, de::Unexpected::Map);
         let found = match found {
             de::Unexpected::Str(t) => format!("`{t}`"),
@@ -79,14 +80,17 @@ impl de::Error for ReadError {
             "a boolean" => "`true` or `false`",
             other => other,
         };
-        // The right unit cannot be guessed, so several are suggested.
-        let units = match expected.split(" with").next() {
-            Some("a time") => ["ms", "us", "s"].as_slice(),
-            Some("a rate") => &["Hz"],
-            Some("a size") => &["B", "KiB", "MiB"],
-            _ => &[],
+        // The right unit cannot be guessed, so several are suggested; `all` are those that are told by their letters.
+        let (units, all) = match expected.split(" with").next() {
+            Some("a time") => (&["ms", "us", "s"][..], &["ns", "us", "ms", "s", "min", "h", "d"][..]),
+            Some("a rate") => (&["Hz"][..], &["Hz", "kHz", "MHz"][..]),
+            Some("a size") => {
+                (&["B", "KiB", "MiB"][..], &["B", "kB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "TiB"][..])
+            }
+            _ => (&[][..], &[][..]),
         };
         let help = match number {
+            None if let Some(near) = text.and_then(|text| in_other_case(text, all)) => suggest_one(&near),
             Some(number) if !units.is_empty() => {
                 let all: Vec<String> = units.iter().map(|unit| format!("`{number}{unit}`")).collect();
                 format!("write the unit: {}", all.join(", "))
@@ -129,7 +133,7 @@ impl de::Error for ReadError {
     }
     fn unknown_variant(found: &str, expected: &'static [&'static str]) -> Self {
         let help = match nearest(found, expected.iter().copied()) {
-            Some(near) => format!("did you mean `{near}`?"),
+            Some(near) => suggest_one(near),
             None => "write one of them".into(),
         };
         let all = expected.iter().map(|v| format!("`{v}`")).collect::<Vec<_>>().join(", ");
@@ -139,6 +143,14 @@ impl de::Error for ReadError {
     fn missing_field(field: &'static str) -> Self {
         WrongValue { message: format!("`{field}` is missing"), missing: Some(field), ..WrongValue::default() }.into()
     }
+}
+
+/// Returns a quantity with the letters of its unit in their right case.
+fn in_other_case(text: &str, units: &[&str]) -> Option<String> {
+    let at = text.find(|c: char| c.is_alphabetic())?;
+    let (number, written) = text.split_at(at);
+    let unit = units.iter().find(|unit| unit.eq_ignore_ascii_case(written.trim()))?;
+    number.trim().parse::<f64>().is_ok().then(|| format!("{}{unit}", number.trim()))
 }
 
 /// Describes what serde expects, with arrays and tuples called lists.
@@ -298,6 +310,27 @@ fn visit_int<'de, V: de::Visitor<'de>>(i: i128, visitor: V) -> Result<V::Value, 
     }
 }
 
+/// Whole numbers, which may be written as `1e3` or `010`: YAML reads these as floats.
+macro_rules! whole_numbers {
+    ($($of:ident),*) => {
+        $(fn $of<V: de::Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+            let number = match &self.tree.value {
+                Value::Float(number) => Some(*number),
+                Value::Substituted(word) => match word.value() {
+                    Value::Float(number) => Some(number),
+                    _ => None,
+                },
+                _ => None,
+            };
+            // Larger ones may have lost digits.
+            match number.filter(|number| number.fract() == 0.0 && number.abs() <= 9_007_199_254_740_992.0) {
+                Some(number) => self.placed(visit_int(number as i128, visitor)),
+                None => self.deserialize_any(visitor),
+            }
+        })*
+    };
+}
+
 impl<'de> de::Deserializer<'de> for TreeReader<'_> {
     type Error = ReadError;
 
@@ -377,8 +410,21 @@ impl<'de> de::Deserializer<'de> for TreeReader<'_> {
         }
     }
 
+    whole_numbers!(
+        deserialize_i8,
+        deserialize_i16,
+        deserialize_i32,
+        deserialize_i64,
+        deserialize_i128,
+        deserialize_u8,
+        deserialize_u16,
+        deserialize_u32,
+        deserialize_u64,
+        deserialize_u128
+    );
+
     serde::forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char
+        bool f32 f64 char
         bytes byte_buf unit unit_struct seq tuple tuple_struct map identifier ignored_any
     }
 }
