@@ -22,7 +22,7 @@ pub use options::{BEYOND_TOLERANCE, BackendOptions};
 pub(crate) use panic::caught;
 pub(crate) use port_name::port_name;
 #[cfg(feature = "tract")]
-pub(crate) use quantize::Quantize;
+pub(crate) use quantize::{Quantize, Quotient};
 pub(crate) use remote::refuse_remote;
 pub(crate) use started::{is_serving, note_serving, this_program};
 #[cfg(feature = "tract")]

@@ -2,7 +2,9 @@
 
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::internal::bail;
+use tract_onnx::tract_core::ops::binary::BinMiniOp;
 use tract_onnx::tract_core::ops::element_wise::ElementWiseMiniOp;
+use tract_onnx::tract_core::ops::math::Div;
 
 /// Elements divided by a scale, rounded to even, plus a zero point, as the nearest number of 8 bits. tract multiplies by a rounded
 /// reciprocal, which takes some halves to the other of two integers, and wraps far numbers.
@@ -40,5 +42,31 @@ impl ElementWiseMiniOp for Quantize {
             DatumType::I8 => self.quantized(x, |x| x as i8),
             other => bail!("no quantization to {other:?}"),
         }
+    }
+}
+
+/// tract's quotient, which stays one: tract makes a product with reciprocals of one whose divisor is constant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Quotient;
+
+impl BinMiniOp for Quotient {
+    fn name(&self) -> &'static str {
+        Div.name()
+    }
+
+    fn result_datum_type(&self, a: DatumType, b: DatumType) -> TractResult<DatumType> {
+        Div.result_datum_type(a, b)
+    }
+
+    fn eval_in_a(&self, a: &mut Tensor, b: &Tensor) -> TractResult<()> {
+        Div.eval_in_a(a, b)
+    }
+
+    fn eval_out_of_place(&self, c: &mut Tensor, a: &Tensor, b: &Tensor) -> TractResult<()> {
+        Div.eval_out_of_place(c, a, b)
+    }
+
+    fn is_commutative(&self) -> bool {
+        false
     }
 }

@@ -1,17 +1,19 @@
 //! Integers that tract computes otherwise in three places.
 //!
 //! It takes the result of a `Cast` to `int64` for a length, and makes lengths of 32 bits: only bools, narrower integers and lengths fit.
-//! It sums all integers as `i32`. And `QuantizeLinear` multiplies by the reciprocal of its scale.
+//! It sums all integers as `i32`. And `QuantizeLinear` multiplies by the reciprocals of its scales.
 
 use super::operators::{Read, TRACT};
-use crate::base::{Quantize, WideSum};
+use crate::base::{Quantize, Quotient, WideSum};
 use std::collections::HashMap;
 use tract_onnx::model::ParsingContext;
 use tract_onnx::pb::NodeProto;
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::internal::StaticName;
+use tract_onnx::tract_core::ops::binary::TypedBinOp;
 use tract_onnx::tract_core::ops::cast::cast as typed_cast;
 use tract_onnx::tract_core::ops::element_wise::ElementWiseOp;
+use tract_onnx::tract_core::ops::math::Div;
 use tract_onnx::tract_core::ops::nn::{Reduce, Reducer};
 use tract_onnx::tract_core::ops::quant::{QuantizeLinearI8, QuantizeLinearU8};
 use tract_onnx::tract_core::ops::{EvalOp, Op as TractOp, TypedOp};
@@ -102,6 +104,10 @@ pub(super) fn summing(ctx: &ParsingContext<'_>, node: &NodeProto) -> Read {
 /// Reads a `QuantizeLinear`.
 pub(super) fn quantize(ctx: &ParsingContext<'_>, node: &NodeProto) -> Read {
     corrected(ctx, node, |model, inputs, at| {
+        // By a scale for each place along an axis.
+        if model.nodes[at].op_as::<TypedBinOp>().is_some_and(|op| op.0.is::<Div>()) {
+            model.nodes[at].op = Box::new(TypedBinOp(Box::new(Quotient), None));
+        }
         let Some(ElementWiseOp(op, _)) = model.nodes[at].op_as::<ElementWiseOp>() else { return Ok(()) };
         let to_u8 = op.downcast_ref::<QuantizeLinearU8>().map(|op| (f32::from(op.zero_point), DatumType::U8));
         let to_i8 = || op.downcast_ref::<QuantizeLinearI8>().map(|op| (f32::from(op.zero_point), DatumType::I8));
