@@ -327,14 +327,19 @@ fn losses_of_stock_nodes_are_seen_while_they_run() {
         format!("  n: {{ kind: {kind}, from: a, on_error: skip, config: {{ path: {path}, exists: fail }} }}\n")
     };
     let recording = "  n: { kind: replay, config: { path: r.mcap } }\n  z: { kind: 'null', from: n/x }\n";
-    for (nodes, reason, prepare) in [
-        (numbers(RATE) + &silent("silent: [100, 150]") + window + end, "dropped", ""),
-        (parts.to_string() + gather + end, "dropped", ""),
-        (numbers(RATE) + &sink("csv", "x.csv"), "unwritten", "x.csv"),
-        (numbers(RATE) + &sink("jsonl", "x.jsonl"), "unwritten", "x.jsonl"),
-        (numbers(RATE) + &sink("npy", "x.npy"), "unwritten", "x.npy"),
-        (numbers(RATE) + &sink("record", "x.mcap"), "unwritten", "x.mcap"),
-        (recording.to_string(), "unreadable", "damaged"),
+    for (nodes, reason, prepare, first) in [
+        (
+            numbers(RATE) + &silent("silent: [100, 150]") + window + end,
+            "dropped",
+            "",
+            "messages were lost when a window had ",
+        ),
+        (parts.to_string() + gather + end, "dropped", "", "3 of its parts arrived, the others did not"),
+        (numbers(RATE) + &sink("csv", "x.csv"), "unwritten", "x.csv", "the file was deleted"),
+        (numbers(RATE) + &sink("jsonl", "x.jsonl"), "unwritten", "x.jsonl", "the file was deleted"),
+        (numbers(RATE) + &sink("npy", "x.npy"), "unwritten", "x.npy", "the file was deleted"),
+        (numbers(RATE) + &sink("record", "x.mcap"), "unwritten", "x.mcap", "the file was deleted"),
+        (recording.to_string(), "unreadable", "damaged", ""),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let graph = |nodes: &str| {
@@ -373,7 +378,14 @@ fn losses_of_stock_nodes_are_seen_while_they_run() {
             "{nodes}: {live} lost, {told} told: {events:?} {:?}",
             driven.stats()
         );
+        let texts = events.iter().filter_map(|event| match &event.kind {
+            EventKind::LostInside { node, first, .. } if node == "n" => Some(first.as_str()),
+            _ => None,
+        });
+        assert!(texts.clone().count() > 0 && texts.clone().all(|text| text.starts_with(first)), "{nodes}: {events:?}");
         let report = driven.finish();
         assert!(report.losses()[reason] >= live, "{nodes}");
+        let said = report.notes.iter().any(|note| note.contains(&format!(" {reason}; the first: {first}")));
+        assert_eq!(said, !first.is_empty(), "{nodes}: {:?}", report.notes);
     }
 }

@@ -36,8 +36,11 @@ impl AddAssign<u64> for LossCounter {
 
 impl LossCounter {
     /// Counts messages, and keeps what is wrong with them for the next event, and for the report if they are the first of the run. `why` is
-    /// asked for the first in each second; its text is a line such as ``"`gyro` is missing"``.
+    /// asked for the first in each second; its text is a line such as ``"`gyro` is missing"``. Zero messages change nothing.
     pub fn lose(&mut self, messages: u64, why: impl FnOnce() -> String) {
+        if messages == 0 {
+            return;
+        }
         *self += messages;
         let mut kept = self.why();
         if kept.latest.is_none() {

@@ -258,7 +258,8 @@ impl OutputFile {
         self.ends.iter_mut().for_each(|end| *end -= done);
         if files::is_deleted(&self.file) {
             // When it is noticed, those that were written before are lost as well.
-            self.full.unwritten += if self.is_deleted { more } else { self.messages };
+            let lost = if self.is_deleted { more } else { self.messages };
+            self.full.unwritten.lose(lost, || "the file was deleted while it was written".into());
             self.is_deleted = true;
             let text = format!(
                 "it was deleted while it was written; the {} messages in it are lost",

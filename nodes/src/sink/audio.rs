@@ -134,8 +134,9 @@ impl Audio {
     /// The device is gone.
     fn close(&mut self) {
         self.device.count_disconnect();
-        self.unplayed += self.unheard();
-        self.unsent += u64::from(!self.pending.is_empty());
+        let unheard = self.unheard();
+        self.unplayed.lose(unheard, || "the device went away before it played them".into());
+        self.unsent.lose(u64::from(!self.pending.is_empty()), || "the device went away within a message".into());
         self.clear();
         self.device.close(self.clock.now());
     }
@@ -197,7 +198,8 @@ impl Audio {
             Ok(false) if now < until => return Some(until.min(now + left.clamp(AGAIN.0, AGAIN.1))),
             Ok(false) | Err(_) => {
                 let left = position.map_or(0, |position| position.delay);
-                self.unplayed += left.div_ceil(self.last.max(1)) as u64;
+                let why = || "the device did not play them in time at the end".into();
+                self.unplayed.lose(left.div_ceil(self.last.max(1)) as u64, why);
             }
         }
         self.device.end();
@@ -296,10 +298,10 @@ impl Sink for Audio {
         let now = self.clock.now();
         self.reopen(now);
         // The engine gives the next one when this has been taken.
-        self.unsent += u64::from(!self.pending.is_empty());
+        self.unsent.lose(u64::from(!self.pending.is_empty()), || "the device has not taken an earlier message".into());
         self.clear();
         if self.device.get().is_none() {
-            self.unsent += 1;
+            self.unsent.lose(1, || "the device is gone".into());
             return Ok(());
         }
         if let Ok(samples) = input.body.as_slice::<f32>() {

@@ -61,7 +61,8 @@ impl Serial {
     }
 
     fn close(&mut self) {
-        self.partial += u64::from(self.out.has_pending());
+        let why = || "the device went away within a message".into();
+        self.partial.lose(u64::from(self.out.has_pending()), why);
         self.out = Outgoing::default();
         self.port.close(self.clock.now());
     }

@@ -69,7 +69,8 @@ pub struct Tcp {
 
 impl Tcp {
     fn disconnect(&mut self, at: usize) {
-        self.links.counts.partial += u64::from(self.links.peers[at].has_pending());
+        let why = || "the connection ended within a message".into();
+        self.links.counts.partial.lose(u64::from(self.links.peers[at].has_pending()), why);
         self.links.close(at);
     }
 }

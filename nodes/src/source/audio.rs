@@ -167,8 +167,11 @@ fn start(ask: &Ask, device: &str, channels: usize, descriptors: &Descriptors) ->
 impl Audio {
     fn close(&mut self, now: Time) {
         self.device.close(now);
-        self.counts.undelivered += u64::from(self.filled > 0);
-        self.counts.overrun += u64::from(self.gap.is_some());
+        let undelivered = || "the device went away within a message".into();
+        self.counts.undelivered.lose(u64::from(self.filled > 0), undelivered);
+        self.counts
+            .overrun
+            .lose(u64::from(self.gap.is_some()), || "the device went away after its buffer ran over".into());
         (self.filled, self.gap, self.expected) = (0, None, Time::ZERO);
     }
 
@@ -194,7 +197,9 @@ impl Audio {
         let Some(gap) = self.gap.take() else { return };
         let rate = self.device.get().map_or(1, |device| device.setup.rate);
         let block = time_of(self.config.frames, rate).max(1);
-        self.counts.overrun += first.since(gap).div_ceil(block).max(1);
+        let missing = first.since(gap);
+        let why = || format!("the device's buffer ran over, {} ms are missing", missing / 1_000_000);
+        self.counts.overrun.lose(missing.div_ceil(block).max(1), why);
     }
 
     fn send(&mut self, out: &mut Emit<Tensor>) -> Result<(), NodeError> {

@@ -205,7 +205,8 @@ impl Source for Can {
             }
             // The interface is gone. One that goes away goes down first.
             Err(_) => {
-                self.undelivered += drain(&**socket, &mut self.overrun);
+                let undelivered = drain(&**socket, &mut self.overrun);
+                self.undelivered.lose(undelivered, || "they were in the kernel when the interface went away".into());
                 if !self.is_down {
                     self.socket.count_disconnect();
                 }

@@ -124,7 +124,8 @@ impl Candump {
             return None;
         }
         if length > CLASSIC && !self.config.fd {
-            self.too_large += 1;
+            let number = self.number;
+            self.too_large.lose(1, || format!("line {number}: a CAN FD frame, and `fd` is not set"));
             return None;
         }
         Some(Ahead { stamp, frame, length })

@@ -59,7 +59,8 @@ impl Serial {
     /// Closes the device because it is gone.
     fn close(&mut self, now: Time) {
         self.port.close(now);
-        self.partial += u64::from(self.deframer.is_partial());
+        let why = || "the device went away within a message".into();
+        self.partial.lose(u64::from(self.deframer.is_partial()), why);
         self.deframer.clear();
     }
 }

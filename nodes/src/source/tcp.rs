@@ -98,7 +98,8 @@ impl Tcp {
                     }
                 }
                 None if peer.is_closed => {
-                    self.links.counts.partial += u64::from(peer.deframer.is_partial());
+                    let why = || "the connection ended within a message".into();
+                    self.links.counts.partial.lose(u64::from(peer.deframer.is_partial()), why);
                     self.links.close(self.at);
                 }
                 None => self.at += 1,

@@ -446,7 +446,8 @@ impl Source for V4l2 {
                     // A number that is not ahead is of a driver that counts anew.
                     let missing = frame.sequence.wrapping_sub(last).wrapping_sub(1).wrapping_sub(passed);
                     if (1..1 << 16).contains(&missing) {
-                        self.counts.dropped += missing.into();
+                        let why = || format!("the driver left out {missing} before frame {}", frame.sequence);
+                        self.counts.dropped.lose(missing.into(), why);
                     }
                 }
                 (self.last, self.since) = (Some(frame.sequence), now);
@@ -456,19 +457,22 @@ impl Source for V4l2 {
                     _ => Stamp::Foreign(time),
                 });
                 let origin = self.stamps.origin(stamp, now);
-                Ok(Some(!frame.is_damaged && send(&frame, format, self.pixels, origin, out)?))
+                if frame.is_damaged {
+                    self.counts.damaged.lose(1, || "the driver marked a frame as damaged".into());
+                } else if send(&frame, format, self.pixels, origin, out)? {
+                    self.counts.frames += 1;
+                } else {
+                    let why = || "a frame is cut short, or is not an image of the planned size".into();
+                    self.counts.damaged.lose(1, why);
+                }
+                Ok(Some(()))
             }
             Ok(None) => Ok(None),
             Err(error) => Err(error),
         };
         match taken {
-            Ok(Some(is_whole)) => {
+            Ok(Some(())) => {
                 self.running.works();
-                if is_whole {
-                    self.counts.frames += 1
-                } else {
-                    self.counts.damaged += 1
-                }
                 return Ok(Next::More);
             }
             Ok(None) => {

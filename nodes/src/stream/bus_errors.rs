@@ -40,7 +40,8 @@ impl BusErrors {
         let state = if id & CONTROLLER != 0 { frame.get(HEAD + 1).copied().unwrap_or(0) } else { 0 };
         self.reports += 1;
         self.passive += u64::from(state & PASSIVE != 0);
-        self.overflows += u64::from(state & RECEIVE_OVERFLOW != 0);
+        let overflows = u64::from(state & RECEIVE_OVERFLOW != 0);
+        self.overflows.lose(overflows, || "the controller had no room for a frame".into());
         self.off += u64::from(id & BUS_OFF != 0);
         // A controller that reports anything else has come back.
         self.is_off = id & BUS_OFF != 0;

@@ -22,9 +22,7 @@ impl Overrun {
 
     pub(crate) fn record(&mut self, so_far: u32) {
         let more = so_far.wrapping_sub(std::mem::replace(&mut self.last, so_far));
-        if more > 0 {
-            self.lost += more.into();
-        }
+        self.lost.lose(more.into(), || "the socket's buffer in the kernel was full".into());
     }
 
     /// The socket is a new one, which counts from 0.

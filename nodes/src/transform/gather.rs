@@ -116,7 +116,8 @@ impl Gather {
     fn give_up(&mut self, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
         self.incomplete += 1;
         if self.missing == Missing::Drop {
-            self.dropped += 1;
+            let here = self.open.first().map_or(0, |whole| whole.parts_here);
+            self.dropped.lose(1, || format!("{here} of its parts arrived, the others did not"));
         }
         self.close(0, self.missing == Missing::Send, out)
     }
@@ -221,7 +222,8 @@ impl Node for Gather {
 
     fn reset(&mut self, _: Reset) {
         self.incomplete += self.open.len() as u64;
-        self.dropped += self.open.len() as u64;
+        let open = self.open.len() as u64;
+        self.dropped.lose(open, || "messages were lost before all of its parts arrived".into());
         self.spare.append(&mut self.open);
     }
 

@@ -120,7 +120,8 @@ impl Node for Window {
     fn reset(&mut self, _: Reset) {
         self.bytes.clear();
         self.headers.clear();
-        self.dropped += self.fresh as u64;
+        let (fresh, length) = (self.fresh as u64, self.length);
+        self.dropped.lose(fresh, || format!("messages were lost when a window had {fresh} of {length}"));
         (self.skip, self.fresh) = (0, 0);
     }
 }

@@ -329,7 +329,8 @@ impl Links {
                     }
                     if !has_room {
                         // Closed at once, before anything is allocated for it.
-                        self.counts.refused += 1;
+                        let why = || format!("{open} peers are connected, and the most is {most}");
+                        self.counts.refused.lose(1, why);
                         continue;
                     }
                     self.counts.connected();
