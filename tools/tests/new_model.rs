@@ -70,7 +70,7 @@ fn every_graph_runs() {
     let lies =
         [("stride", "32"), ("imgsz", "[99999999, 99999999]"), ("names", "{4294967295: 'a'}"), ("end2end", "True")];
     let first = text(5, [text(1, "axes"), number(8, 0), number(20, 7)].concat());
-    let cases: [(&str, Vec<u8>, &[&str]); 10] = [
+    let cases: [(&str, Vec<u8>, &[&str]); 11] = [
         (
             // A cloud of points: the first dim is no batch, as the output shows.
             "points",
@@ -98,6 +98,17 @@ fn every_graph_runs() {
                 &[],
             ),
             &["batch_dim: none", "a guess: with the dim as a batch, it does not run"],
+        ),
+        (
+            // YAML has other values of these names, and the model has a state.
+            "words",
+            model(
+                &[("null", FLOAT, &["n", "3"]), ("true", FLOAT, &["n", "4"])],
+                &[("false", FLOAT, &["n", "3"]), ("yes", FLOAT, &["n", "4"])],
+                &[node("Neg", &["null"], &["false"], &[]), node("Neg", &["true"], &["yes"], &[])],
+                &[],
+            ),
+            &[r#""null": "#, r#""true": "#],
         ),
         (
             // Declared without dims.

@@ -212,11 +212,11 @@ fn single(nodes: &mut Nodes, model: &Model, asked: Option<InputKind>, tried: &Tr
         // A state belongs to the messages of one input.
         let is_stream = at == 0 && !states.is_empty() && ports.len() > 1;
         let from = if is_stream { format!("{{ from: {from}, stream: true }}") } else { from };
-        inputs.push(format!("{}: {from}", side.port));
+        inputs.push(format!("{}: {from}", nodes::port(&side.port)));
     }
     for side in &constant {
         request.constants.insert(side.port.clone(), f64::from(RATE));
-        inputs.push(format!("{}: {{ value: {RATE} }}", side.port));
+        inputs.push(format!("{}: {{ value: {RATE} }}", nodes::port(&side.port)));
     }
     let name = nodes.infer("model", model, &inputs, request, notes, tried);
     let mut outputs = model.outputs.iter().filter(|output| !is_state(&output.port));

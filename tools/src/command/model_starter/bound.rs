@@ -1,6 +1,7 @@
 //! The greatest lengths of an output whose lengths depend on values.
 
 use super::model::{Model, Output};
+use super::nodes;
 use super::side::Length;
 
 /// Lengths that are written if no trial gives more.
@@ -72,9 +73,10 @@ impl Bound {
 
     /// Returns `boxes: 100`.
     pub(super) fn show(&self, length: usize) -> String {
+        let port = nodes::port(&self.port);
         match &self.lengths(length)[..] {
-            [length] => format!("{}: {length}", self.port),
-            lengths => format!("{}: {lengths:?}", self.port),
+            [length] => format!("{port}: {length}"),
+            lengths => format!("{port}: {lengths:?}"),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::given::Frame;
 use super::model::{Model, Output, YoloLayout};
-use super::nodes::{Nodes, Range};
+use super::nodes::{self, Nodes, Range};
 use super::side::Side;
 use super::{InputKind, Tried};
 use limen_backends::RecordRequest;
@@ -53,7 +53,7 @@ impl<'a> ImageModel<'a> {
     /// Adds the model behind its pixels.
     fn add(&self, nodes: &mut Nodes, name: &str, frame: Frame, pixels: &str, tried: &Tried) -> String {
         let port = self.input.port.clone();
-        let inputs = [format!("{port}: {pixels}")];
+        let inputs = [format!("{}: {pixels}", nodes::port(&port))];
         let shape = frame.shape();
         let request = RecordRequest { items: ITEMS, shapes: [(port, shape)].into(), ..RecordRequest::default() };
         nodes.infer(name, self.model, &inputs, request, Vec::new(), tried)
@@ -249,7 +249,7 @@ fn read_parts(
             nodes.add(&format!("{field}_all"), about, "gather", &format!("max: {PARTS}"), &format!("from: {from}"));
         // Two inputs of a node have two names.
         let field = if matches!(&*field, "name" | "boxes" | "quads") { format!("{field}_2") } else { field };
-        fields.push(format!("{field}: {all}"));
+        fields.push(format!("{}: {all}", nodes::port(&field)));
     }
     let path = if is_text { "lines" } else { "parts" };
     nodes.objects(path, &fields.join(", "), &format!("\n    join: {{ patience: {PARTS} }}"));

@@ -171,7 +171,10 @@ impl Nodes {
             ""
         };
         if !request.states.is_empty() {
-            let pairs = request.states.iter().map(|(input, output)| format!("{{ input: {input}, output: {output} }}"));
+            let pairs = request
+                .states
+                .iter()
+                .map(|(input, output)| format!("{{ input: {}, output: {} }}", port(input), port(output)));
             let _ = write!(config, ", state: [{}]", pairs.collect::<Vec<_>>().join(", "));
         }
         let mut bounds = Bound::all(model);
@@ -253,10 +256,10 @@ impl Nodes {
 
     /// Adds the file of an output: what suits its type as planning found it, or else as the model declares it.
     pub(super) fn sink(&mut self, node: &str, output: &Output, tried: &Tried) {
-        let port = &output.port;
+        let name = &output.port;
         let declared = || output.side.as_ref().and_then(Side::elements);
         let elements = match &tried.ports {
-            Some(ports) => ports.get(&format!("{node}/{port}")).map(elements_of),
+            Some(ports) => ports.get(&format!("{node}/{name}")).map(elements_of),
             None if output.depends_on_values => Some(None),
             None => Some(declared()).filter(Option::is_some),
         };
@@ -268,11 +271,11 @@ impl Nodes {
             None if tried.ports.is_some() => "jsonl",
             _ => "npy",
         };
-        let name = node_name(port, "file");
-        let config = format!("path: out/{port}.{kind}");
-        let from = format!("{node}/{port}");
-        let inputs = if kind == "jsonl" { format!("inputs: {{ {port}: {from} }}") } else { format!("from: {from}") };
-        self.add(&name, "", kind, &config, &inputs);
+        let config = format!("path: out/{name}.{kind}");
+        let from = format!("{node}/{name}");
+        let inputs =
+            if kind == "jsonl" { format!("inputs: {{ {}: {from} }}", port(name)) } else { format!("from: {from}") };
+        self.add(&node_name(name, "file"), "", kind, &config, &inputs);
     }
 }
 
@@ -355,6 +358,11 @@ fn scalar(text: &str) -> String {
     let is_word =
         text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.chars().all(is_plain) && text.contains('.');
     if is_word { text.into() } else { quoted(text) }
+}
+
+/// Returns the name of a port as YAML reads it: quoted if it is the word for another value.
+pub(super) fn port(name: &str) -> String {
+    if matches!(name, "null" | "true" | "false") { quoted(name) } else { name.into() }
 }
 
 /// Returns a text in quotes, as YAML and the variables of a graph read it.
