@@ -5,7 +5,7 @@
 
 use super::hist::HistVerb;
 use super::model_starter::InputKind;
-use super::option_values::{CpuList, ModelLimits, ServerAddress, Shadow};
+use super::option_values::{CpuList, ModelLimits, ServerAddress, Shadow, variable_name};
 use crate::report::gate::Gate;
 use crate::report::printed::Detail;
 use crate::terminal::log::LogFormat;
@@ -233,7 +233,7 @@ pub struct RunArguments {
     pub set: Vec<String>,
 
     /// Let the graph read this environment variable as ${NAME}; LIMEN_* are always allowed; may be repeated
-    #[arg(long, env = "LIMEN_ENV", value_name = "NAME")]
+    #[arg(long, env = "LIMEN_ENV", value_name = "NAME", value_parser = variable_name)]
     #[arg(hide_env = true, help_heading = "Overrides")]
     pub env: Vec<String>,
 
@@ -618,6 +618,8 @@ mod tests {
             ("g.yaml --model-limits wall=0s", "0s is too short"),
             ("g.yaml --model-limits disk=3GiB", "`disk` is not a limit: write `size=2GiB,memory=4GiB,cpu=30s,wall=1m`"),
             ("g.yaml --metrics robot.local:9464", "`robot.local:9464` is not an address: write a port"),
+            ("g.yaml --env RATE=5Hz", "write `--env RATE`, and set it before the command: `RATE=5Hz limen-run …`"),
+            ("g.yaml --env 5", "expected the name of a variable, such as `RATE`"),
             ("g.yaml --check --plan", "cannot be used with"),
             ("g.yaml -q -v", "cannot be used with"),
             ("g.yaml --histogram x", "--histograms"),

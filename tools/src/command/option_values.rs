@@ -29,6 +29,21 @@ impl FromStr for Shadow {
     }
 }
 
+/// Reads a value of `--env`: the name of a variable, as a graph writes it in `${NAME}`.
+pub(super) fn variable_name(text: &str) -> Result<String, String> {
+    if let Some((name, value)) = text.split_once('=') {
+        return Err(format!(
+            "expected the name of a variable, found a value, too: write `--env {name}`, and set it before the command: \
+             `{name}={value} limen-run …`"
+        ));
+    }
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    match text.chars().all(is_name) && !text.is_empty() && !text.starts_with(|c: char| c.is_ascii_digit()) {
+        true => Ok(text.into()),
+        false => Err("expected the name of a variable, such as `RATE`".into()),
+    }
+}
+
 /// The value of `--model-limits`, which bounds a model and the process of its trial: `size=2GiB,memory=4GiB,cpu=30s,wall=1m` or some of
 /// these (those of the process follow from the model's size); or `none`, which tries models in this process, without limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
