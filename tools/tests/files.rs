@@ -179,6 +179,27 @@ fn irregular_files_are_refused_without_waiting() {
     folder.run("check graph.yaml").expect(2, "", "`new/` is a folder, expected a file");
 }
 
+/// Before the run, not after it.
+#[test]
+fn a_pipe_that_nobody_reads_is_refused_before_the_run() {
+    let folder = Folder::with("pipes", "");
+    let pipe = folder.0.join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR).unwrap();
+    fs::write(folder.0.join("data"), "one\n").unwrap();
+    fs::write(folder.0.join("graph.yaml"), copying("data", "copy", "replace")).unwrap();
+    for option in ["--report", "--trace", "--svg"] {
+        let ran = folder.run(&format!("graph.yaml -q {option} pipe"));
+        ran.expect(2, "", &format!("{option} pipe: nobody reads the pipe; start its reader first"));
+        assert!(!folder.0.join("copy").exists(), "{option}");
+    }
+    // One that is read has a single end, after the whole page.
+    let reader = std::thread::spawn(move || fs::read_to_string(pipe).unwrap());
+    // At first the reader may not have opened it yet.
+    let mut runs = std::iter::repeat_with(|| folder.run("graph.yaml -q --report pipe")).take(100);
+    runs.find(|ran| ran.code != Some(2)).unwrap().expect(0, "", "");
+    assert!(reader.join().unwrap().ends_with("</html>\n"));
+}
+
 /// \[H3\] Not even through a link that points to a new file.
 #[test]
 fn outputs_do_not_leave_the_folder_through_links() {

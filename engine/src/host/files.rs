@@ -28,7 +28,7 @@ mod tests;
 use memory::MemoryBytes;
 pub(crate) use memory::refuse_memory;
 pub use memory::{MemoryFiles, memory_name};
-pub use named_output::{NamedOutput, check_output, write_output};
+pub use named_output::{NamedOutput, check_output, hold_output, write_output};
 pub use output::{
     MAX_NAME, Part, Target, check_creatable, check_writable, discard_unfinished, is_deleted, names_folder,
     outlive_size_limit, replace, replace_all, unfinished,

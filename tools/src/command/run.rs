@@ -28,7 +28,7 @@ use crate::terminal::stdout::Stdout;
 use crate::text::escape::one_line;
 use crate::text::number::count;
 use crate::text::paragraph::paragraph;
-use limen::files::{check_output, discard_unfinished, real_path};
+use limen::files::{check_output, discard_unfinished, hold_output, real_path};
 use limen::plan::NodePlan;
 use limen::{Layers, Plan, Problems, Registry, RunError, Spec};
 use limen_backends::{BEYOND_TOLERANCE, BackendOptions};
@@ -184,6 +184,16 @@ impl<'a> Run<'a> {
                 return self.not_started(&name, &format!("{option} {}: {error}", folder.display()), REFUSED);
             }
         }
+        // The reader of a pipe would see the end of it if it were only opened as a check.
+        let mut held = Vec::new();
+        for (option, path) in written_files(arguments) {
+            match hold_output(path) {
+                Ok(stream) => held.extend(stream),
+                Err(error) => {
+                    return self.not_started(&name, &format!("{option} {}: {error}", path.display()), REFUSED);
+                }
+            }
+        }
         let base = match arguments.report_base.as_deref().map(|base| (base, BaseReport::read(base))) {
             Some((base, Err(error))) => {
                 return self.not_started(&name, &format!("--report-base {}: {error}", base.display()), REFUSED);
@@ -220,7 +230,7 @@ impl<'a> Run<'a> {
         };
         let ran =
             if arguments.simulated { simulated::execute(plan, arguments) } else { execute(plan, arguments, listeners) };
-        match ran {
+        let code = match ran {
             #[cfg(feature = "otlp")]
             Ok(mut ended) => {
                 let export = ended.export.take();
@@ -237,7 +247,9 @@ impl<'a> Run<'a> {
                 let code = if matches!(error, RunError::Build { .. }) { FAILED } else { REFUSED };
                 self.not_started(&name, &error.to_string(), code)
             }
-        }
+        };
+        drop(held);
+        code
     }
 
     /// Opens the socket for monitors, if the command line or the graph asks for one. A graph goes on without the one it asks for itself.

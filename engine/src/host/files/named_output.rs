@@ -79,6 +79,23 @@ pub fn check_output(path: &Path) -> Result<(), FileError> {
     }
 }
 
+/// Opens a pipe or a device that output goes to later, so that its reader stays until then; returns `None` for a file. A pipe is not waited
+/// for.
+///
+/// # Errors
+/// As [`check_output`]; also for a pipe that nobody reads.
+pub fn hold_output(path: &Path) -> io::Result<Option<File>> {
+    match kind(path)? {
+        Kind::File => Ok(None),
+        Kind::Stream => open_stream(path).map(Some).map_err(|error| match error.raw_os_error() {
+            Some(code) if code == nix::errno::Errno::ENXIO as i32 => {
+                io::Error::new(error.kind(), "nobody reads the pipe; start its reader first")
+            }
+            _ => error,
+        }),
+    }
+}
+
 impl NamedOutput {
     /// Begins output to a path. A link is followed, and stays.
     ///
@@ -198,6 +215,9 @@ mod tests {
         assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device());
         // A pipe without a reader is refused, and does not block.
         assert_eq!(write_output(&at("pipe"), b"x").unwrap_err().raw_os_error(), Some(nix::errno::Errno::ENXIO as i32));
+        let held = hold_output(&at("pipe")).unwrap_err();
+        assert_eq!(held.to_string(), "nobody reads the pipe; start its reader first");
+        assert!(hold_output(&at("file")).unwrap().is_none() && hold_output(Path::new("/dev/null")).unwrap().is_some());
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let mut reader = File::from(openat(AT_FDCWD, &at("pipe"), flags, Mode::empty()).unwrap());
         for name in ["pipe", "to-pipe"] {
