@@ -105,6 +105,17 @@ fn wrong_capacities_kinds_and_configs_are_refused() {
         "version: 1\nnodes:\n  a: { kind: numbers }\n  s: { kind: split, config: { times: 8 }, from: a }\n  b: { kind: collect, from: { from: s, capacity: 4 } }\n  c: { kind: collect, from: { from: s, when_full: latest, capacity: 4 } }\n",
         &[("5:50 E0133", "below the 8 messages"), ("6:69 E0133", "holds one message")],
     );
+    // A help is within the range of the key.
+    for (times, help) in
+        [(8, "write at least 8"), (1 << 24, "write at least 16777216"), ((1 << 24) + 1, "leave it out")]
+    {
+        let graph = format!(
+            "version: 1\nnodes:\n  a: {{ kind: numbers }}\n  s: {{ kind: split, config: {{ times: {times} }}, from: a }}\n  \
+             b: {{ kind: collect, from: {{ from: s, capacity: 4 }} }}\n"
+        );
+        let problems = limen_tests::plan(&graph).expect_err("refused").to_string();
+        assert!(problems.contains("E0133") && problems.contains(help), "{problems}");
+    }
 }
 
 /// Wrong values hide neither each other nor problems of the graph's structure.

@@ -5,7 +5,7 @@ use super::planner::Planner;
 use super::{EdgePlan, NodePlan};
 use crate::base::policy::{JoinPolicy, Pick, WhenFull};
 use crate::edge::BURST;
-use crate::file::spec::NodeSpec;
+use crate::file::spec::{MAX_CAPACITY, NodeSpec};
 use crate::message::device::DevicePool;
 use crate::message::pool::pool_bytes;
 use crate::message::tensor::{Dim, Memory, PortSpec};
@@ -13,6 +13,15 @@ use std::collections::HashSet;
 
 /// The most messages that an input holds by default for a node that declares its own buffers.
 const DEEP: usize = 4096;
+
+/// Help for a capacity that is below the messages that move at once.
+fn at_least(need: usize) -> String {
+    if need <= MAX_CAPACITY {
+        format!("write at least {need}")
+    } else {
+        format!("a capacity is at most {MAX_CAPACITY}: let fewer messages move at once, or leave it out")
+    }
+}
 
 impl Planner<'_> {
     /// Sets capacities, and which edges cross threads.
@@ -46,7 +55,7 @@ impl Planner<'_> {
                 (_, Some(capacity)) => {
                     if capacity < need {
                         let message = format!("capacity {capacity} is below the {need} messages that move at once");
-                        self.problem("E0133", place("capacity"), message, format!("write at least {need}"));
+                        self.problem("E0133", place("capacity"), message, at_least(need));
                     }
                     capacity
                 }
@@ -59,10 +68,7 @@ impl Planner<'_> {
             for (key, mark, least, most) in marks {
                 if let Some(mark) = mark.filter(|mark| *mark < least || *mark > most) {
                     let (message, help) = if mark < least {
-                        (
-                            format!("`{key}` is below the {least} messages that move at once"),
-                            format!("write at least {least}"),
-                        )
+                        (format!("`{key}` is below the {least} messages that move at once"), at_least(least))
                     } else {
                         (
                             format!("`{key}` is above the edge's capacity of {most}"),

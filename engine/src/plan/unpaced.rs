@@ -6,6 +6,7 @@ use crate::file::spec::NodeSpec;
 use crate::plan::check::sources_by_number;
 use crate::plan::planner::Planner;
 use crate::plan::{EdgePlan, NodePlan, PathPlan};
+use std::collections::HashMap;
 
 impl Planner<'_> {
     /// Refuses a join by arrival downstream of a source that does not wait for a clock: which of its messages is the newest when another
@@ -53,40 +54,65 @@ impl Planner<'_> {
 /// The most times that a note names.
 const MAX_NAMED: usize = 4;
 
+/// What waits by the clock downstream of a source.
+#[derive(Default)]
+struct Waits {
+    named: Vec<String>,
+    more: usize,
+}
+
+impl Waits {
+    fn add(&mut self, what: impl FnOnce() -> String) {
+        if self.named.len() < MAX_NAMED { self.named.push(what()) } else { self.more += 1 }
+    }
+}
+
 /// Notes what waits by the clock downstream of a source whose messages have times of their own: no recorded time passes for it.
 pub(super) fn note_times(nodes: &[NodePlan], edges: &[EdgePlan], paths: &[PathPlan], notes: &mut Vec<String>) {
-    let sources = nodes.iter().filter(|node| node.planned.as_ref().is_some_and(|planned| planned.ports().ahead));
-    for source in sources {
-        let number = usize::from(source.stage.source);
-        let downstream = || nodes.iter().filter(|node| node.reached_by.binary_search(&number).is_ok());
-        let waits = downstream().flat_map(|node| {
-            let has_hold = node.in_edges.len() > 1 && node.stage.rule.hold > 0;
-            let keys = node.planned.iter().flat_map(|planned| &planned.ports().by_clock);
-            has_hold.then_some("hold").into_iter().chain(keys.copied()).map(|key| (key, &node.name))
-        });
-        let inputs = downstream().flat_map(|node| &node.in_edges).flat_map(|edge| {
-            let EdgePlan { policy, to_name, .. } = &edges[*edge];
+    let is_ahead = |node: &&NodePlan| node.planned.as_ref().is_some_and(|planned| planned.ports().ahead);
+    let sources: Vec<&NodePlan> = nodes.iter().filter(is_ahead).collect();
+    let mut waits: HashMap<usize, Waits> =
+        sources.iter().map(|source| (usize::from(source.stage.source), Waits::default())).collect();
+    if waits.is_empty() {
+        return;
+    }
+    let mut add = |node: &NodePlan, key: &str, of: &str| {
+        for number in &node.reached_by {
+            if let Some(waits) = waits.get_mut(number) {
+                waits.add(|| format!("`{key}` of `{of}`"));
+            }
+        }
+    };
+    for node in nodes {
+        let has_hold = node.in_edges.len() > 1 && node.stage.rule.hold > 0;
+        let keys = node.planned.iter().flat_map(|planned| &planned.ports().by_clock);
+        has_hold.then_some("hold").into_iter().chain(keys.copied()).for_each(|key| add(node, key, &node.name));
+    }
+    for node in nodes {
+        for EdgePlan { policy, to_name, .. } in node.in_edges.iter().map(|edge| &edges[*edge]) {
             let times = [("expect_every", policy.expect_every), ("max_age", policy.max_age)];
-            times.into_iter().filter_map(move |(key, time)| time.map(|_| (key, to_name)))
-        });
-        let mut waits = waits.chain(inputs);
-        let mut deadlines = paths.iter().filter(|path| path.from == source.name && path.deadline.is_some());
-        let mut times: Vec<String> =
-            waits.by_ref().take(MAX_NAMED).map(|(key, of)| format!("`{key}` of `{of}`")).collect();
-        let free = MAX_NAMED - times.len();
-        let named = deadlines.by_ref().take(free);
-        times.extend(named.map(|path| format!("the deadline of `{}` to `{}`", path.from, path.to)));
-        if times.is_empty() {
+            times.into_iter().filter(|(_, time)| time.is_some()).for_each(|(key, _)| add(node, key, to_name));
+        }
+    }
+    let numbers: HashMap<&str, usize> =
+        sources.iter().map(|source| (&*source.name, usize::from(source.stage.source))).collect();
+    for path in paths.iter().filter(|path| path.deadline.is_some()) {
+        if let Some(waits) = numbers.get(&*path.from).and_then(|number| waits.get_mut(number)) {
+            waits.add(|| format!("the deadline of `{}` to `{}`", path.from, path.to));
+        }
+    }
+    for source in sources {
+        let Some(Waits { mut named, more }) = waits.remove(&usize::from(source.stage.source)) else { continue };
+        if named.is_empty() {
             continue;
         }
-        let more = waits.count() + deadlines.count();
         if more > 0 {
-            times.push(format!("{more} more"));
+            named.push(format!("{more} more"));
         }
         notes.push(format!(
             "`{}` runs ahead of the clock, so no recorded time passes for {}",
             source.name,
-            times.join(", ")
+            named.join(", ")
         ));
     }
 }

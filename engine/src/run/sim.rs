@@ -186,8 +186,8 @@ impl Simulation {
         let ready = self.stages.iter().filter(|stage| stage.state == StageState::Ready).count();
         let soon = self.clock.now().0 + AGAIN_NS;
         let comes_soon = |stage: &SimStage| matches!(stage.state, StageState::Quiet(at) if at <= soon);
-        let is_idle = ready == 0 && !self.stages.iter().any(comes_soon);
-        if self.end_loops(is_idle) {
+        let is_idle = || ready == 0 && !self.stages.iter().any(comes_soon);
+        if self.running.watcher.has_loops() && self.end_loops(is_idle()) {
             self.wake(u64::MAX);
             return Step::Turned;
         }

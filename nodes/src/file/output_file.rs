@@ -11,7 +11,7 @@ pub use full::OnFull;
 
 use limen::Folders;
 use limen::files::{self, MAX_NAME, Part, names_folder, real_path};
-use limen::node::{Claim, Metrics, NodeError, PlanErrors, Planning, Ports};
+use limen::node::{Claim, Metrics, NodeError, NodeErrorKind, PlanErrors, Planning, Ports};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fs::{self, File};
@@ -128,6 +128,8 @@ pub(crate) struct OutputFile {
     head: u64,
     begun: u64,
     full: FullDisk,
+    /// How many messages had come, written or not, when the disk was last found full.
+    told: Option<u64>,
     /// Messages written completely.
     messages: u64,
     /// The file was deleted while it was open.
@@ -168,6 +170,7 @@ impl OutputFile {
             head: 0,
             begun: 0,
             full: FullDisk::default(),
+            told: None,
             messages: 0,
             is_deleted: false,
         }
@@ -206,14 +209,19 @@ impl OutputFile {
         if !self.has_messages() {
             self.head = self.written + self.buffer.len() as u64;
         }
-        if self.buffer.len() < BUFFER && self.ends.len() < MAX_BUFFERED_MESSAGES {
+        if self.has_room() {
             return Ok(true);
         }
-        if self.full.waits() {
+        self.flush()?;
+        let has_room = self.has_room();
+        if !has_room {
             self.full.lose(1);
-            return Ok(false);
         }
-        self.flush().map(|()| true)
+        Ok(has_room)
+    }
+
+    fn has_room(&self) -> bool {
+        self.buffer.len() < BUFFER && self.ends.len() < MAX_BUFFERED_MESSAGES
     }
 
     /// Appends bytes of a message, after [`OutputFile::make_room`].
@@ -236,9 +244,19 @@ impl OutputFile {
         Ok(has_room)
     }
 
-    /// Writes what is buffered, unless the disk was full just now.
+    /// Writes what is buffered, unless the disk was full just now. While it stays full and no message came since, that is no further failure.
     pub(crate) fn flush(&mut self) -> Result<(), NodeError> {
-        if self.full.waits() { Ok(()) } else { self.write_all() }
+        if self.full.waits() {
+            return Ok(());
+        }
+        let come = Some(self.messages + self.ends.len() as u64 + self.full.lost());
+        let (was_full, written) = (self.full.is_full(), self.write_all());
+        let is_full = written.as_ref().is_err_and(|e| matches!(e.kind(), NodeErrorKind::DiskFull { .. }));
+        let is_told = was_full && is_full && self.told == come;
+        if is_full {
+            self.told = come;
+        }
+        if is_told { Ok(()) } else { written }
     }
 
     fn write_all(&mut self) -> Result<(), NodeError> {

@@ -14,8 +14,8 @@ const RETRY: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFull {
-    /// Count the messages that do not fit as lost (`disk_full`), and write again when there is room. The node fails once a second, which
-    /// is an event, and goes on.
+    /// Count the messages that do not fit as lost (`disk_full`), and write again when there is room. While messages arrive, the
+    /// node fails once a second, which is an event, and goes on.
     #[default]
     Drop,
     /// End the run.
@@ -48,6 +48,11 @@ impl FullDisk {
     /// Whether the last write failed because it is full, and the node goes on.
     pub(crate) fn is_full(&self) -> bool {
         self.again.is_some()
+    }
+
+    /// Messages lost because it was full.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost.get()
     }
 
     /// Notes that a write succeeded.
@@ -121,6 +126,23 @@ mod tests {
                 assert_eq!(matches!(error.kind(), NodeErrorKind::DiskFull { .. }), is_full, "{error:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_message_that_is_tried_again_fails_once() {
+        let mut file = full(OnFull::Drop);
+        let fails = |file: &mut OutputFile| {
+            file.full.again = file.full.again.map(|_| Instant::now());
+            file.flush().is_err()
+        };
+        file.write(b"one").unwrap();
+        assert_eq!([(); 4].map(|()| fails(&mut file)), [true, false, false, false]);
+        file.write(b"two").unwrap();
+        assert_eq!([(); 3].map(|()| fails(&mut file)), [true, false, false]);
+        assert!(file.full.is_full());
+        // Another error is always one.
+        file.file = File::open("/dev/null").unwrap();
+        assert_eq!([(); 2].map(|()| fails(&mut file)), [true, true]);
     }
 
     #[test]
