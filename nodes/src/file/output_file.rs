@@ -215,7 +215,7 @@ impl OutputFile {
         self.flush()?;
         let has_room = self.has_room();
         if !has_room {
-            self.full.lose(1);
+            self.full.lose(1, String::new);
         }
         Ok(has_room)
     }
@@ -327,7 +327,7 @@ impl OutputFile {
         let written = self.write_all();
         if written.is_err() && self.full.is_full() {
             self.cut_short();
-            self.full.lose(self.ends.len() as u64);
+            self.full.lose(self.ends.len() as u64, String::new);
             self.buffer.clear();
             self.ends.clear();
         }

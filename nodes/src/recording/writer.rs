@@ -208,7 +208,7 @@ impl RecordingWriter {
     ) -> Result<(), NodeError> {
         let place = self.channels[channel].encode_around(tensor, stamp, &mut self.message)?;
         if !self.make_ready(now)? {
-            self.full.lose(1);
+            self.full.lose(1, String::new);
             return Ok(());
         }
         let Some(open) = &mut self.open else { return Err(NodeError::input(&*self.path, "there is no file")) };
@@ -282,7 +282,7 @@ impl RecordingWriter {
         let before = open.complete;
         open.complete = open.writer.end();
         if limen::files::is_deleted(open.writer.file()) {
-            let gone = io::Error::new(ErrorKind::NotFound, "it was deleted while it was written");
+            let gone = io::Error::new(ErrorKind::NotFound, "the file was deleted while it was written");
             return Err(self.fail(gone, in_call, now));
         }
         self.messages += self.pending;
@@ -297,7 +297,7 @@ impl RecordingWriter {
         (self.pending, self.pending_bytes) = (0, 0);
         self.retry_at = now.saturating_add(RETRY_NS);
         let Some(open) = self.open.take() else {
-            self.full.lose(lost);
+            self.full.lose(lost, || error.to_string());
             return NodeError::input(&*self.path, error);
         };
         let Open { writer, part, path, complete, .. } = open;
@@ -306,9 +306,9 @@ impl RecordingWriter {
         // What follows is cut off. If cutting fails as well, a reader counts what it cannot read.
         let _ = writer.file().set_len(complete);
         let text = format!("{error}; {complete} bytes are complete, {lost} messages before this one are lost");
-        let error = self.full.judge(NodeError::file(path, io::Error::new(error.kind(), text)));
-        self.full.lose(lost);
-        error
+        let judged = self.full.judge(NodeError::file(path, io::Error::new(error.kind(), text)));
+        self.full.lose(lost, || error.to_string());
+        judged
     }
 
     /// Completes the file with its index.

@@ -62,12 +62,12 @@ impl FullDisk {
         }
     }
 
-    /// Counts messages as lost: because the disk is full, if it is, otherwise by another error.
-    pub(crate) fn lose(&mut self, messages: u64) {
+    /// Counts messages as lost: because the disk is full, if it is, otherwise by the error that `why` names.
+    pub(crate) fn lose(&mut self, messages: u64, why: impl FnOnce() -> String) {
         if self.is_full() {
             self.lost += messages;
         } else {
-            self.unwritten += messages;
+            self.unwritten.lose(messages, why);
         }
     }
 
