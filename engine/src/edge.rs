@@ -26,7 +26,6 @@ pub(crate) use tap::TapTx;
 use tx::evicted;
 pub(crate) use tx::{EdgeFull, Tx};
 
-use crate::host::footprint::Footprint;
 use crate::host::sync::{Arc, AtomicBool, AtomicU8, Counter, Ordering, Padded, fence};
 use crate::host::wait::Bell;
 use crate::ledger::Run;
@@ -124,12 +123,6 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Adds the counters of both ends.
-    fn footprint(&self, to: &mut Footprint) {
-        to.add_value(&self.producer.moved);
-        to.add_value(&self.consumer.moved);
-    }
-
     /// Marks the end of the producer.
     fn close(&self, failed: bool) {
         // Release: a reader that sees the edge closed sees everything sent before.

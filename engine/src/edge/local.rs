@@ -18,7 +18,11 @@ use std::rc::Rc;
 
 /// The empty buffers of one worker's local edges, by payload and size.
 #[derive(Default)]
-pub(crate) struct Buffers(HashMap<(TypeId, usize), Box<dyn Any>>);
+pub(crate) struct Buffers {
+    spares: HashMap<(TypeId, usize), Box<dyn Any>>,
+    /// The memory of these buffers and of the edges.
+    pub(crate) footprint: Footprint,
+}
 
 /// Empty buffers of one payload and size. Entries below `free` have a buffer, the others have none.
 pub(super) struct Spares<T: Payload> {
@@ -55,11 +59,12 @@ impl Buffers {
     /// and its consumer empties one.
     fn spares<T: Payload>(&mut self, size: usize) -> Rc<RefCell<Spares<T>>> {
         let new = || Box::new(Rc::new(RefCell::new(Spares::<T> { buffers: Vec::new(), free: 0 })));
-        let spares = self.0.entry((TypeId::of::<T>(), size)).or_insert_with(|| new());
+        let spares = self.spares.entry((TypeId::of::<T>(), size)).or_insert_with(|| new());
         let spares = spares.downcast_ref::<Rc<RefCell<Spares<T>>>>().expect("the key names the payload").clone();
         let mut grown = spares.borrow_mut();
         grown.buffers.extend((0..3).map(|_| Vec::with_capacity(size)));
         grown.free = grown.buffers.len();
+        grown.buffers.iter().for_each(|buffer| self.footprint.add(buffer.as_ptr(), 64));
         drop(grown);
         spares
     }
@@ -140,18 +145,13 @@ pub(crate) fn local<T: Payload>(params: &Params, buffers: &mut Buffers) -> (Tx<T
         spares: buffers.spares(params.buffer),
         shared: params.shared.clone(),
     });
+    buffers.footprint.add(&*shared, 64);
+    buffers.footprint.add_value(&params.shared.producer.moved);
+    buffers.footprint.add_value(&params.shared.consumer.moved);
     (Tx::new(params.clone(), TxKind::Local(shared.clone())), Rx::new(params.clone(), RxKind::Local(shared)))
 }
 
 impl<T: Payload> Local<T> {
-    /// Adds what a single message touches.
-    pub(crate) fn footprint(&self, to: &mut Footprint) {
-        to.add(self, 64);
-        to.add(Local::<T>::put as *const (), 64);
-        self.spares.borrow().buffers.iter().for_each(|buffer| to.add(buffer.as_ptr(), 64));
-        self.shared.footprint(to);
-    }
-
     /// Whether the edge is empty.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
@@ -190,34 +190,6 @@ impl<T: Payload> Local<T> {
         self.len.set(1);
     }
 
-    /// Has the consumer turn as for a message that was sent alone, which it will not find.
-    pub(crate) fn rehearse(&self, sent: u64, accounted: u64, weight: u32) {
-        if self.is_empty() {
-            self.run.set(sent, accounted, weight);
-            self.run.form.set(Form::Lone);
-            self.len.set(1);
-        }
-    }
-
-    /// Whether the consumer would turn as [`Local::rehearse`] says.
-    pub(crate) fn is_rehearsed(&self) -> bool {
-        if !self.has_lone() {
-            return false;
-        }
-        let message = self.lone.take();
-        let has_none = message.is_none();
-        self.lone.set(message);
-        has_none
-    }
-
-    /// Undoes [`Local::rehearse`].
-    pub(crate) fn end_rehearsal(&self) {
-        if self.is_rehearsed() {
-            self.run.form.set(Form::Listed);
-            self.len.set(0);
-        }
-    }
-
     #[inline]
     fn put_burst(&self, staged: &mut Vec<Message<T>>, sent: u64, accounted: u64, weight: u32) {
         self.shared.producer.moved.add(staged.len() as u64);
@@ -233,14 +205,13 @@ impl<T: Payload> Local<T> {
         self.run.form.get() == Form::Lone
     }
 
-    /// Takes the message that was sent alone, and when it was sent; 0 if it is not recorded. In a rehearsal there is no message. Requires
-    /// [`Local::has_lone`].
+    /// Takes the message that was sent alone, and when it was sent; 0 if it is not recorded. There is one if [`Local::has_lone`].
     #[inline]
-    pub(super) fn take_lone(&self) -> (Option<Message<T>>, u64) {
-        let message = self.lone.take();
+    pub(super) fn take_lone(&self) -> Option<(Message<T>, u64)> {
+        let message = self.lone.take()?;
         self.run.form.set(Form::Listed);
         self.len.set(0);
-        (message, self.run.sent.get())
+        Some((message, self.run.sent.get()))
     }
 
     /// Moves all messages to an empty list, if they were published together and are at most `most`.

@@ -3,7 +3,6 @@
 use super::local::{Local, take_runs};
 use super::{CrossRx, CrossRxKind, EdgeState, Lanes, Params, Reason, Shared, Stamped};
 use crate::base::policy::WhenFull;
-use crate::host::footprint::Footprint;
 use crate::host::sync::Arc;
 use crate::ledger::{Run, push_run};
 use crate::message::payload::{Header, Message, Payload};
@@ -66,16 +65,6 @@ impl<T: Payload> Rx<T> {
 
     pub(crate) fn index(&self) -> usize {
         self.params.index
-    }
-
-    /// Adds what a single message touches.
-    pub(crate) fn footprint(&self, to: &mut Footprint) {
-        to.add(self, 64);
-        // Not the producer's: fetching what another core writes would slow that down.
-        to.add_value(&self.shared.consumer.moved);
-        if let RxKind::Local(local) = &self.kind {
-            local.footprint(to);
-        }
     }
 
     /// Messages waiting.
@@ -156,30 +145,20 @@ impl<T: Payload> Rx<T> {
         }
     }
 
-    /// Whether [`Rx::has_only`] may be true.
-    pub(crate) fn takes_directly(&self) -> bool {
-        matches!(self.kind, RxKind::Local(_))
-    }
-
     /// Whether the only message waiting was sent alone.
     #[inline]
     pub(crate) fn has_only(&self) -> bool {
         if let RxKind::Local(local) = &self.kind { local.has_lone() } else { false }
     }
 
-    /// Takes a message that was sent alone, and returns when it was sent; 0 if it is not recorded. In a rehearsal there is no message.
+    /// Takes the only message, if [`Rx::has_only`], and returns when it was sent; 0 if it is not recorded.
     #[inline]
-    pub(crate) fn take_only(&mut self) -> (Option<Message<T>>, u64) {
+    pub(crate) fn take_only(&mut self) -> Option<(Message<T>, u64)> {
         if let RxKind::Local(local) = &self.kind {
             return local.take_lone();
         }
         cold_path();
-        (None, 0)
-    }
-
-    /// Whether a rehearsal has come this far.
-    pub(crate) fn is_rehearsed(&self) -> bool {
-        if let RxKind::Local(local) = &self.kind { local.is_rehearsed() } else { false }
+        None
     }
 
     /// Moves all messages to an empty list, if they were published together within the worker and are at most `most`.

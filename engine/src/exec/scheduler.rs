@@ -14,8 +14,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 const FAIR_NS: u64 = 20_000_000;
 /// Turns chosen individually before the worker does its other duties.
 const CHOICES: usize = 64;
-/// A stage is rehearsed only if this much time is left, ns: about what it takes with cold caches.
-const STAGE_NS: u64 = 1_000;
 /// Most consecutive turns of one stage.
 const AGAIN: usize = 16;
 
@@ -33,8 +31,6 @@ struct Member {
     is_done: bool,
     /// Found no work since a message last moved.
     is_quiet: bool,
-    /// Took part in the rehearsal under way.
-    has_rehearsed: bool,
     /// When its last turn began, ns; maintained only for schedules that use it.
     turned_at: u64,
 }
@@ -46,17 +42,15 @@ impl Scheduler {
             node: *node,
             is_done: false,
             is_quiet: false,
-            has_rehearsed: false,
             turned_at: 0,
         };
         Scheduler { members: stages.into_iter().zip(nodes).map(member).collect(), schedule, last: 0 }
     }
 
-    /// Adds what a single message touches on its way through the stages.
+    /// Adds the stages with the nodes in them.
     pub(crate) fn footprint(&self, to: &mut Footprint) {
         to.add(self.members.as_ptr(), size_of_val(&*self.members));
-        self.members.iter().for_each(|member| member.stage.footprint(to));
-        to.add(Scheduler::pass as *const (), 384);
+        self.members.iter().for_each(|member| to.add_value(&*member.stage));
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -208,34 +202,8 @@ impl Scheduler {
             if turn == Turn::Done || !idler.after(cx, turn, &mut |wait| self.await_device(wait)) {
                 break;
             }
-            match std::mem::take(&mut cx.to_rehearse) {
-                0 => {}
-                due => _ = self.rehearse(due, cx),
-            }
             self.obey(cx);
         }
-    }
-
-    /// Has stages do what they do for a single message, without one: no node is called, and nothing counts. The messages that are due at
-    /// `due` then find code and memory in the caches, and branches predicted. Returns how many stages took part.
-    #[inline(never)]
-    pub(crate) fn rehearse(&mut self, due: u64, cx: &mut Cx) -> usize {
-        cx.rehearse(|cx| {
-            let mut rehearsed = 0;
-            for member in self.members.iter_mut().filter(|member| !member.is_done) {
-                // Not every stage reads the clock: those that record nothing do not.
-                if cx.read().saturating_add(STAGE_NS) >= due {
-                    break;
-                }
-                member.has_rehearsed = member.stage.rehearse(due, cx);
-                rehearsed += usize::from(member.has_rehearsed);
-            }
-            for member in self.members.iter_mut().filter(|member| member.has_rehearsed) {
-                member.has_rehearsed = false;
-                member.stage.end_rehearsal();
-            }
-            rehearsed
-        })
     }
 
     /// Waits for a call on a device that a stage needs, as [`Stage::await_device`]: blocks on the first one, has the end of each ring.

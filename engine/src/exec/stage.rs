@@ -33,7 +33,6 @@ pub(crate) use trouble::{Trouble, guarded};
 
 use crate::exec::shared::{Change, Command};
 use crate::exec::worker::{Cx, Idler};
-use crate::host::footprint::Footprint;
 use crate::host::sync::Counter;
 use crate::ledger::Hist;
 use crate::node::error::NodeError;
@@ -116,26 +115,11 @@ pub(crate) trait Stage {
         }
     }
 
-    /// Has the stage do what it does for a single message, without calling its node and without counting it: a source, if its next message is
-    /// due at `due` or before; another, if the stage before it has done so. Returns whether it took part.
-    fn rehearse(&mut self, due: u64, cx: &mut Cx) -> bool {
-        let _ = (due, cx);
-        false
-    }
-
-    /// Ends the rehearsal where the next stage did not take part.
-    fn end_rehearsal(&mut self) {}
-
     /// Handles a panic that escaped a turn. Returns true if it came from the node, in an unguarded single-message call;
     /// it is then recorded as the node's failure.
     fn take_panic(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
         let _ = (panic, cx);
         false
-    }
-
-    /// Adds the memory that the turn of a single message touches, functions among it; nothing, if its turns are long.
-    fn footprint(&self, to: &mut Footprint) {
-        let _ = to;
     }
 
     /// The state that a schedule decides by.

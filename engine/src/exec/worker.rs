@@ -36,10 +36,6 @@ pub(crate) struct Cx {
     now: u64,
     /// Whether `now` is the end of the last step, so that it can serve as the start of the next.
     fresh: bool,
-    /// Whether the turns are those of a rehearsal.
-    is_rehearsing: bool,
-    /// When a message is due that is to be rehearsed; 0 for none.
-    pub(crate) to_rehearse: u64,
     meter: Meter,
     subjects: Vec<(Subject, Term, Hist)>,
     pub(crate) shared: Arc<RunShared>,
@@ -64,7 +60,7 @@ pub(crate) struct Cx {
     epoch: u64,
     judge: Judge,
     /// What a single message touches on this worker.
-    footprint: Footprint,
+    pub(crate) footprint: Footprint,
     /// The nodes that run models.
     pub(crate) models: Vec<ModelCalls>,
 }
@@ -95,8 +91,6 @@ impl Cx {
             watch: Watch::new(clock),
             now: 0,
             fresh: false,
-            is_rehearsing: false,
-            to_rehearse: 0,
             meter: Meter::new(shared.spans.get(worker).cloned().map(SpanWriter::new)),
             subjects: Vec::new(),
             shared,
@@ -117,25 +111,6 @@ impl Cx {
         }
         cold_path();
         self.read()
-    }
-
-    /// What a message counts as: 1, and 0 in a rehearsal.
-    #[inline]
-    pub(crate) fn counts_as(&self) -> u64 {
-        u64::from(!self.is_rehearsing)
-    }
-
-    /// Runs a rehearsal: what its turns record is forgotten.
-    pub(crate) fn rehearse<T>(&mut self, turns: impl FnOnce(&mut Cx) -> T) -> T {
-        let before = (self.now, self.fresh);
-        self.is_rehearsing = true;
-        self.meter.begin_rehearsal();
-        let result = turns(self);
-        self.meter.end_rehearsal();
-        self.is_rehearsing = false;
-        (self.now, self.fresh) = before;
-        self.leave();
-        result
     }
 
     /// Reads the clock.
@@ -293,7 +268,7 @@ impl Cx {
         self.mailbox.open(self.subjects.iter().map(part).collect());
     }
 
-    /// Collects what a single message touches, when all nodes of the worker are built.
+    /// Adds the memory of the worker and its stages, when all nodes of the worker are built.
     fn collect_footprint(&mut self, scheduler: &Scheduler) {
         let mut footprint = std::mem::take(&mut self.footprint);
         footprint.add_value(self);

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 /// Bytes of a cache line: of x86-64 and most of aarch64. Where lines are longer, some are named twice.
 const LINE: usize = 64;
 /// Most bytes of a value that count: one that is larger is seldom touched whole.
-const MOST_OF_VALUE: usize = 1024;
+const MOST_OF_VALUE: usize = 2048;
 /// Most lines of a footprint. More would take longer to fetch than a message takes, and displace each other.
 const MOST: usize = 512;
 
@@ -18,14 +18,13 @@ const STACK: usize = 16;
 
 /// The addresses of cache lines, collected once: nothing is read to find them.
 #[derive(Debug, Default)]
-pub struct Footprint {
+pub(crate) struct Footprint {
     lines: Vec<usize>,
     seen: HashSet<usize>,
 }
 
 impl Footprint {
-    /// Adds the first `bytes` of what lies at an address. What is freed or moved later does no harm. The size of a function is not known:
-    /// callers name about that of its machine code.
+    /// Adds the first `bytes` of what lies at an address. What is freed or moved later does no harm.
     pub(crate) fn add<T: ?Sized>(&mut self, at: *const T, bytes: usize) {
         self.add_at(at.addr(), bytes);
     }
@@ -42,8 +41,8 @@ impl Footprint {
     }
 
     /// Adds a value.
-    pub(crate) fn add_value<T>(&mut self, value: &T) {
-        self.add(value, size_of::<T>().min(MOST_OF_VALUE));
+    pub(crate) fn add_value<T: ?Sized>(&mut self, value: &T) {
+        self.add(value, size_of_val(value).min(MOST_OF_VALUE));
     }
 
     /// Ends the collection.

@@ -47,10 +47,10 @@ impl Counter {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_sub(n), Ordering::Relaxed);
     }
 
-    /// Adds `n` and returns the new value. Only the single writer may call it.
+    /// Adds 1 and returns the new value. Only the single writer may call it.
     #[inline]
-    pub(crate) fn count(&self, n: u64) -> u64 {
-        let n = self.0.load(Ordering::Relaxed).wrapping_add(n);
+    pub(crate) fn count(&self) -> u64 {
+        let n = self.0.load(Ordering::Relaxed).wrapping_add(1);
         self.0.store(n, Ordering::Relaxed);
         n
     }

@@ -38,9 +38,6 @@ pub(crate) struct Meter {
     log: Box<[Entry; LOG]>,
     /// Number of entries in use.
     logged: usize,
-    /// In a rehearsal: the number of entries before it, and the zeros.
-    before: Option<usize>,
-    zeros_before: Vec<u32>,
     outliers: Box<Outliers>,
     /// Where the log is written as well, if anyone asked for it.
     pub(crate) spans: Option<SpanWriter>,
@@ -55,8 +52,6 @@ impl Meter {
             folds: 0,
             log: Box::new([Entry::default(); LOG]),
             logged: 0,
-            before: None,
-            zeros_before: Vec::new(),
             outliers: Box::default(),
             spans,
         }
@@ -67,7 +62,6 @@ impl Meter {
         self.hists.push(Buckets::new(digits, part));
         if self.spans.is_none() {
             self.zeros.push(0);
-            self.zeros_before.push(0);
         }
         assert!(self.hists.len() < 1 << HISTS, "a worker's nodes have less than {} histograms", 1 << HISTS);
         Hist(self.hists.len() as u32 - 1)
@@ -98,19 +92,6 @@ impl Meter {
         }
     }
 
-    /// Begins a rehearsal: what is recorded until [`Meter::end_rehearsal`] is forgotten.
-    pub(crate) fn begin_rehearsal(&mut self) {
-        self.before = Some(self.logged);
-        self.zeros_before.copy_from_slice(&self.zeros);
-    }
-
-    pub(crate) fn end_rehearsal(&mut self) {
-        if let Some(logged) = self.before.take() {
-            self.logged = logged;
-            self.zeros.copy_from_slice(&self.zeros_before);
-        }
-    }
-
     /// Adds what the first messages touch that are recorded after the log was folded.
     pub(crate) fn footprint(&self, to: &mut Footprint) {
         to.add(self.log.as_ptr(), 512);
@@ -120,9 +101,6 @@ impl Meter {
     #[cold]
     #[inline(never)]
     fn record_when_full(&mut self, hist: Hist, value: u64, n: u32, weight: u32, at: u64) {
-        if self.before.is_some() {
-            return;
-        }
         self.fold();
         self.record(hist, value, n, weight, at);
     }
@@ -290,25 +268,6 @@ mod tests {
         }
         let (recorded, samples) = (take(&mut meter, hist), 2 * (3 * LOG as u64 + 1));
         assert_eq!((recorded.histogram.len(), recorded.samples), (16 * samples, samples));
-    }
-
-    #[test]
-    fn a_rehearsal_is_forgotten_even_if_the_log_is_full() {
-        let mut meter = Meter::new(None);
-        let (wait, call) = (meter.histogram(2, Part::Wait), meter.histogram(2, Part::Call));
-        let record = |meter: &mut Meter, value: u64, times: usize| {
-            for _ in 0..times {
-                meter.record_mostly_zero(wait, 0, 1, 1, 1);
-                meter.record(call, value, 1, 1, 1);
-            }
-        };
-        record(&mut meter, 7, 10);
-        meter.begin_rehearsal();
-        record(&mut meter, 1000, 2 * LOG);
-        meter.end_rehearsal();
-        record(&mut meter, 7, 10);
-        let (waits, calls) = (take(&mut meter, wait), take(&mut meter, call));
-        assert_eq!((waits.samples, calls.samples, calls.histogram.max()), (20, 20, 7));
     }
 
     #[test]

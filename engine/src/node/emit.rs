@@ -2,7 +2,6 @@
 
 use crate::base::policy::{ClockOffset, NodePolicy, Qos};
 use crate::host::clock::{Clock, Time};
-use crate::host::footprint::Footprint;
 use crate::message::origins::Trace;
 use crate::message::payload::Header;
 use crate::message::tensor::{Tensor, TensorMut};
@@ -121,14 +120,6 @@ impl<O: Outputs> Emit<O> {
             trace,
             lead: Lead::default(),
         }
-    }
-
-    /// Adds what a single message touches.
-    // Not inlined: one copy for each type of outputs, not for each kind of node.
-    #[inline(never)]
-    pub(crate) fn footprint(&self, to: &mut Footprint) {
-        to.add(self, 64);
-        self.ports.footprint(to);
     }
 
     /// Returns when this turn began. Free; at most one turn old.

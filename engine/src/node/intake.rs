@@ -11,7 +11,6 @@ pub(crate) use join::{JoinRule, ZipMany};
 pub use merge::{OneOf, Picked};
 
 use crate::edge::{EdgeState, Reason, Remains, Rx, rx};
-use crate::host::footprint::Footprint;
 use crate::ledger::Run;
 use crate::message::origins::{Origin, Trace};
 use crate::message::payload::{Header, Message, Payload};
@@ -99,24 +98,13 @@ pub trait Intake: Sized + 'static {
     fn peek(&self, see: &mut dyn FnMut(&Header)) {
         let _ = see;
     }
-    /// Adds what a single message touches.
-    fn footprint(&self, to: &mut Footprint);
-    /// Whether [`Intake::has_only`] may be true.
-    fn takes_directly(&self) -> bool {
-        false
-    }
     /// Whether exactly one message is waiting, sent alone within the worker, so that [`Intake::take_only`] returns it.
     fn has_only(&self) -> bool {
         false
     }
-    /// Whether a rehearsal has come this far: [`Intake::has_only`] is true, and there is no message.
-    fn is_rehearsed(&self) -> bool {
-        false
-    }
-    /// Takes the only waiting message, if [`Intake::has_only`], and returns when it was sent; 0 if it is not recorded. In a rehearsal there
-    /// is no message.
-    fn take_only(&mut self) -> (Option<Self::Taken>, u64) {
-        (None, 0)
+    /// Takes the only waiting message, if [`Intake::has_only`], and returns when it was sent; 0 if it is not recorded.
+    fn take_only(&mut self) -> Option<(Self::Taken, u64)> {
+        None
     }
     /// Takes everything waiting, if it was published together within the worker, is enough for at most `most` calls,
     /// and needs no closer look. `into` must be empty.
@@ -236,24 +224,13 @@ impl<T: Payload> Intake for Single<T> {
     fn peek(&self, see: &mut dyn FnMut(&Header)) {
         self.rx.peek(see);
     }
-    // Not inlined: one copy for each type of messages, not for each kind of node.
-    #[inline(never)]
-    fn footprint(&self, to: &mut Footprint) {
-        self.rx.footprint(to);
-    }
-    fn takes_directly(&self) -> bool {
-        self.rx.takes_directly()
-    }
     #[inline]
     fn has_only(&self) -> bool {
         self.rx.has_only()
     }
     #[inline]
-    fn take_only(&mut self) -> (Option<Message<T>>, u64) {
+    fn take_only(&mut self) -> Option<(Message<T>, u64)> {
         self.rx.take_only()
-    }
-    fn is_rehearsed(&self) -> bool {
-        self.rx.is_rehearsed()
     }
     #[inline]
     fn take_burst(&mut self, most: usize, into: &mut Vec<Message<T>>) -> bool {
@@ -350,23 +327,14 @@ impl Intake for Mutable {
     fn peek(&self, see: &mut dyn FnMut(&Header)) {
         self.single.peek(see);
     }
-    fn footprint(&self, to: &mut Footprint) {
-        self.single.footprint(to);
-    }
-    fn takes_directly(&self) -> bool {
-        self.copies.is_none() && self.single.takes_directly()
-    }
     #[inline]
     fn has_only(&self) -> bool {
         self.copies.is_none() && self.single.has_only()
     }
     #[inline]
-    fn take_only(&mut self) -> (Option<TensorMut>, u64) {
-        let (message, sent) = self.single.take_only();
-        (message.map(|message| self.own(message).expect(OWNS)), sent)
-    }
-    fn is_rehearsed(&self) -> bool {
-        self.copies.is_none() && self.single.is_rehearsed()
+    fn take_only(&mut self) -> Option<(TensorMut, u64)> {
+        let (message, sent) = self.single.take_only()?;
+        Some((self.own(message).expect(OWNS), sent))
     }
     #[inline]
     fn last_run(&self, n: usize) -> Run {

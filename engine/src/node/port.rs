@@ -7,7 +7,6 @@
 use crate::base::policy::Qos;
 use crate::edge::{Local, Tx, tx};
 use crate::host::clock::Time;
-use crate::host::footprint::Footprint;
 use crate::ledger::{Run, push_run};
 use crate::message::MAX_PORTS;
 use crate::message::origins::{Origins, Trace};
@@ -66,12 +65,6 @@ pub trait PortSet: Sized + 'static {
     fn room(&mut self, calls: usize, now: &mut impl FnMut() -> u64) -> usize;
     /// Whether there is room and a slot for the messages of one call: there are edges, all of them empty and within this worker.
     fn is_clear(&mut self) -> bool;
-    /// Whether [`PortSet::is_clear`] may be true.
-    fn sends_directly(&self) -> bool;
-    /// Adds what a single message touches.
-    fn footprint(&self, to: &mut Footprint) {
-        let _ = to;
-    }
     /// Wakes the workers of consumers that have been sent messages.
     fn ring(&mut self);
     /// Whether the call has sent anything.
@@ -128,10 +121,6 @@ pub trait AnyPort {
     fn refused_by(&self) -> Option<String>;
     /// Discards the staged messages.
     fn take_back(&mut self);
-    /// Has the next stage rehearse a message, if it is the only one that follows, and on this worker.
-    fn rehearse(&self, sent: u64, accounted: u64, weight: u32);
-    /// Ends the rehearsal of the next stage.
-    fn end_rehearsal(&self);
 }
 
 /// One output port.
@@ -343,10 +332,6 @@ impl<T: Payload> Port<T> {
         }
     }
 
-    fn sends_directly_or_is_unused(&self) -> bool {
-        self.edges.is_empty() || self.sends_directly()
-    }
-
     /// As [`PortSet::publish_all`], for one of several ports, which may have sent nothing.
     #[inline]
     fn publish_any(&mut self, accounted: u64, weight: u32, sent: u64, emit: u64) -> Result<(), NodeError> {
@@ -512,13 +497,6 @@ impl<T: Payload> AnyPort for Port<T> {
         self.runs.clear();
         (self.staged.unchecked, self.staged.in_runs) = (1, 0);
     }
-    fn rehearse(&self, sent: u64, accounted: u64, weight: u32) {
-        let sent = if weight > 0 { sent } else { 0 };
-        self.staged.direct.iter().for_each(|edge| edge.rehearse(sent, accounted, weight));
-    }
-    fn end_rehearsal(&self) {
-        self.staged.direct.iter().for_each(|edge| edge.end_rehearsal());
-    }
 }
 
 /// Counts a message's origin, merged with the previous one if equal.
@@ -548,20 +526,6 @@ impl<T: Payload> PortSet for Port<T> {
             None => self.staged.is_local && self.edges_are_empty(),
         };
         are_empty && (!self.staged.has_pool || self.pool.as_mut().is_none_or(|pool| pool.has_free(1)))
-    }
-    fn sends_directly(&self) -> bool {
-        self.staged.is_local
-    }
-    fn footprint(&self, to: &mut Footprint) {
-        to.add(self, 128);
-        to.add(self.staged.items.as_ptr(), 64);
-        for edge in &self.edges {
-            to.add(edge, 64);
-            edge.local().iter().for_each(|local| local.footprint(to));
-        }
-        if let Some(pool) = &self.pool {
-            pool.footprint(to);
-        }
     }
     #[inline]
     fn ring(&mut self) {
@@ -653,12 +617,6 @@ macro_rules! tuple_outputs {
             fn is_clear(&mut self) -> bool {
                 ($(self.$i.staged.is_local ||)+ false) $(&& self.$i.is_clear_or_unused())+
             }
-            fn sends_directly(&self) -> bool {
-                ($(self.$i.staged.is_local ||)+ false) $(&& self.$i.sends_directly_or_is_unused())+
-            }
-            fn footprint(&self, to: &mut Footprint) {
-                $(self.$i.footprint(to);)+
-            }
             fn ring(&mut self) {
                 $(self.$i.ring();)+
             }
@@ -749,12 +707,6 @@ impl<T: Payload> PortSet for PortList<T> {
     #[inline]
     fn is_clear(&mut self) -> bool {
         self.0.iter().any(|port| port.staged.is_local) && self.0.iter_mut().all(Port::is_clear_or_unused)
-    }
-    fn sends_directly(&self) -> bool {
-        self.0.iter().any(|port| port.staged.is_local) && self.0.iter().all(Port::sends_directly_or_is_unused)
-    }
-    fn footprint(&self, to: &mut Footprint) {
-        self.0.iter().for_each(|port| port.footprint(to));
     }
     fn ring(&mut self) {
         self.0.iter_mut().for_each(PortSet::ring);

@@ -200,7 +200,6 @@ impl Simulation {
         let (scheduler, cx) = &mut self.workers[stage.worker];
         // The worker's cached time is out of date.
         cx.stale();
-        scheduler.rehearse(u64::MAX, cx);
         let turn = scheduler.turn(stage.at, cx);
         scheduler.obey(cx);
         self.clock.advance(1 + self.rng.u64(..TURN_NS));
@@ -377,118 +376,5 @@ impl Simulation {
         let mut report = running.wait();
         report.wall = Duration::from_nanos(clock.now().since(BEGIN));
         report
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use crate::base::policy::Telemetry;
-    use crate::message::{DType, PortSpec};
-    use crate::node::{
-        Building, Connected, Emit, Next, Node, NodeError, PlanErrors, Planning, Ports, Sink, Source, Transform,
-    };
-    use crate::{Message, Options, Plan, Registry, Spec, Tensor};
-
-    fn spec() -> PortSpec {
-        PortSpec::fixed(DType::U64, [])
-    }
-
-    struct Clockwork;
-    impl Node for Clockwork {
-        type Config = ();
-        fn ports(_: &(), _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
-            Ok(Ports::new().output("out", spec()))
-        }
-        fn build(_: (), _: &mut Building<'_>) -> Result<Self, NodeError> {
-            Ok(Clockwork)
-        }
-    }
-    impl Source for Clockwork {
-        type Out = Tensor;
-        fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {
-            let header = out.header(out.now());
-            let tensor = out.loan(&header)?;
-            out.send(tensor);
-            Ok(Next::At(out.now() + 1_000_000))
-        }
-    }
-
-    struct Pass;
-    impl Node for Pass {
-        type Config = ();
-        fn ports(_: &(), _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
-            Ok(Ports::new().input("in", spec()).output_forwarding("out", Some(spec()), "in"))
-        }
-        fn build(_: (), _: &mut Building<'_>) -> Result<Self, NodeError> {
-            Ok(Pass)
-        }
-    }
-    impl Transform for Pass {
-        type In = Tensor;
-        type Out = Tensor;
-        fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
-            out.send(input);
-            Ok(())
-        }
-    }
-
-    struct End;
-    impl Node for End {
-        type Config = ();
-        fn ports(_: &(), _: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
-            Ok(Ports::new().input("in", spec()))
-        }
-        fn build(_: (), _: &mut Building<'_>) -> Result<Self, NodeError> {
-            Ok(End)
-        }
-    }
-    impl Sink for End {
-        type In = Tensor;
-        fn take(&mut self, _: Message<Tensor>) -> Result<(), NodeError> {
-            Ok(())
-        }
-    }
-
-    /// A rehearsal goes from stage to stage on its worker while each is the only consumer, and leaves nothing behind.
-    #[test]
-    fn a_rehearsal_takes_the_way_of_a_message_and_counts_nothing() {
-        let registry = Registry::new().source::<Clockwork>("clockwork").transform::<Pass>("pass").sink::<End>("end");
-        // The other nodes, and how many stages take part: all; those before two consumers, twice; none, as the message leaves the worker.
-        let graphs = [
-            ("b: { kind: pass, from: a }, c: { kind: pass, from: b }, d: { kind: end, from: c }", 4),
-            ("b: { kind: pass, from: a }, c: { kind: end, from: b }, d: { kind: end, from: b }", 2),
-            ("b: { kind: pass, from: a }, c: { kind: end, from: a }", 1),
-            ("b: { kind: end, from: a, core: 1 }", 0),
-        ];
-        let telemetries = [Telemetry::Auto, Telemetry::Full, Telemetry::Sampled, Telemetry::Off];
-        for ((nodes, taking_part), telemetry) in graphs.iter().flat_map(|g| telemetries.map(|t| (*g, t))) {
-            let text = format!("version: 1\nnodes: {{ a: {{ kind: clockwork, core: 0 }}, {nodes} }}");
-            let options = Options { telemetry: Some(telemetry), ..Options::default() };
-            let plan = Plan::with_options(Spec::from_text(&text, "g.yaml").unwrap(), &registry, &options);
-            let mut simulation = plan.unwrap_or_else(|e| panic!("{e}")).wire().unwrap().simulate(1).unwrap();
-            let counted = |simulation: &Simulation| -> Vec<[u64; 3]> {
-                let nodes = simulation.running.counts.iter();
-                nodes.map(|counts| [counts.taken.get(), counts.done.get(), counts.turns.get()]).collect()
-            };
-            for _ in 0..20 {
-                while simulation.step() != Step::Waited {}
-                let before = counted(&simulation);
-                let (scheduler, cx) = &mut simulation.workers[0];
-                let due = cx.read() + 2_000_000;
-                assert_eq!(scheduler.rehearse(due, cx), taking_part, "{nodes} {telemetry:?}");
-                let now = cx.read();
-                assert_eq!(scheduler.rehearse(now, cx), 0, "{nodes}: no time is left");
-                assert_eq!(counted(&simulation), before, "{nodes}");
-            }
-            assert!(counted(&simulation)[0][1] > 3, "{nodes}: several messages");
-            simulation.stop();
-            let report = simulation.run(10_000).unwrap_or_else(|stuck| panic!("{stuck}"));
-            assert_eq!(report.bugs, Vec::<String>::new(), "{nodes}");
-            let histogram = report.histograms.iter().find(|h| h.tag() == "a.source").map(|h| h.recorded.samples);
-            if matches!(telemetry, Telemetry::Auto | Telemetry::Full) {
-                assert_eq!(histogram, Some(report.node("a").unwrap().done), "{nodes}");
-            }
-        }
     }
 }

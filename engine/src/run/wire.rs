@@ -255,6 +255,7 @@ fn build(
         producers.insert(i, tx);
         consumers.insert(i, rx);
     }
+    cx.footprint = buffers.footprint;
     let mut stages = Vec::new();
     for parts in nodes {
         let NodeParts { node, name, planned, ports, mut stage, links, in_edges, outputs, copies, blends } = parts;
@@ -263,6 +264,7 @@ fn build(
         };
         let sources = || stage.sources.iter().map(|(source, _)| *source).collect();
         let trace = stage.traced.then(|| Rc::new(RefCell::new(Trace::new(sources(), planned.ports().spans))));
+        outputs.iter().filter_map(|o| o.pool.as_ref()).for_each(|pool| pool.footprint(&mut cx.footprint));
         let outputs = outputs.into_iter().map(|o| PortParts {
             name: o.name,
             emits: o.emits,
@@ -279,6 +281,7 @@ fn build(
         let rule = JoinRule { clock: clock.clone(), ..stage.rule.clone() };
         let intake = IntakeParts { edges: take(&mut consumers, &in_edges), copies, blends, rule };
         let counts = links.counts.clone();
+        cx.footprint.add(&*counts, 64);
         let common = Common::new(node, &mut stage, links, cx);
         let begin = Begin::new(stage.source, &common.policy);
         let descriptors = Descriptors::new(cx.poller.clone());

@@ -12,7 +12,6 @@ use crate::exec::notice::Noticed;
 use crate::exec::planned::StagePlan;
 use crate::exec::shared::{Failure, RunShared};
 use crate::exec::worker::Cx;
-use crate::host::footprint::Footprint;
 use crate::host::sync::Arc;
 use crate::ledger::{Hist, Term};
 use crate::message::payload::Header;
@@ -151,12 +150,6 @@ impl Common {
             shared: cx.shared.clone(),
             policy,
         }
-    }
-
-    /// Adds what a single message touches.
-    pub(super) fn footprint(&self, to: &mut Footprint) {
-        to.add(self, 128);
-        to.add_value(&*self.counts);
     }
 
     /// Derives how calls are made from the finished settings.

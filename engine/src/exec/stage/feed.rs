@@ -4,7 +4,6 @@ use super::{Common, Fault, Life, NodeSlot, PROBE, PROBE_ALONE, SLOW_NS, Trouble,
 use crate::base::policy::OnError;
 use crate::edge::Reason;
 use crate::exec::worker::Cx;
-use crate::host::footprint::Footprint;
 use crate::ledger::Run;
 use crate::node::burst::Burst;
 use crate::node::error::NodeError;
@@ -51,8 +50,6 @@ pub(super) trait Ends<I: Intake> {
     fn publish(&mut self, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError>;
     /// As [`Ends::publish_all`], for a single message that was not noted.
     fn publish_lone(&mut self, ledger: LoneLedger, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError>;
-    /// [`Ends::publish_lone`] in a rehearsal: there is no message to publish.
-    fn rehearse(&mut self, ledger: LoneLedger, cx: &mut Cx, sent: u64, compute: u64);
     /// `portion` and `publish` in one, when all calls of the turn share one ledger.
     fn publish_all(
         &mut self,
@@ -212,12 +209,6 @@ fn give_or_fail<I: Intake, E: Ends<I>>(
     Ok(())
 }
 
-/// About the bytes of machine code of [`Feed::process_timed`], and of what a single message runs of [`Feed::process_burst`].
-const TIMED_CODE: usize = 1984;
-const BURST_CODE: usize = 3072;
-/// About the bytes that a single message runs of a stage's turn in the general case.
-const TURN_CODE: usize = 2048;
-
 /// The inputs, and the messages taken from them for the current turn.
 #[repr(C)]
 pub(super) struct Feed<I: Intake> {
@@ -229,29 +220,6 @@ impl<I: Intake> Feed<I> {
     pub(super) fn new(intake: I) -> Self {
         let burst = intake.burst();
         Feed { intake, burst }
-    }
-
-    /// Adds what a single message touches on its way to a node; `timed` is [`Feed::timed`], `turn` the stage's turn in the general case,
-    /// which `is_general` if it is the only one.
-    pub(super) fn footprint<E: Ends<I>>(
-        &self,
-        timed: *const (),
-        turn: *const (),
-        is_general: bool,
-        to: &mut Footprint,
-    ) {
-        self.intake.footprint(to);
-        if self.intake.takes_directly() && !is_general {
-            to.add(timed, TIMED_CODE);
-        } else {
-            to.add(turn, TURN_CODE);
-            to.add(Self::process_burst::<E> as *const (), BURST_CODE);
-        }
-    }
-
-    /// Where the code is that calls a node with a single message and times the call.
-    pub(super) fn timed<E: Ends<I>, C: Calls<I::Taken, E>>() -> *const () {
-        Self::process_timed::<E, C> as *const ()
     }
 
     /// Takes the messages of `n` calls and passes them to the node. `Err` if the node is to be removed.
@@ -324,15 +292,11 @@ impl<I: Intake> Feed<I> {
         node: &mut C,
         ends: &mut E,
     ) -> Result<(), Trouble> {
-        let (item, sent) = self.intake.take_only();
-        let probed = common.counts.taken.count(cx.counts_as()) % PROBE_ALONE == 1 || common.is_slow();
+        let Some((item, sent)) = self.intake.take_only() else { return Ok(()) };
+        let probed = common.counts.taken.count() % PROBE_ALONE == 1 || common.is_slow();
         if probed || sent != 0 {
             return self.process_timed(item, probed, common, cx, node, ends);
         }
-        let Some(item) = item else {
-            ends.rehearse(LoneLedger::default(), cx, 0, 0);
-            return Ok(());
-        };
         self.intake.received(1);
         common.calling = true;
         let result = node.give_one(item, ends);
@@ -351,7 +315,7 @@ impl<I: Intake> Feed<I> {
     #[inline(never)]
     fn process_timed<E: Ends<I>, C: Calls<I::Taken, E>>(
         &mut self,
-        item: Option<I::Taken>,
+        item: I::Taken,
         probed: bool,
         common: &mut Common,
         cx: &mut Cx,
@@ -361,16 +325,12 @@ impl<I: Intake> Feed<I> {
         let started = cx.mark();
         let run = self.intake.last_run(1);
         let recorded = run.is_recorded();
-        let (mut source, mut begun, mut is_message, mut result) = (0, 0, false, Ok(()));
-        // A rehearsal has no message.
-        if let Some(item) = item {
-            let header = I::header(&item, common.lead);
-            (source, begun, is_message) = (header.source, header.origin.0, true);
-            self.intake.received(1);
-            common.calling = true;
-            result = node.give_one(item, ends);
-            common.calling = false;
-        }
+        let header = I::header(&item, common.lead);
+        let (source, begun) = (header.source, header.origin.0);
+        self.intake.received(1);
+        common.calling = true;
+        let result = node.give_one(item, ends);
+        common.calling = false;
         let end = cx.read();
         let compute = end - started;
         // Recorded after the call, so that the node has its message earlier. A message whose call panics has no terms.
@@ -382,21 +342,15 @@ impl<I: Intake> Feed<I> {
         }
         if probed || compute > SLOW_NS {
             cold_path();
-            if is_message {
-                common.learn(compute, 1);
-            }
+            common.learn(compute, 1);
         }
         common.blocked_since = 0;
         if let Err(error) = result {
             cold_path();
             return self.skip_one(Trouble::error("call", &error), common, cx, ends);
         }
-        let ledger = LoneLedger { source, begun, accounted, weight };
-        if !is_message {
-            ends.rehearse(ledger, cx, end, compute);
-            return Ok(());
-        }
         common.counts.done.add(1);
+        let ledger = LoneLedger { source, begun, accounted, weight };
         ends.publish_lone(ledger, cx, end, compute).map_err(|e| Trouble::error("emit", &e))
     }
 

@@ -4,7 +4,6 @@ use super::feed::{Ends, LoneLedger};
 use super::{Common, note_skew};
 use crate::edge::BURST;
 use crate::exec::worker::Cx;
-use crate::host::footprint::Footprint;
 use crate::ledger::{Hist, Term};
 use crate::message::origins::{Origin, Origins};
 use crate::message::payload::Header;
@@ -74,10 +73,6 @@ impl<I: Intake> Ends<I> for PathEnds {
     fn publish(&mut self, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
         self.record(cx, sent, compute);
         Ok(())
-    }
-    fn rehearse(&mut self, ledger: LoneLedger, cx: &mut Cx, sent: u64, compute: u64) {
-        // What it records will be forgotten.
-        let _ = Ends::<I>::publish_lone(self, ledger, cx, sent, compute);
     }
     #[inline]
     fn publish_lone(&mut self, ledger: LoneLedger, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
@@ -204,12 +199,6 @@ impl PathEnds {
         if closes {
             cx.record_mostly_zero(sent, self.closure, sent.abs_diff(accounted), n, weight);
         }
-    }
-
-    /// Adds what the recording of a single message touches.
-    pub(super) fn footprint(&self, to: &mut Footprint) {
-        to.add_value(self);
-        to.add(self.paths.as_ptr(), size_of_val(&*self.paths));
     }
 
     /// Discards all notes.

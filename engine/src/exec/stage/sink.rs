@@ -11,19 +11,14 @@ use crate::exec::planned::StageParts;
 use crate::exec::worker::Cx;
 use crate::host::clock::Time;
 use crate::host::descriptors::Descriptors;
-use crate::host::footprint::Footprint;
 use crate::ledger::Term;
-use crate::message::payload::Message;
-use crate::message::tensor::Tensor;
 use crate::node::burst::Burst;
 use crate::node::error::NodeError;
 use crate::node::intake::SealedInputs;
-use crate::node::intake::{Intake, Single};
+use crate::node::intake::Intake;
 use crate::node::{EngineOnly, Progress, Reset, Sink};
 use std::any::Any;
 
-/// About the bytes of machine code of a stage's turn.
-const TURN_CODE: usize = 704;
 /// While messages keep coming, the node is asked so often to write what it buffers, ns.
 const FLUSH_NS: u64 = 500_000_000;
 
@@ -289,7 +284,6 @@ impl<I: Intake> SinkParts<I> {
     }
 
     /// A turn in the general case.
-    #[inline(never)]
     fn turn(&mut self, node: &mut dyn SinkCalls<I::Taken>, cx: &mut Cx) -> Turn {
         if self.common.life != Life::Open {
             return self.turn_without_node(node, cx);
@@ -352,16 +346,6 @@ impl<I: Intake> SinkParts<I> {
         self.common.standing_of(&mut self.feed.intake, false, cx)
     }
 
-    /// Adds what a single message touches of the stage, except its node, and of the code of its turn.
-    #[inline(never)]
-    fn footprint(&self, turn: *const (), timed: *const (), to: &mut Footprint) {
-        let is_general = self.common.special || self.waits.is_some();
-        self.feed.footprint::<PathEnds>(timed, Self::turn as *const (), is_general, to);
-        self.common.footprint(to);
-        self.ends.footprint(to);
-        to.add(turn, TURN_CODE);
-    }
-
     #[inline(never)]
     fn end(mut self, node: &mut dyn NodeSlot, cx: &mut Cx) -> Ended {
         let ended = end_node(node, &mut self.common, cx);
@@ -376,18 +360,6 @@ impl<I: Intake> SinkParts<I> {
     }
 }
 
-/// Compiles the parts of the usual sink in this crate, for the reason given in `transform`; never called.
-#[used]
-static USUAL: fn(StageParts, &mut dyn SinkCalls<Message<Tensor>>, &mut Cx) -> Ended = |parts, node, cx| {
-    let mut usual = SinkParts::<Single<Tensor>>::new(parts, None, cx);
-    usual.footprint(std::ptr::null(), std::ptr::null(), &mut Footprint::default());
-    usual.turn(node, cx);
-    usual.standing(cx);
-    usual.set(node, "", 0.0, cx);
-    usual.take_panic(node, &(), cx);
-    usual.end(node, cx)
-};
-
 impl<N: Sink> SinkStage<N> {
     pub(crate) fn new(node: N, mut parts: StageParts, descriptors: Descriptors, cx: &mut Cx) -> Self {
         let slot = Slot::new(node, parts.blueprint.take());
@@ -400,39 +372,21 @@ impl<N: Sink> Stage for SinkStage<N> {
     fn turn(&mut self, cx: &mut Cx) -> Turn {
         let SinkStage { slot, rest } = self;
         if rest.has_only::<N>() && slot.room(1) > 0 {
-            let is_message = cx.counts_as() > 0;
-            rest.common.counts.turns.add(u64::from(is_message));
+            rest.common.counts.turns.add(1);
             cx.enter(rest.common.node);
-            rest.dirty |= is_message;
+            rest.dirty = true;
             if let Err(trouble) = rest.feed.process_only(&mut rest.common, cx, slot, &mut rest.ends) {
                 rest.fail(slot, cx, trouble);
             }
-            if is_message {
-                slot.turned();
-                rest.flush_if_due(slot, cx);
-            }
+            slot.turned();
+            rest.flush_if_due(slot, cx);
             return Turn::Worked;
         }
         rest.turn(slot, cx)
     }
 
-    fn rehearse(&mut self, _: u64, cx: &mut Cx) -> bool {
-        let SinkStage { slot, rest } = self;
-        let takes_part = rest.feed.intake.is_rehearsed() && rest.has_only::<N>() && slot.room(1) > 0;
-        if takes_part {
-            self.turn(cx);
-        }
-        takes_part
-    }
-
     fn take_panic(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
         self.rest.take_panic(&mut self.slot, panic, cx)
-    }
-
-    fn footprint(&self, to: &mut Footprint) {
-        to.add_value(&self.slot);
-        let timed = Feed::<<N::In as SealedInputs>::Intake>::timed::<PathEnds, Slot<N>>();
-        self.rest.footprint(<Self as Stage>::turn as *const (), timed, to);
     }
 
     fn standing(&mut self, cx: &mut Cx) -> Standing {

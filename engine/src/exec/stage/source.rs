@@ -10,9 +10,7 @@ use crate::exec::planned::StageParts;
 use crate::exec::worker::Cx;
 use crate::host::clock::Time;
 use crate::host::descriptors::Descriptors;
-use crate::host::footprint::Footprint;
 use crate::ledger::{Hist, Sampler, Term};
-use crate::message::tensor::Tensor;
 use crate::node::emit::Emit;
 use crate::node::error::NodeError;
 use crate::node::port::{Outputs, PortSet};
@@ -20,11 +18,6 @@ use crate::node::room::Room;
 use crate::node::{EngineOnly, Next, Source};
 use std::any::Any;
 use std::hint::cold_path;
-
-/// About the bytes of machine code of [`SourceParts::turn_lone`], of [`SourceParts::turn`], and of the call in either.
-const LONE_CODE: usize = 1536;
-const TURN_CODE: usize = 5440;
-const GIVE_CODE: usize = 640;
 
 /// A node without inputs.
 pub(crate) struct SourceStage<N: Source> {
@@ -186,9 +179,6 @@ impl<O: Outputs> SourceParts<O> {
         let end = cx.read();
         if done + failed > 0 && (is_probed || end - started > SLOW_NS) {
             cold_path();
-            if cx.counts_as() == 0 {
-                return (end, weight);
-            }
             self.common.learn(end - started, (done + failed) as usize);
             self.common.check_budget(end - started);
         }
@@ -235,10 +225,10 @@ impl<O: Outputs> SourceParts<O> {
     /// As [`SourceParts::turn`], for one call of a source that [`SourceParts::sends_lone`]: the usual case at low rates.
     #[inline(never)]
     fn turn_lone<N: Source<Out = O>>(&mut self, node: &mut Slot<N>, cx: &mut Cx) -> Turn {
-        self.common.counts.turns.add(cx.counts_as());
+        self.common.counts.turns.add(1);
         cx.enter(self.common.node);
         let now = cx.read();
-        if now < self.due && !self.is_woken() && cx.counts_as() > 0 {
+        if now < self.due && !self.is_woken() {
             self.after_idle = true;
             return Turn::Idle(self.due);
         }
@@ -252,8 +242,7 @@ impl<O: Outputs> SourceParts<O> {
         self.emit.now = Time(started);
         let number = self.emit.seq;
         self.common.calling = true;
-        let is_message = cx.counts_as() > 0;
-        let result = if is_message { node.give_one(&mut self.emit) } else { Ok(Next::At(Time(self.due))) };
+        let result = node.give_one(&mut self.emit);
         self.common.calling = false;
         let next = match result {
             Ok(next) => next,
@@ -266,13 +255,10 @@ impl<O: Outputs> SourceParts<O> {
                 return self.fail_lone(node, Trouble::error("next", &error), cx);
             }
         };
-        if self.emit.seq == number && is_message {
+        if self.emit.seq == number {
             return self.end_lone(node, next, started, cx);
         }
         let (end, weight) = self.record(started, 1, 0, cx);
-        if !is_message {
-            return self.rehearse_next(end, weight);
-        }
         let published = self.emit.ports.publish_all(end, weight, end, 0);
         node.turned();
         self.common.counts.taken.add(1);
@@ -289,14 +275,6 @@ impl<O: Outputs> SourceParts<O> {
             return Turn::Worked;
         }
         self.turn_after_lone(node, next, true, end)
-    }
-
-    /// Has the stages that follow rehearse.
-    #[cold]
-    #[inline(never)]
-    fn rehearse_next(&mut self, end: u64, weight: u32) -> Turn {
-        self.emit.ports.each(&mut |port| port.rehearse(end, end, weight));
-        Turn::Worked
     }
 
     /// Ends a turn of [`SourceParts::call_lone`] whose call sent nothing.
@@ -377,7 +355,6 @@ fn finish_call<O: Outputs>(emit: &mut Emit<O>, common: &mut Common) -> Result<()
 }
 
 impl<O: Outputs> SourceParts<O> {
-    #[inline(never)]
     fn turn(&mut self, node: &mut dyn SourceCalls<O>, cx: &mut Cx) -> Turn {
         match self.common.life {
             Life::Open => {}
@@ -438,20 +415,6 @@ impl<O: Outputs> SourceParts<O> {
         self.turn_after(node, next, done + failed > 0, end)
     }
 
-    /// Adds what a single message touches of the stage, except its node, and of the code of its turn, which is `lone` or the general one.
-    #[inline(never)]
-    fn footprint(&self, lone: *const (), to: &mut Footprint) {
-        to.add_value(self);
-        self.common.footprint(to);
-        self.emit.footprint(to);
-        to.add(self.origins.as_ptr(), size_of::<(u64, u32)>());
-        if self.emit.ports.sends_directly() && !self.common.singled {
-            to.add(lone, LONE_CODE);
-        } else {
-            to.add(Self::turn as *const (), TURN_CODE);
-        }
-    }
-
     #[inline(never)]
     fn standing(&mut self, cx: &mut Cx) -> Standing {
         let now = cx.mark();
@@ -476,20 +439,6 @@ impl<O: Outputs> SourceParts<O> {
     }
 }
 
-/// Compiles the parts of the usual source in this crate, for the reason given in `transform`; never called.
-#[used]
-static USUAL: fn(StageParts, Descriptors, &mut dyn SourceCalls<Tensor>, &mut Cx) -> Turn =
-    |parts, descriptors, node, cx| {
-        let mut usual = SourceParts::<Tensor>::new(parts, descriptors, cx);
-        usual.footprint(std::ptr::null(), &mut Footprint::default());
-        usual.turn(node, cx);
-        usual.end_lone(node, Next::Done, 0, cx);
-        usual.record_origins(0, 0, cx);
-        usual.standing(cx);
-        usual.set(node, "", 0.0, cx);
-        usual.fail_lone(node, Trouble::panic("", &()), cx)
-    };
-
 impl<N: Source> SourceStage<N> {
     pub(crate) fn new(node: N, mut parts: StageParts, descriptors: Descriptors, cx: &mut Cx) -> Self {
         let slot = Slot::new(node, parts.blueprint.take());
@@ -503,21 +452,6 @@ impl<N: Source> Stage for SourceStage<N> {
         if rest.sends_lone(cx) { rest.turn_lone(slot, cx) } else { rest.turn(slot, cx) }
     }
 
-    fn rehearse(&mut self, due: u64, cx: &mut Cx) -> bool {
-        let SourceStage { slot, rest } = self;
-        let takes_part = rest.due <= due && rest.sends_lone(cx);
-        if takes_part {
-            let before = (rest.sampler.clone(), rest.after_idle, rest.common.turns, rest.emit.now);
-            rest.turn_lone(slot, cx);
-            (rest.sampler, rest.after_idle, rest.common.turns, rest.emit.now) = before;
-        }
-        takes_part
-    }
-
-    fn end_rehearsal(&mut self) {
-        self.rest.emit.ports.each(&mut |port| port.end_rehearsal());
-    }
-
     fn take_panic(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
         let SourceStage { slot, rest } = self;
         let was_calling = std::mem::take(&mut rest.common.calling);
@@ -527,12 +461,6 @@ impl<N: Source> Stage for SourceStage<N> {
             rest.fail_lone(slot, Trouble::panic("next", panic), cx);
         }
         was_calling
-    }
-
-    fn footprint(&self, to: &mut Footprint) {
-        to.add_value(&self.slot);
-        self.rest.footprint(SourceParts::<N::Out>::turn_lone::<N> as *const (), to);
-        to.add(<Slot<N> as SourceCalls<N::Out>>::give_one as *const (), GIVE_CODE);
     }
 
     fn standing(&mut self, cx: &mut Cx) -> Standing {

@@ -10,21 +10,16 @@ use crate::edge::{EdgeState, Reason};
 use crate::exec::planned::StageParts;
 use crate::exec::worker::Cx;
 use crate::host::clock::Time;
-use crate::host::footprint::Footprint;
 use crate::ledger::{Hist, Term};
-use crate::message::payload::Message;
-use crate::message::tensor::Tensor;
 use crate::node::burst::Burst;
 use crate::node::emit::Emit;
 use crate::node::error::NodeError;
 use crate::node::intake::SealedInputs;
-use crate::node::intake::{Intake, Single, trace_call};
+use crate::node::intake::{Intake, trace_call};
 use crate::node::port::{Outputs, PortSet};
 use crate::node::{Reset, Transform};
 use std::any::Any;
 
-/// About the bytes of machine code of a stage's turn.
-const TURN_CODE: usize = 1536;
 
 /// A node with inputs and outputs.
 #[repr(C)]
@@ -149,11 +144,6 @@ impl<I: Intake, O: Outputs> Ends<I> for PortEnds<O> {
     #[inline]
     fn publish(&mut self, _: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
         self.emit.ports.publish(sent, compute)
-    }
-    #[cold]
-    fn rehearse(&mut self, ledger: LoneLedger, _: &mut Cx, sent: u64, compute: u64) {
-        let LoneLedger { accounted, weight, .. } = ledger;
-        self.emit.ports.each(&mut |port| port.rehearse(sent, accounted + compute, weight));
     }
     #[inline(always)]
     fn publish_lone(&mut self, ledger: LoneLedger, cx: &mut Cx, sent: u64, compute: u64) -> Result<(), NodeError> {
@@ -293,7 +283,6 @@ impl<I: Intake, O: Outputs> TransformParts<I, O> {
     }
 
     /// A turn in the general case.
-    #[inline(never)]
     fn turn(&mut self, node: &mut dyn TransformCalls<I::Taken, O>, cx: &mut Cx) -> Turn {
         if self.common.life != Life::Open {
             return self.turn_without_node(node, cx);
@@ -360,15 +349,6 @@ impl<I: Intake, O: Outputs> TransformParts<I, O> {
         self.common.standing_of(&mut self.feed.intake, pressed, cx)
     }
 
-    /// Adds what a single message touches of the stage, except its node, and of the code of its turn.
-    #[inline(never)]
-    fn footprint(&self, turn: *const (), timed: *const (), to: &mut Footprint) {
-        self.feed.footprint::<PortEnds<O>>(timed, Self::turn as *const (), self.common.special, to);
-        self.common.footprint(to);
-        self.ends.emit.footprint(to);
-        to.add(turn, TURN_CODE);
-    }
-
     #[inline(never)]
     fn end(mut self, node: &mut dyn NodeSlot, cx: &mut Cx) -> Ended {
         let ended = end_node(node, &mut self.common, cx);
@@ -382,20 +362,6 @@ impl<I: Intake, O: Outputs> TransformParts<I, O> {
         }
     }
 }
-
-/// Compiles the parts of the usual transform in this crate; never called. Functions that are never inlined are shared: a crate with such
-/// nodes need not compile them again, and they are optimized as this crate is, whatever the first crate with such a node was built with.
-#[used]
-static USUAL: fn(StageParts, &mut dyn TransformCalls<Message<Tensor>, Tensor>, &mut Cx) -> Ended = |parts, node, cx| {
-    let mut usual = TransformParts::<Single<Tensor>, Tensor>::new(parts, cx);
-    usual.has_room(cx);
-    usual.footprint(std::ptr::null(), std::ptr::null(), &mut Footprint::default());
-    usual.turn(node, cx);
-    usual.standing(cx);
-    usual.set(node, "", 0.0, cx);
-    usual.take_panic(node, &(), cx);
-    usual.end(node, cx)
-};
 
 impl<N: Transform> TransformStage<N> {
     pub(crate) fn new(node: N, mut parts: StageParts, cx: &mut Cx) -> Self {
@@ -411,7 +377,7 @@ impl<N: Transform> Stage for TransformStage<N> {
         if rest.has_only() {
             let is_clear = rest.ends.emit.ports.is_clear();
             if is_clear || rest.has_room(cx) {
-                rest.common.counts.turns.add(cx.counts_as());
+                rest.common.counts.turns.add(1);
                 cx.enter(rest.common.node);
                 rest.ends.emit.now = Time(cx.latest());
                 if let Err(trouble) = rest.feed.process_only(&mut rest.common, cx, slot, &mut rest.ends) {
@@ -426,29 +392,8 @@ impl<N: Transform> Stage for TransformStage<N> {
         rest.turn(slot, cx)
     }
 
-    fn rehearse(&mut self, _: u64, cx: &mut Cx) -> bool {
-        let rest = &mut self.rest;
-        let takes_part = rest.feed.intake.is_rehearsed() && rest.has_only() && rest.ends.emit.ports.is_clear();
-        if takes_part {
-            let before = rest.ends.emit.now;
-            self.turn(cx);
-            self.rest.ends.emit.now = before;
-        }
-        takes_part
-    }
-
-    fn end_rehearsal(&mut self) {
-        self.rest.ends.emit.ports.each(&mut |port| port.end_rehearsal());
-    }
-
     fn take_panic(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
         self.rest.take_panic(&mut self.slot, panic, cx)
-    }
-
-    fn footprint(&self, to: &mut Footprint) {
-        to.add_value(&self.slot);
-        let timed = Feed::<<N::In as SealedInputs>::Intake>::timed::<PortEnds<N::Out>, Slot<N>>();
-        self.rest.footprint(<Self as Stage>::turn as *const (), timed, to);
     }
 
     fn standing(&mut self, cx: &mut Cx) -> Standing {

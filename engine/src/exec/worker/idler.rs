@@ -123,9 +123,6 @@ impl Idler {
         if is_near || wake <= self.awaited {
             if is_near && std::mem::take(&mut self.is_cold) {
                 cx.footprint.fetch();
-                if wake > now {
-                    cx.to_rehearse = wake;
-                }
             }
             if waits_for_descriptors {
                 cx.ask(if is_near { ASK_BUSY_NS } else { ASK_IDLE_NS });

@@ -15,7 +15,6 @@ use crate::base::policy::Pick;
 use crate::edge::BURST;
 use crate::edge::{EdgeState, Reason};
 use crate::host::clock::Clock;
-use crate::host::footprint::Footprint;
 use crate::ledger::{Run, push_run};
 use crate::message::MAX_PORTS;
 use crate::message::origins::Origin;
@@ -265,11 +264,6 @@ macro_rules! tuple_inputs {
                     see(Self::header(set, Lead::Oldest));
                 }
             }
-            fn footprint(&self, to: &mut Footprint) {
-                to.add_value(self);
-                $(self.$s.footprint(to);)+
-                to.add(self.sets.as_slices().0.as_ptr(), 64);
-            }
             fn fill(&mut self, n: usize, into: &mut TakenBurst<Self::Taken>) {
                 for (set, run) in self.sets.drain(..n) {
                     into.items.push(set);
@@ -431,24 +425,14 @@ impl<T: Payload> Intake for ZipMany<T> {
             see(Self::header(set, Lead::Oldest));
         }
     }
-    fn footprint(&self, to: &mut Footprint) {
-        to.add_value(self);
-        self.sides.iter().for_each(|side| side.footprint(to));
-    }
-    fn takes_directly(&self) -> bool {
-        self.is_sole && self.sides[0].rx.takes_directly()
-    }
     #[inline]
     fn has_only(&self) -> bool {
         self.is_sole && self.sides[0].rx.has_only()
     }
     #[inline]
-    fn take_only(&mut self) -> (Option<MessageSet<T>>, u64) {
-        let (message, sent) = self.sides[0].rx.take_only();
-        (message.map(|message| MessageSet::from_iter([message])), sent)
-    }
-    fn is_rehearsed(&self) -> bool {
-        self.is_sole && self.sides[0].rx.is_rehearsed()
+    fn take_only(&mut self) -> Option<(MessageSet<T>, u64)> {
+        let (message, sent) = self.sides[0].rx.take_only()?;
+        Some((MessageSet::from_iter([message]), sent))
     }
     #[inline]
     fn last_run(&self, n: usize) -> Run {

@@ -5,7 +5,6 @@ use super::{Intake, IntakeParts, Left, SealedInputs, TakenBurst};
 use crate::base::policy::JoinPolicy;
 use crate::edge::BURST;
 use crate::edge::{EdgeState, Reason};
-use crate::host::footprint::Footprint;
 use crate::ledger::{Run, push_run};
 use crate::message::MAX_PORTS;
 use crate::message::origins::Origin;
@@ -137,10 +136,6 @@ impl<T: Payload> Intake for Merge<T> {
         if let Some((picked, _)) = self.picked.front() {
             see(picked.message.header());
         }
-    }
-    fn footprint(&self, to: &mut Footprint) {
-        to.add_value(self);
-        self.sides.iter().for_each(|side| side.footprint(to));
     }
     fn fill(&mut self, n: usize, into: &mut TakenBurst<Picked<T>>) {
         let n = self.pick(n).min(n);

@@ -6,7 +6,6 @@ use crate::base::policy::Pick;
 use crate::edge::BURST;
 use crate::edge::{EdgeState, Reason, Rx, rx};
 use crate::host::clock::Time;
-use crate::host::footprint::Footprint;
 use crate::ledger::Run;
 use crate::message::payload::{Message, Payload};
 use crate::message::pool::Pool;
@@ -116,15 +115,6 @@ pub(in crate::node::intake) trait AnyJoinInput {
 }
 
 impl<T: Payload> JoinInput<T> {
-    /// Adds what a single message touches.
-    pub(in crate::node::intake) fn footprint(&self, to: &mut Footprint) {
-        to.add_value(self);
-        self.rx.footprint(to);
-        to.add(self.queue.as_slices().0.as_ptr(), 64);
-        to.add(self.items.as_ptr(), 64);
-        to.add(self.runs.as_ptr(), 64);
-    }
-
     /// `made` is the pool of interpolated messages, and where they have a quaternion.
     pub(in crate::node::intake) fn new(
         end: Box<dyn Any>,
