@@ -3,6 +3,20 @@
 //! A worker turns its stages, which are type-erased ([`Stage`]), in order. A stage alone on its core runs its own
 //! [`Stage::run`], which is monomorphized per concrete stage, so its turn is a direct call. A turn is one bounded
 //! piece of work: at most [`BURST`](crate::edge::BURST) messages, or as many as fit in about 20 µs.
+//!
+//! Messages pass through a stage in one of two ways:
+//!
+//! | stage | single message, if all of this holds | burst |
+//! |---|---|---|
+//! | source | its time is set by a timer; its consumers, all on this worker, have taken every earlier message; no stop and no number of frames was requested | every other turn |
+//! | transform | one message is waiting, sent alone on this worker to the only input; its output has room; no call without a message was requested | every other turn |
+//! | sink | the same; the sink does not wait for descriptors | every other turn |
+//!
+//! A node with a budget, an injected fault or an edge that fails its producer always takes bursts. So does a node with inputs whose origins are
+//! tracked, or whose messages are filtered by deadline or age. The call of a single message is compiled with its stage (`Feed::process_only`,
+//! `SourceParts::turn_lone`), and the worker's pass guards it against panics. A burst is passed to the node in one call if it was published
+//! together, its calls are fast, and none of them needs a closer look; otherwise message by message (`Feed::process_burst`). The filter looks
+//! through a burst before the node takes it. Models take batches, in a stage of their own ([`crate::exec::infer`]).
 
 mod common;
 mod deadline_filter;

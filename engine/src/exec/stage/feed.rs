@@ -209,6 +209,29 @@ fn give_or_fail<I: Intake, E: Ends<I>>(
     Ok(())
 }
 
+/// A burst of which a filter has selected messages.
+struct Selection {
+    /// When it was passed to the node, and how long its first message waited, if that is recorded.
+    begin: u64,
+    waited: Option<u64>,
+    /// How many messages the node had taken before.
+    taken: u64,
+}
+
+impl Selection {
+    /// Has the filter learn how long the calls took.
+    #[cold]
+    #[inline(never)]
+    fn end(self, common: &mut Common, cx: &mut Cx) {
+        let given = (common.counts.taken.get() - self.taken) as usize;
+        let call = cx.mark() - self.begin;
+        if let Some(filter) = &mut common.filter {
+            filter.learn(self.waited, call, &common.counts);
+        }
+        count_misses(common, given, cx);
+    }
+}
+
 /// The inputs, and the messages taken from them for the current turn.
 #[repr(C)]
 pub(super) struct Feed<I: Intake> {
@@ -232,48 +255,41 @@ impl<I: Intake> Feed<I> {
         node: &mut dyn Calls<I::Taken, E>,
         ends: &mut E,
     ) -> Result<(), Trouble> {
-        if common.filter.is_some() {
-            return self.process_filtered(n, common, cx, node, ends);
-        }
+        let mut whole = None;
         if !common.is_slow() && !common.special && self.intake.take_burst(n, &mut self.burst.items) {
-            let run = self.intake.last_run(self.burst.items.len());
-            return self.process_run(run, common, cx, node, ends);
+            whole = Some(self.intake.last_run(self.burst.items.len()));
+        } else {
+            self.intake.fill(n, &mut self.burst);
         }
-        self.intake.fill(n, &mut self.burst);
-        self.process_burst(common, cx, node, ends)
+        let mut selection = None;
+        if common.filter.is_some() {
+            selection = self.select(common, cx);
+            if selection.is_none() {
+                return Ok(());
+            }
+        }
+        let result = self.process_burst(whole, common, cx, node, ends);
+        if let Some(selection) = selection {
+            selection.end(common, cx);
+        }
+        result
     }
 
-    /// Processes only the messages still worth a call.
+    /// Leaves only the messages still worth a call. `None` if there are none.
     #[cold]
     #[inline(never)]
-    fn process_filtered<E: Ends<I>>(
-        &mut self,
-        n: usize,
-        common: &mut Common,
-        cx: &mut Cx,
-        node: &mut dyn Calls<I::Taken, E>,
-        ends: &mut E,
-    ) -> Result<(), Trouble> {
-        self.intake.fill(n, &mut self.burst);
+    fn select(&mut self, common: &mut Common, cx: &mut Cx) -> Option<Selection> {
         filter_burst(&mut self.intake, &mut self.burst, common, cx);
         if self.burst.items.is_empty() {
             self.intake.recycle(&mut self.burst);
             self.intake.ring();
             common.blocked_since = 0;
-            return Ok(());
+            return None;
         }
         let begin = cx.mark();
         let first = self.burst.runs.first().filter(|run| run.is_recorded());
         let waited = first.map(|run| begin.saturating_sub(run.sent));
-        let taken = common.counts.taken.get();
-        let result = self.process_burst(common, cx, node, ends);
-        let given = (common.counts.taken.get() - taken) as usize;
-        let call = cx.mark() - begin;
-        if let Some(filter) = &mut common.filter {
-            filter.learn(waited, call, &common.counts);
-        }
-        count_misses(common, given, cx);
-        result
+        Some(Selection { begin, waited, taken: common.counts.taken.get() })
     }
 
     /// Whether exactly one message is waiting, and needs no closer look.
@@ -295,25 +311,15 @@ impl<I: Intake> Feed<I> {
         let Some((item, sent)) = self.intake.take_only() else { return Ok(()) };
         let probed = common.counts.taken.count() % PROBE_ALONE == 1 || common.is_slow();
         if probed || sent != 0 {
-            return self.process_timed(item, probed, common, cx, node, ends);
+            self.call_timed(item, probed, common, cx, node, ends)
+        } else {
+            self.call_only::<E, C, false>(item, false, common, cx, node, ends)
         }
-        self.intake.received(1);
-        common.calling = true;
-        let result = node.give_one(item, ends);
-        common.calling = false;
-        cx.stale();
-        common.blocked_since = 0;
-        if let Err(error) = result {
-            return self.skip_one(Trouble::error("call", &error), common, cx, ends);
-        }
-        common.counts.done.add(1);
-        ends.publish_all(0, 0, cx, 0, 0).map_err(|e| Trouble::error("emit", &e))
     }
 
-    /// As [`Feed::process_only`], for a recorded message or a timed call. Out of line, so that neither path pays for
-    /// the other's state.
+    /// Out of line, so that a call that is not timed does not pay for the state of one that is.
     #[inline(never)]
-    fn process_timed<E: Ends<I>, C: Calls<I::Taken, E>>(
+    fn call_timed<E: Ends<I>, C: Calls<I::Taken, E>>(
         &mut self,
         item: I::Taken,
         probed: bool,
@@ -322,27 +328,47 @@ impl<I: Intake> Feed<I> {
         node: &mut C,
         ends: &mut E,
     ) -> Result<(), Trouble> {
-        let started = cx.mark();
-        let run = self.intake.last_run(1);
-        let recorded = run.is_recorded();
-        let header = I::header(&item, common.lead);
-        let (source, begun) = (header.source, header.origin.0);
+        self.call_only::<E, C, true>(item, probed, common, cx, node, ends)
+    }
+
+    /// Calls the node with a single message; `TIMED` if the message is recorded or the call is `probed`.
+    #[inline(always)]
+    fn call_only<E: Ends<I>, C: Calls<I::Taken, E>, const TIMED: bool>(
+        &mut self,
+        item: I::Taken,
+        probed: bool,
+        common: &mut Common,
+        cx: &mut Cx,
+        node: &mut C,
+        ends: &mut E,
+    ) -> Result<(), Trouble> {
+        let (mut started, mut end, mut compute) = (0, 0, 0);
+        let mut ledger = LoneLedger::default();
+        if TIMED {
+            started = cx.mark();
+            let header = I::header(&item, common.lead);
+            (ledger.source, ledger.begun) = (header.source, header.origin.0);
+        }
         self.intake.received(1);
         common.calling = true;
         let result = node.give_one(item, ends);
         common.calling = false;
-        let end = cx.read();
-        let compute = end - started;
-        // Recorded after the call, so that the node has its message earlier. A message whose call panics has no terms.
-        let (mut accounted, mut weight) = (0, 0);
-        if recorded {
-            weight = run.weight;
-            accounted = run.accounted + cx.record_wait_lone(common, run.sent, weight, started);
-            cx.record(common.compute, compute, 1, weight);
-        }
-        if probed || compute > SLOW_NS {
-            cold_path();
-            common.learn(compute, 1);
+        if TIMED {
+            end = cx.read();
+            compute = end - started;
+            let run = self.intake.last_run(1);
+            // Recorded after the call, so that the node has its message earlier. A message whose call panics has no terms.
+            if run.is_recorded() {
+                ledger.weight = run.weight;
+                ledger.accounted = run.accounted + cx.record_wait_lone(common, run.sent, run.weight, started);
+                cx.record(common.compute, compute, 1, run.weight);
+            }
+            if probed || compute > SLOW_NS {
+                cold_path();
+                common.learn(compute, 1);
+            }
+        } else {
+            cx.stale();
         }
         common.blocked_since = 0;
         if let Err(error) = result {
@@ -350,7 +376,6 @@ impl<I: Intake> Feed<I> {
             return self.skip_one(Trouble::error("call", &error), common, cx, ends);
         }
         common.counts.done.add(1);
-        let ledger = LoneLedger { source, begun, accounted, weight };
         ends.publish_lone(ledger, cx, end, compute).map_err(|e| Trouble::error("emit", &e))
     }
 
@@ -389,23 +414,35 @@ impl<I: Intake> Feed<I> {
         Ok(())
     }
 
-    /// Processes messages that were published together, with cheap calls: the usual burst.
+    /// Passes the node the messages taken for this turn: in one call if they are a `whole` run, are cheap, and need no closer look; otherwise
+    /// one by one. A run that was taken whole is not in the list of runs.
     #[inline(always)]
-    fn process_run<E: Ends<I>>(
+    fn process_burst<E: Ends<I>>(
         &mut self,
-        run: Run,
+        mut whole: Option<Run>,
         common: &mut Common,
         cx: &mut Cx,
         node: &mut dyn Calls<I::Taken, E>,
         ends: &mut E,
     ) -> Result<(), Trouble> {
-        common.turns = common.turns.wrapping_add(1);
-        let recorded = run.is_recorded();
-        let timed = recorded || common.filter.is_some() || common.turns % PROBE == 1;
-        let mut pass = Pass { started: if timed { cx.mark() } else { 0 }, ..Pass::default() };
+        let slow = common.is_slow() || common.singled;
         let TakenBurst { items, runs } = &mut self.burst;
+        if common.traced {
+            common.fresh.clear();
+            common.fresh.extend((0..items.len()).map(|at| self.intake.fresh_at(at)));
+        } else if runs.len() == 1 && !slow {
+            whole = runs.pop();
+        }
+        common.turns = common.turns.wrapping_add(1);
+        let recorded = whole.iter().chain(&*runs).any(Run::is_recorded);
+        let timed = recorded || slow || common.filter.is_some() || common.turns % PROBE == 1;
         let all = items.len();
-        if recorded {
+        let mut pass = Pass { slow, all, ..Pass::default() };
+        if timed {
+            pass.started = cx.mark();
+            pass.from = pass.started;
+        }
+        if let Some(run) = whole.filter(Run::is_recorded) {
             pass.weight = run.weight;
             pass.accounted = run.accounted + cx.record_wait(common, &run, pass.started);
             items.iter().for_each(|item| ends.note(item, run.weight, cx));
@@ -415,85 +452,31 @@ impl<I: Intake> Feed<I> {
         let unfinished = {
             let mut empty = Vec::new();
             let mut burst = Burst::new(items, &mut empty);
-            if let Err(trouble) = guarded("call", || node.give(&mut burst, ends)) {
+            let given = guarded("call", || match whole {
+                Some(_) => node.give(&mut burst, ends),
+                None => pass.run::<I, E>(runs, burst.rest(), common, cx, node, ends),
+            });
+            if let Err(trouble) = given {
                 if burst.len() == all {
                     let _ = guarded("drop", || {
                         drop(burst.rest().next());
                         Ok(())
                     });
                 }
-                runs.push(run);
-                let noted = burst.len() + 1;
+                // Of a whole run, all messages have been noted.
+                let noted = if whole.is_some() { burst.len() + 1 } else { 1 };
+                runs.extend(whole.take());
                 (failed, result) = pass.go_on::<I, E>(trouble, noted, runs, burst.rest(), common, cx, node, ends);
-                runs.clear();
             }
             // Dropped with the iterator.
             burst.rest().len()
         };
         let (mut end, mut compute) = (0, 0);
         if timed {
-            end = cx.read();
-            compute = end - pass.started;
-            if recorded {
-                cx.record(common.compute, compute, run.n, run.weight);
-            }
-            common.learn(compute, all - unfinished);
-        } else {
-            cx.stale();
-        }
-        if result.is_ok() {
-            let published = match failed {
-                0 => ends.publish_all(pass.accounted, pass.weight, cx, end, compute),
-                _ => ends.publish(cx, end, compute),
-            };
-            result = published.map_err(|e| Trouble::error("emit", &e));
-        }
-        self.settle(all, unfinished, failed, common);
-        result
-    }
-
-    fn process_burst<E: Ends<I>>(
-        &mut self,
-        common: &mut Common,
-        cx: &mut Cx,
-        node: &mut dyn Calls<I::Taken, E>,
-        ends: &mut E,
-    ) -> Result<(), Trouble> {
-        let slow = common.is_slow() || common.singled;
-        if common.traced {
-            common.fresh.clear();
-            common.fresh.extend((0..self.burst.items.len()).map(|at| self.intake.fresh_at(at)));
-        } else if let ([run], false) = (&self.burst.runs[..], slow) {
-            let run = *run;
-            self.burst.runs.clear();
-            let result = self.process_run(run, common, cx, node, ends);
-            self.intake.ring();
-            return result;
-        }
-        common.turns = common.turns.wrapping_add(1);
-        let mut pass = Pass { slow, all: self.burst.items.len(), ..Pass::default() };
-        let TakenBurst { items, runs } = &mut self.burst;
-        let recorded = runs.iter().any(Run::is_recorded);
-        let timed = recorded || slow || common.filter.is_some() || common.turns % PROBE == 1;
-        if timed {
-            pass.started = cx.mark();
-            pass.from = pass.started;
-        }
-        let all = items.len();
-        let (mut failed, mut result) = (0, Ok(()));
-        let unfinished = {
-            let mut items = items.drain(..);
-            if let Err(trouble) = guarded("call", || pass.run::<I, E>(runs, &mut items, common, cx, node, ends)) {
-                (failed, result) = pass.go_on::<I, E>(trouble, 1, runs, &mut items, common, cx, node, ends);
-            }
-            items.len()
-        };
-        let (mut end, mut compute) = (0, 0);
-        if timed {
             end = if slow { pass.from } else { cx.read() };
             if !slow {
                 compute = end - pass.started;
-                for run in runs.iter().filter(|run| run.is_recorded()) {
+                for run in whole.iter().chain(&*runs).filter(|run| run.is_recorded()) {
                     cx.record(common.compute, compute, run.n, run.weight);
                 }
             }
@@ -503,7 +486,11 @@ impl<I: Intake> Feed<I> {
         }
         runs.clear();
         if result.is_ok() {
-            result = ends.publish(cx, end, compute).map_err(|e| Trouble::error("emit", &e));
+            let published = match whole {
+                Some(_) => ends.publish_all(pass.accounted, pass.weight, cx, end, compute),
+                None => ends.publish(cx, end, compute),
+            };
+            result = published.map_err(|e| Trouble::error("emit", &e));
         }
         self.settle(all, unfinished, failed, common);
         self.intake.ring();

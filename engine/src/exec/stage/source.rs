@@ -185,10 +185,6 @@ impl<O: Outputs> SourceParts<O> {
         if weight > 0 && done > 0 {
             let n = u32::try_from(done).unwrap_or(u32::MAX);
             cx.record(self.common.compute, end - started, n, weight);
-            if let (1, Some(origin)) = (n, self.emit.ports.lone_origin()) {
-                cx.record(self.term, end.saturating_sub(origin.0), 1, weight);
-                return (end, weight);
-            }
             self.record_origins(end, weight, cx);
         }
         (end, weight)
@@ -227,20 +223,14 @@ impl<O: Outputs> SourceParts<O> {
     fn turn_lone<N: Source<Out = O>>(&mut self, node: &mut Slot<N>, cx: &mut Cx) -> Turn {
         self.common.counts.turns.add(1);
         cx.enter(self.common.node);
-        let now = cx.read();
-        if now < self.due && !self.is_woken() {
+        let started = cx.read();
+        if started < self.due && !self.is_woken() {
             self.after_idle = true;
             return Turn::Idle(self.due);
         }
-        self.call_lone(node, now, cx)
-    }
-
-    /// Makes the call of [`SourceParts::turn_lone`]: the part of a turn that counts in a message's latency. [`crate::exec::scheduler`]
-    /// catches a panic.
-    #[inline(always)]
-    fn call_lone<N: Source<Out = O>>(&mut self, node: &mut Slot<N>, started: u64, cx: &mut Cx) -> Turn {
         self.emit.now = Time(started);
         let number = self.emit.seq;
+        // A panic is caught by [`crate::exec::scheduler`].
         self.common.calling = true;
         let result = node.give_one(&mut self.emit);
         self.common.calling = false;
@@ -255,47 +245,26 @@ impl<O: Outputs> SourceParts<O> {
                 return self.fail_lone(node, Trouble::error("next", &error), cx);
             }
         };
-        if self.emit.seq == number {
-            return self.end_lone(node, next, started, cx);
-        }
-        let (end, weight) = self.record(started, 1, 0, cx);
-        let published = self.emit.ports.publish_all(end, weight, end, 0);
+        let done = self.emit.seq - number;
+        let (end, weight) = self.record(started, done, 0, cx);
+        let published = if done > 0 { self.emit.ports.publish_all(end, weight, end, 0) } else { Ok(()) };
         node.turned();
-        self.common.counts.taken.add(1);
-        self.common.counts.done.add(1);
+        self.common.counts.taken.add(done);
+        self.common.counts.done.add(done);
         if let Err(full) = published {
             cold_path();
             if !self.common.report(cx, Trouble::error("emit", &full)) {
                 return self.fail(node, cx);
             }
         }
-        // The usual answer, without the jump table of the others.
-        if let Next::At(time) = next {
-            (self.due, self.waits, self.after_idle) = (time.0, false, true);
-            return Turn::Worked;
-        }
-        self.turn_after_lone(node, next, true, end)
-    }
-
-    /// Ends a turn of [`SourceParts::call_lone`] whose call sent nothing.
-    #[inline(never)]
-    fn end_lone(&mut self, node: &mut dyn SourceCalls<O>, next: Next, started: u64, cx: &mut Cx) -> Turn {
-        let (end, _) = self.record(started, 0, 0, cx);
-        node.turned();
-        self.turn_after_lone(node, next, false, end)
-    }
-
-    /// The outcome of a turn of [`SourceParts::call_lone`], in the cases that are not the usual one.
-    #[inline(never)]
-    fn turn_after_lone(&mut self, node: &mut dyn SourceCalls<O>, next: Next, has_moved: bool, end: u64) -> Turn {
         if next == Next::More {
             // It is no longer paced: what it has is taken in bursts.
             self.due = 0;
         }
-        self.turn_after(node, next, has_moved, end)
+        self.turn_after(node, next, done > 0, end)
     }
 
-    /// Handles a failure of [`SourceParts::call_lone`].
+    /// Handles a failure of the call of [`SourceParts::turn_lone`].
     #[cold]
     #[inline(never)]
     fn fail_lone(&mut self, node: &mut dyn SourceCalls<O>, trouble: Trouble, cx: &mut Cx) -> Turn {
