@@ -69,6 +69,8 @@ pub trait PortSet: Sized + 'static {
     fn ring(&mut self);
     /// Whether the call has sent anything.
     fn has_emitted(&self) -> bool;
+    /// The origin of the only staged message of the first port that has any.
+    fn lone_origin(&self) -> Option<Time>;
     /// Discards messages staged since the last successful call.
     fn rollback(&mut self);
     /// Ends a successful call: checks it against the declared bounds.
@@ -537,6 +539,10 @@ impl<T: Payload> PortSet for Port<T> {
         self.staged.items.len() >= self.staged.unchecked
     }
     #[inline]
+    fn lone_origin(&self) -> Option<Time> {
+        if let [message] = &self.staged.items[..] { Some(message.header().origin) } else { None }
+    }
+    #[inline]
     fn rollback(&mut self) {
         self.staged.items.truncate(self.staged.unchecked - 1);
     }
@@ -616,6 +622,13 @@ macro_rules! tuple_outputs {
             }
             fn has_emitted(&self) -> bool {
                 $(self.$i.has_emitted() ||)+ false
+            }
+            #[inline]
+            fn lone_origin(&self) -> Option<Time> {
+                $(if !self.$i.staged.items.is_empty() {
+                    return self.$i.lone_origin();
+                })+
+                None
             }
             fn rollback(&mut self) {
                 $(self.$i.rollback();)+
@@ -700,6 +713,10 @@ impl<T: Payload> PortSet for PortList<T> {
     }
     fn has_emitted(&self) -> bool {
         self.0.iter().any(PortSet::has_emitted)
+    }
+    #[inline]
+    fn lone_origin(&self) -> Option<Time> {
+        self.0.iter().find(|port| !port.staged.items.is_empty()).and_then(PortSet::lone_origin)
     }
     fn rollback(&mut self) {
         self.0.iter_mut().for_each(PortSet::rollback);

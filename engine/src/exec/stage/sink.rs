@@ -14,8 +14,8 @@ use crate::host::descriptors::Descriptors;
 use crate::ledger::Term;
 use crate::node::burst::Burst;
 use crate::node::error::NodeError;
-use crate::node::intake::SealedInputs;
 use crate::node::intake::Intake;
+use crate::node::intake::SealedInputs;
 use crate::node::{EngineOnly, Progress, Reset, Sink};
 use std::any::Any;
 
@@ -366,6 +366,12 @@ impl<N: Sink> SinkStage<N> {
         let descriptors = N::WAITS.then_some(descriptors);
         SinkStage { slot, rest: SinkParts::new(parts, descriptors, cx) }
     }
+
+    /// As [`TransformStage::turn_burst`](super::TransformStage).
+    #[inline(never)]
+    fn turn_burst(&mut self, cx: &mut Cx) -> Turn {
+        self.rest.turn(&mut self.slot, cx)
+    }
 }
 
 impl<N: Sink> Stage for SinkStage<N> {
@@ -382,7 +388,7 @@ impl<N: Sink> Stage for SinkStage<N> {
             rest.flush_if_due(slot, cx);
             return Turn::Worked;
         }
-        rest.turn(slot, cx)
+        self.turn_burst(cx)
     }
 
     fn take_panic(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {

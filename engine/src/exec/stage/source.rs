@@ -185,7 +185,11 @@ impl<O: Outputs> SourceParts<O> {
         if weight > 0 && done > 0 {
             let n = u32::try_from(done).unwrap_or(u32::MAX);
             cx.record(self.common.compute, end - started, n, weight);
-            self.record_origins(end, weight, cx);
+            if let (1, Some(origin)) = (n, self.emit.ports.lone_origin()) {
+                cx.record(self.term, end.saturating_sub(origin.0), 1, weight);
+            } else {
+                self.record_origins(end, weight, cx);
+            }
         }
         (end, weight)
     }

@@ -20,7 +20,6 @@ use crate::node::port::{Outputs, PortSet};
 use crate::node::{Reset, Transform};
 use std::any::Any;
 
-
 /// A node with inputs and outputs.
 #[repr(C)]
 pub(crate) struct TransformStage<N: Transform> {
@@ -368,6 +367,13 @@ impl<N: Transform> TransformStage<N> {
         let slot = Slot::new(node, parts.blueprint.take());
         TransformStage { slot, rest: TransformParts::new(parts, cx) }
     }
+
+    /// Out of line, so that the way of a single message stays short; for each node, so that it is optimized as the node is: what depends
+    /// only on the types of inputs and outputs comes from the first crate with such a node.
+    #[inline(never)]
+    fn turn_burst(&mut self, cx: &mut Cx) -> Turn {
+        self.rest.turn(&mut self.slot, cx)
+    }
 }
 
 impl<N: Transform> Stage for TransformStage<N> {
@@ -389,7 +395,7 @@ impl<N: Transform> Stage for TransformStage<N> {
                 return Turn::Worked;
             }
         }
-        rest.turn(slot, cx)
+        self.turn_burst(cx)
     }
 
     fn take_panic(&mut self, panic: &(dyn Any + Send), cx: &mut Cx) -> bool {
