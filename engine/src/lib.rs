@@ -37,6 +37,7 @@ mod ledger;
 pub mod message;
 pub mod node;
 pub mod plan;
+mod port;
 pub mod report;
 pub mod run;
 

@@ -6,36 +6,31 @@
 //! join: the engine matches messages by sequence number before it calls the node.
 
 pub mod backend;
-pub(crate) mod burst;
-pub(crate) mod emit;
-pub(crate) mod error;
 pub(crate) mod extensions;
-pub(crate) mod intake;
 pub(crate) mod live;
 pub(crate) mod metrics;
 pub(crate) mod one_to_one;
 pub(crate) mod planning;
-pub(crate) mod port;
 pub(crate) mod ports;
 pub(crate) mod remedy;
-pub(crate) mod room;
 pub(crate) mod statistics;
 
 pub use crate::base::error::{FieldError, PlanErrors};
 pub use crate::host::descriptors::{Descriptors, Interest, Watched};
 pub use crate::message::MAX_PORTS;
-pub use burst::Burst;
-pub use emit::Emit;
-pub use error::{NodeError, NodeErrorKind};
+pub use crate::port::burst::Burst;
+pub use crate::port::emit::Emit;
+pub use crate::port::error::{NodeError, NodeErrorKind};
+pub use crate::port::intake::{Lead, OneOf, Picked};
+pub use crate::port::output::{Outputs, Port, PortList};
+pub use crate::port::room::{Next, Room};
+pub use crate::port::{Inputs, Many, MessageSet, PortType, Taken};
 pub use extensions::Extensions;
-pub use intake::{Lead, OneOf, Picked};
 pub use live::{ClockSteps, Connection, LossCounter, ThinnedCounter};
 pub use metrics::Metrics;
 pub use one_to_one::{InPlace, OneToOne};
 pub use planning::{Building, Connected, Planning};
-pub use port::{Outputs, Port, PortList};
 pub use ports::{Claim, Cost, InPort, OutPort, Ports, Setting};
-pub use room::Room;
 pub use statistics::{EdgeStats, NodeStats, PathStats, RunStats, Statistics, Window};
 
 /// The items most nodes need: `use limen::node::prelude::*;`.
@@ -48,12 +43,8 @@ pub mod prelude {
 }
 
 use crate::host::clock::Time;
-use crate::message::payload::{Message, Payload};
-use arrayvec::ArrayVec;
-use intake::SealedInputs;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
-use std::any::TypeId;
 
 /// The part common to every kind of node.
 pub trait Node: Sized + 'static {
@@ -81,7 +72,7 @@ pub trait Node: Sized + 'static {
     /// [`NodeErrorKind::UnknownSetting`] by default.
     fn set(&mut self, name: &str, value: f64) -> Result<(), NodeError> {
         let _ = value;
-        Err(crate::node::error::NodeErrorKind::UnknownSetting { name: name.to_string() }.into())
+        Err(crate::port::error::NodeErrorKind::UnknownSetting { name: name.to_string() }.into())
     }
 
     /// Resets the node's state after a gap.
@@ -177,25 +168,6 @@ pub trait Source: Node {
     /// Called after the last call.
     #[doc(hidden)]
     fn ended(&mut self, _: EngineOnly) {}
-}
-
-/// When a source wants its next call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Next {
-    /// Immediately: there is more.
-    More,
-    /// At a time of the run's clock, whether or not something was emitted.
-    At(Time),
-    /// When one of its [`Descriptors`] is ready, and at this time of the run's clock at the latest; [`Time::NEVER`] for
-    /// no time limit. A source returns this once it has read everything available without blocking. It is always safe:
-    /// a descriptor with unread data is still ready.
-    WhenReady(Time),
-    /// When something outside the graph wakes its worker, as an inlet's program does by sending. Without that, the
-    /// source is called again only when its worker wakes for another reason.
-    Idle,
-    /// Never: the stream has ended.
-    Done,
 }
 
 /// Whether a sink that waits for descriptors can take messages.
@@ -335,56 +307,4 @@ pub trait Sink: Node {
     /// Called before [`Sink::finish`] if the upstream node has failed.
     #[doc(hidden)]
     fn feeder_failed(&mut self, _: EngineOnly) {}
-}
-
-/// The input of one call: a message, a tuple of messages, or a [`MessageSet`].
-pub type Taken<I> = <I as SealedInputs>::Taken;
-
-/// The inputs of a node: a payload, a tuple of payloads, [`Many`], [`OneOf`], or `TensorMut`. Sealed: the engine has an intake for each.
-pub trait Inputs: SealedInputs {}
-
-impl<I: SealedInputs> Inputs for I {}
-
-/// Any number of inputs or outputs of one payload, named by the graph file or by the node while planning.
-#[derive(Debug)]
-pub struct Many<T>(std::marker::PhantomData<T>);
-
-/// The messages of one sequence, one for each input of a [`Many`], in the order of [`Ports`]. An
-/// `ArrayVec`, stored inline in its queue, so no set is allocated. Use it as a slice, or iterate.
-pub type MessageSet<T> = ArrayVec<Message<T>, MAX_PORTS>;
-
-/// A payload's type, compared while planning.
-#[derive(Clone, Copy)]
-pub struct PortType {
-    pub(crate) id: TypeId,
-    pub(crate) name: &'static str,
-    pub(crate) connect: crate::edge::Connect,
-    /// Bytes of a message in a queue.
-    pub(crate) message: usize,
-}
-
-impl PortType {
-    /// Returns the type of a payload.
-    pub fn of<T: Payload>() -> Self {
-        let (id, name, connect) = (TypeId::of::<T>(), short_name::<T>(), crate::edge::connect::<T>());
-        PortType { id, name, connect, message: size_of::<Message<T>>() }
-    }
-}
-
-impl PartialEq for PortType {
-    fn eq(&self, other: &Self) -> bool {
-        self.id == other.id
-    }
-}
-
-impl std::fmt::Debug for PortType {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name)
-    }
-}
-
-/// A type's name without its path.
-pub(crate) fn short_name<T>() -> &'static str {
-    let name = std::any::type_name::<T>();
-    name.rsplit("::").next().unwrap_or(name)
 }

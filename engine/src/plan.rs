@@ -39,7 +39,7 @@ use crate::file::layers::Layers;
 use crate::file::spec::Spec;
 use crate::host::files::PartialFiles;
 use crate::host::folders::Folders;
-use crate::message::tensor::PortSpec;
+use crate::message::port_spec::PortSpec;
 use crate::plan::registry::Registry;
 use std::collections::HashMap;
 use std::os::fd::AsFd;

@@ -6,12 +6,12 @@ use crate::exec::endpoint::{EndpointParts, NewHandle};
 use crate::exec::stage::{Blueprint, BySource, Common, Rules, Stage};
 use crate::exec::worker::Cx;
 use crate::node::PortType;
-use crate::node::emit::Begin;
-use crate::node::error::NodeError;
-use crate::node::intake::{IntakeParts, JoinRule};
 use crate::node::planning::Building;
-use crate::node::port::PortParts;
 use crate::node::ports::Ports;
+use crate::port::emit::Begin;
+use crate::port::error::NodeError;
+use crate::port::intake::{IntakeParts, JoinRule};
+use crate::port::output::PortParts;
 
 /// The plan of a node's stage: the node's policy from the graph file, and what planning derived. Built by the planner,
 /// moved whole to the node's thread.

@@ -49,9 +49,9 @@ use crate::exec::shared::{Change, Command};
 use crate::exec::worker::{Cx, Idler};
 use crate::host::sync::Counter;
 use crate::ledger::Hist;
-use crate::node::error::NodeError;
-use crate::node::intake::{Intake, Left, skew_of};
-use crate::node::port::PortSet;
+use crate::port::error::NodeError;
+use crate::port::intake::{Intake, Left, skew_of};
+use crate::port::output::PortSet;
 use std::any::Any;
 use std::time::Duration;
 

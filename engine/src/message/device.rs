@@ -4,7 +4,7 @@
 //! its pool refers to memory that the device allocated, and the backends that run on the device find it there.
 
 use crate::host::sync::DynArc;
-use crate::message::tensor::PortSpec;
+use crate::message::port_spec::PortSpec;
 use std::any::Any;
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! Orientations within a message: where they are, and their interpolation on the sphere.
 
 use super::label::Label;
-use super::tensor::{Dim, PortSpec};
+use super::port_spec::{Dim, PortSpec};
 
 /// Where the elements of a message are an orientation or an angle, whose mean is not the mean of its numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -19,7 +19,8 @@ use crate::host::sync::{AtomicBool, AtomicU32, DynArc, Mutex, OrderedCell, Order
 use crate::message::device::{Device, DeviceMemory, DevicePool, DeviceTensor};
 use crate::message::origins::{NO_ORIGIN, Origin, Origins};
 use crate::message::payload::Header;
-use crate::message::tensor::{DType, Dim, MAX_RANK, Memory, PortSpec, Shape, Tensor, TensorError, TensorMut};
+use crate::message::port_spec::{DType, Dim, MAX_RANK, Memory, PortSpec};
+use crate::message::tensor::{Shape, Tensor, TensorError, TensorMut};
 use std::alloc::Layout;
 use std::fmt;
 use std::io::Write;

@@ -4,11 +4,14 @@
 //! model. [`Prepared::session`] creates the buffers and bound shapes for one thread. A [`Session::Lane`] is the state
 //! of one stream. The engine assembles batches and calls [`Session::infer_batch`]; it knows no model format.
 
+pub use crate::port::error::BackendError;
+
 use crate::host::sync::Arc;
 use crate::host::wait::Bell;
 use crate::message::MAX_PORTS;
 use crate::message::device::DeviceTensor;
-use crate::message::tensor::{DType, Dim, MAX_RANK, Memory, Tensor};
+use crate::message::port_spec::{DType, Dim, MAX_RANK, Memory};
+use crate::message::tensor::Tensor;
 use crate::node::metrics::Metrics;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -526,46 +529,4 @@ pub struct SessionMetadata {
     pub copied_in: usize,
     /// Bytes copied out of the runtime per item.
     pub copied_out: usize,
-}
-
-/// An error of a backend or a model.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum BackendError {
-    /// The backend cannot work on this machine.
-    #[error("not available: {0}")]
-    Unavailable(String),
-    /// The model cannot be read.
-    #[error("not a readable model: {0}")]
-    Model(String),
-    /// The model needs a feature the backend does not support.
-    #[error("not supported: {0}")]
-    Unsupported(String),
-    /// A call failed.
-    #[error("inference failed: {0}")]
-    Call(String),
-    /// The memory of a device has no room for a call. One of fewer items may have.
-    #[error("the device has no memory left: {0}")]
-    OutOfMemory(String),
-    /// A call failed because its device was lost. The next call of the node, if its `on_error` allows one, opens it again.
-    #[error("the device was lost: {0}")]
-    DeviceLost(String),
-    /// A call has no result because the call that wrote one of its inputs failed. That call is reported, this one is not.
-    #[error("the call that wrote an input has failed")]
-    InputLost,
-    /// The model's results differ from the recorded ones.
-    #[error("output `{output}` differs from what was recorded: {difference}")]
-    Verify {
-        /// The output.
-        output: String,
-        /// Where and by how much.
-        difference: String,
-    },
-}
-
-impl BackendError {
-    /// Creates the error of a failed call.
-    pub fn call(error: impl fmt::Display) -> Self {
-        BackendError::Call(error.to_string())
-    }
 }

@@ -1,12 +1,13 @@
 //! Nodes with one input and one output that need nothing else of [`Node`] and [`Transform`]: the config is the node.
 
 use crate::message::payload::Message;
-use crate::message::tensor::{PortSpec, Tensor, TensorMut};
-use crate::node::emit::Emit;
-use crate::node::error::NodeError;
+use crate::message::port_spec::PortSpec;
+use crate::message::tensor::{Tensor, TensorMut};
 use crate::node::planning::{Building, Connected, Planning};
 use crate::node::ports::{OutPort, Ports};
 use crate::node::{Node, PlanErrors, Transform};
+use crate::port::emit::Emit;
+use crate::port::error::NodeError;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 

@@ -4,11 +4,11 @@ use crate::base::policy::{Isolation, Trials};
 use crate::host::clock::{Clock, Time};
 use crate::host::descriptors::Descriptors;
 use crate::host::folders::Folders;
-use crate::message::tensor::{Memory, PortSpec};
+use crate::message::port_spec::{Memory, PortSpec};
 use crate::node::extensions::Extensions;
-use crate::node::intake::Lead;
 use crate::node::live::{ClockSteps, Connection, LiveCounters, LossCounter, ThinnedCounter};
 use crate::node::statistics::Statistics;
+use crate::port::intake::Lead;
 
 /// The ports connected to a node, as far as known while planning.
 #[derive(Clone, Debug, Default)]

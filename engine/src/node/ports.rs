@@ -4,7 +4,7 @@ use crate::base::json::object;
 use crate::base::unit::{Rate, Span};
 use crate::host::sync::DynArc;
 use crate::message::device::Device;
-use crate::message::tensor::PortSpec;
+use crate::message::port_spec::PortSpec;
 use crate::node::backend::WorkerHost;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;

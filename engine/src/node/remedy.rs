@@ -1,6 +1,6 @@
 //! Advice on what to put between two ports that do not fit.
 
-use crate::message::tensor::{Content, DType, Dim, Layout, PortSpec};
+use crate::message::port_spec::{Content, DType, Dim, Layout, PortSpec};
 use crate::node::PlanErrors;
 
 impl PlanErrors {

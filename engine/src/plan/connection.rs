@@ -8,7 +8,7 @@ use crate::base::unit::Bytes;
 use crate::exec::planned::PlannedNode;
 use crate::file::spec::{InputSpec, NodeSpec};
 use crate::message::MAX_PORTS;
-use crate::message::tensor::{Dim, PortSpec};
+use crate::message::port_spec::{Dim, PortSpec};
 use crate::node::PortType;
 use crate::node::ports::Ports;
 use crate::node::remedy::remedy;

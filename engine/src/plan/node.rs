@@ -7,11 +7,11 @@ use crate::base::policy::{JoinPolicy, JoinSpec, OnError, Pick};
 use crate::base::unit::Span;
 use crate::exec::planned::PlannedNode;
 use crate::file::spec::NodeSpec;
-use crate::message::tensor::{DType, Dim, Memory, PortSpec};
-use crate::node::intake::JoinRule;
+use crate::message::port_spec::{DType, Dim, Memory, PortSpec};
 use crate::node::planning::{Connected, Planning};
 use crate::node::ports::{Claim, Cost};
 use crate::plan::registry::Role;
+use crate::port::intake::JoinRule;
 
 /// The index of the input of this name.
 fn input_of(plan: &NodePlan, name: &Option<String>) -> Option<usize> {

@@ -2,7 +2,7 @@
 
 use crate::base::error::PlanErrors;
 use crate::exec::infer::InferPlan;
-use crate::message::tensor::PortSpec;
+use crate::message::port_spec::PortSpec;
 use crate::node::Node;
 use crate::node::planning::{Connected, Planning};
 use crate::node::ports::Ports;

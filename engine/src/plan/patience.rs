@@ -7,7 +7,7 @@ use super::planner::Planner;
 use super::{EdgePlan, NodePlan};
 use crate::base::policy::{JoinPolicy, WhenFull};
 use crate::file::spec::{MAX_CAPACITY, NodeSpec};
-use crate::message::tensor::PortSpec;
+use crate::message::port_spec::PortSpec;
 use std::collections::HashSet;
 
 /// The most bytes and messages for which an input makes room by default because its join has a `patience`.

@@ -15,7 +15,7 @@ use crate::file::spec::{Doubt, NodeSpec, Spec};
 use crate::host::files::MemoryFiles;
 use crate::host::folders::Folders;
 use crate::message::MAX_PORTS;
-use crate::message::tensor::Dim;
+use crate::message::port_spec::Dim;
 use crate::node::planning::Connected;
 use crate::node::ports::Cost;
 use crate::plan::place::{self, Placement, WorkerPlan};

@@ -8,7 +8,7 @@ use crate::edge::BURST;
 use crate::file::spec::{MAX_CAPACITY, NodeSpec};
 use crate::message::device::DevicePool;
 use crate::message::pool::pool_bytes;
-use crate::message::tensor::{Dim, Memory, PortSpec};
+use crate::message::port_spec::{Dim, Memory, PortSpec};
 use std::collections::HashSet;
 
 /// The most messages that an input holds by default for a node that declares its own buffers.
@@ -198,7 +198,7 @@ impl Planner<'_> {
         match pool_bytes(spec, slots, out.rows, out.origins.len()) {
             Some(bytes)
                 if dynamic <= crate::message::pool::MAX_DYNAMIC
-                    && spec.shape.len() <= crate::message::tensor::MAX_RANK =>
+                    && spec.shape.len() <= crate::message::port_spec::MAX_RANK =>
             {
                 (out.slots, out.bytes) = (slots, bytes);
             }

@@ -5,11 +5,12 @@ use super::stage::Held;
 use crate::message::MAX_PORTS;
 use crate::message::device::DeviceTensor;
 use crate::message::pool::Pool;
-use crate::message::tensor::{DType, Dim, PortSpec, Tensor, TensorMut};
+use crate::message::port_spec::{DType, Dim, PortSpec};
+use crate::message::tensor::{Tensor, TensorMut};
 use crate::node::Many;
 use crate::node::backend::{BackendError, BatchMut, BatchRef, TensorSpec};
-use crate::node::emit::Emit;
-use crate::node::error::NodeError;
+use crate::port::emit::Emit;
+use crate::port::error::NodeError;
 use arrayvec::ArrayVec;
 use std::collections::VecDeque;
 

@@ -20,12 +20,12 @@ use crate::ledger::{Hist, Term};
 use crate::message::origins::Origins;
 use crate::message::tensor::Tensor;
 use crate::node::backend::{BackendError, BackendStatus, SessionMetadata, Signature, TensorSpec};
-use crate::node::emit::Emit;
-use crate::node::error::{NodeError, NodeErrorKind};
-use crate::node::intake::{Intake, TakenBurst, ZipMany};
 use crate::node::metrics::Metrics;
-use crate::node::port::PortSet;
 use crate::node::{Many, MessageSet};
+use crate::port::emit::Emit;
+use crate::port::error::{NodeError, NodeErrorKind};
+use crate::port::intake::{Intake, TakenBurst, ZipMany};
+use crate::port::output::PortSet;
 use std::collections::VecDeque;
 
 /// A message waiting in the batch.

@@ -15,9 +15,9 @@ use crate::exec::worker::Cx;
 use crate::host::sync::Arc;
 use crate::ledger::{Hist, Term};
 use crate::message::payload::Header;
-use crate::node::intake::{Intake, Lead};
 use crate::node::metrics::Metrics;
-use crate::node::port::PortSet;
+use crate::port::intake::{Intake, Lead};
+use crate::port::output::PortSet;
 use std::hint::cold_path;
 
 /// The life cycle of a stage's node.

@@ -17,7 +17,7 @@ use crate::host::sync::{Arc, Counter};
 use crate::ledger::{Run, push_run};
 use crate::message::origins::Origins;
 use crate::message::payload::Header;
-use crate::node::intake::{Intake, Lead, TakenBurst};
+use crate::port::intake::{Intake, Lead, TakenBurst};
 
 /// A sparse table by source number. It takes memory for every number from the first to the last one set.
 #[derive(Clone, Debug)]

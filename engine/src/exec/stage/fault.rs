@@ -4,7 +4,7 @@
 
 use crate::base::policy::FaultSpec;
 use crate::host::clock::Clock;
-use crate::node::error::NodeError;
+use crate::port::error::NodeError;
 
 /// The injected faults of one node.
 #[derive(Debug)]

@@ -5,9 +5,9 @@ use crate::base::policy::OnError;
 use crate::edge::Reason;
 use crate::exec::worker::Cx;
 use crate::ledger::Run;
-use crate::node::burst::Burst;
-use crate::node::error::NodeError;
-use crate::node::intake::{Intake, TakenBurst};
+use crate::port::burst::Burst;
+use crate::port::error::NodeError;
+use crate::port::intake::{Intake, TakenBurst};
 use std::any::Any;
 use std::hint::cold_path;
 
@@ -42,7 +42,7 @@ pub(super) trait Ends<I: Intake> {
     fn rollback(&mut self);
     /// Sends the last call's output a second time.
     fn double(&mut self);
-    /// As [`PortSet::admit`](crate::node::port::PortSet::admit).
+    /// As [`PortSet::admit`](crate::port::output::PortSet::admit).
     fn admit(&mut self) -> Result<(), NodeError>;
     /// Ends a portion: the messages staged since the last one share this ledger.
     fn portion(&mut self, accounted: u64, weight: u32);

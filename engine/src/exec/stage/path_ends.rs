@@ -7,8 +7,8 @@ use crate::exec::worker::Cx;
 use crate::ledger::{Hist, Term};
 use crate::message::origins::{Origin, Origins};
 use crate::message::payload::Header;
-use crate::node::error::NodeError;
-use crate::node::intake::{Intake, Lead};
+use crate::port::error::NodeError;
+use crate::port::intake::{Intake, Lead};
 use std::hint::cold_path;
 
 /// An origin of one or more recorded messages of the turn.

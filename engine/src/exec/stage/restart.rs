@@ -12,9 +12,9 @@ use crate::host::clock::Clock;
 use crate::host::descriptors::Descriptors;
 use crate::host::folders::Folders;
 use crate::host::sync::Arc;
-use crate::node::error::NodeError;
 use crate::node::planning::{Building, PlannedPorts};
 use crate::node::{Node, Statistics};
+use crate::port::error::NodeError;
 use std::collections::VecDeque;
 
 /// The restart state of one node.

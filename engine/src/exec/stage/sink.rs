@@ -12,11 +12,11 @@ use crate::exec::worker::Cx;
 use crate::host::clock::Time;
 use crate::host::descriptors::Descriptors;
 use crate::ledger::Term;
-use crate::node::burst::Burst;
-use crate::node::error::NodeError;
-use crate::node::intake::Intake;
-use crate::node::intake::SealedInputs;
 use crate::node::{EngineOnly, Progress, Reset, Sink};
+use crate::port::burst::Burst;
+use crate::port::error::NodeError;
+use crate::port::intake::Intake;
+use crate::port::intake::SealedInputs;
 use std::any::Any;
 
 /// While messages keep coming, the node is asked so often to write what it buffers, ns.

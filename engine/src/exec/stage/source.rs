@@ -11,11 +11,11 @@ use crate::exec::worker::Cx;
 use crate::host::clock::Time;
 use crate::host::descriptors::Descriptors;
 use crate::ledger::{Hist, Sampler, Term};
-use crate::node::emit::Emit;
-use crate::node::error::NodeError;
-use crate::node::port::{Outputs, PortSet};
-use crate::node::room::Room;
 use crate::node::{EngineOnly, Next, Source};
+use crate::port::emit::Emit;
+use crate::port::error::NodeError;
+use crate::port::output::{Outputs, PortSet};
+use crate::port::room::Room;
 use std::any::Any;
 use std::hint::cold_path;
 

@@ -11,13 +11,13 @@ use crate::exec::planned::StageParts;
 use crate::exec::worker::Cx;
 use crate::host::clock::Time;
 use crate::ledger::{Hist, Term};
-use crate::node::burst::Burst;
-use crate::node::emit::Emit;
-use crate::node::error::NodeError;
-use crate::node::intake::SealedInputs;
-use crate::node::intake::{Intake, trace_call};
-use crate::node::port::{Outputs, PortSet};
 use crate::node::{Reset, Transform};
+use crate::port::burst::Burst;
+use crate::port::emit::Emit;
+use crate::port::error::NodeError;
+use crate::port::intake::SealedInputs;
+use crate::port::intake::{Intake, trace_call};
+use crate::port::output::{Outputs, PortSet};
 use std::any::Any;
 
 /// A node with inputs and outputs.

@@ -1,7 +1,7 @@
 //! Failures of calls into a node's or backend's code.
 
 use crate::base::policy::OnError;
-use crate::node::error::NodeError;
+use crate::port::error::NodeError;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -8,7 +8,7 @@ use super::variable::Variables;
 use super::{check_keys, merge};
 use crate::base::document::{Key, Tree, Value};
 use crate::base::error::{Place, Problem, Problems, suggest};
-use crate::message::tensor::PortSpec;
+use crate::message::port_spec::PortSpec;
 use std::collections::{BTreeMap, HashMap};
 
 /// The maximum nesting depth of subgraphs.

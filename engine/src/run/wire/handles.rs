@@ -11,7 +11,7 @@ use crate::handle::{Inlet, InletPlan, Outlet, TAP_HOLDS, Tap, Tapped};
 use crate::host::sync::Arc;
 use crate::message::payload::Payload;
 use crate::message::pool::{Pool, pool_bytes};
-use crate::message::tensor::{Memory, PortSpec};
+use crate::message::port_spec::{Memory, PortSpec};
 use crate::node::PortType;
 use crate::node::ports::Ports;
 use crate::plan::Plan;

@@ -8,9 +8,9 @@ use crate::exec::stage::{Trouble, guarded};
 use crate::exec::worker::Cx;
 use crate::host::clock::Time;
 use crate::node::backend::BackendError;
-use crate::node::error::{NodeError, NodeErrorKind};
-use crate::node::intake::{Intake, ZipMany};
-use crate::node::port::PortSet;
+use crate::port::error::{NodeError, NodeErrorKind};
+use crate::port::intake::{Intake, ZipMany};
+use crate::port::output::PortSet;
 
 impl InferStage {
     /// Starts an asynchronous call.

@@ -11,8 +11,8 @@ use crate::exec::stage::{DeviceWait, Trouble, guarded};
 use crate::exec::worker::Cx;
 use crate::message::device::DeviceTensor;
 use crate::node::backend::{BackendError, DeviceCall, EnqueuedCalls};
-use crate::node::error::NodeError;
-use crate::node::port::PortSet;
+use crate::port::error::NodeError;
+use crate::port::output::PortSet;
 use arrayvec::ArrayVec;
 use std::time::Duration;
 

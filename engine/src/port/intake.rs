@@ -16,7 +16,7 @@ use crate::message::origins::{Origin, Trace};
 use crate::message::payload::{Header, Message, Payload};
 use crate::message::pool::Pool;
 use crate::message::tensor::{Tensor, TensorMut};
-use crate::node::PortType;
+use crate::port::PortType;
 use std::any::Any;
 use std::fmt;
 

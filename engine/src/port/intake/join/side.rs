@@ -9,13 +9,13 @@ use crate::host::clock::Time;
 use crate::ledger::Run;
 use crate::message::payload::{Message, Payload};
 use crate::message::pool::Pool;
-use crate::node::intake::join::JoinRule;
+use crate::port::intake::join::JoinRule;
 use std::any::Any;
 use std::collections::VecDeque;
 
 /// One side of a join: an edge, and the messages taken from it and not yet matched.
-pub(in crate::node::intake) struct JoinInput<T: Payload> {
-    pub(in crate::node::intake) rx: Rx<T>,
+pub(in crate::port::intake) struct JoinInput<T: Payload> {
+    pub(in crate::port::intake) rx: Rx<T>,
     /// The run of a message counts none once an interpolation has used it as the later of its two: it is not lost if it is never taken.
     queue: VecDeque<(Message<T>, Run)>,
     pub(super) items: Vec<Message<T>>,
@@ -84,7 +84,7 @@ impl Interval {
 
 /// What a side can supply for a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::node::intake) enum Choice {
+pub(in crate::port::intake) enum Choice {
     /// The message `behind` others, its origin, and when it became certain, by the clock of runs.
     Found { behind: usize, begun: u64, known: u64 },
     /// A better one may still come.
@@ -94,7 +94,7 @@ pub(in crate::node::intake) enum Choice {
 }
 
 /// The operations matching needs, independent of the payload.
-pub(in crate::node::intake) trait AnyJoinInput {
+pub(in crate::port::intake) trait AnyJoinInput {
     /// Sequence number and part of the oldest message, taken off the edge if necessary.
     fn head(&mut self) -> Option<(u64, u32)>;
     /// Origin of the oldest message, after sorting in the messages that have arrived; those that began after `latest` are lost.
@@ -116,7 +116,7 @@ pub(in crate::node::intake) trait AnyJoinInput {
 
 impl<T: Payload> JoinInput<T> {
     /// `made` is the pool of interpolated messages, and where they have a quaternion.
-    pub(in crate::node::intake) fn new(
+    pub(in crate::port::intake) fn new(
         end: Box<dyn Any>,
         policy: JoinPolicy,
         made: Option<(Pool, Option<usize>)>,
@@ -138,7 +138,7 @@ impl<T: Payload> JoinInput<T> {
     }
 
     /// Returns the oldest message, or the newest one again. The bool says whether it is taken for the first time.
-    pub(in crate::node::intake) fn pop(&mut self) -> (Message<T>, Run, bool) {
+    pub(in crate::port::intake) fn pop(&mut self) -> (Message<T>, Run, bool) {
         if let Some((message, run, was_taken)) = &mut self.newest {
             let is_first = !std::mem::replace(was_taken, true);
             // A reused message has already had its wait recorded: it counts as no message of a run.
@@ -209,7 +209,7 @@ impl<T: Payload> JoinInput<T> {
         if self.blend.is_none() { 0 } else { self.queue.iter().filter(|(_, run)| run.n == 0).count() as u64 }
     }
 
-    pub(in crate::node::intake) fn discard(&mut self, reason: Reason) -> bool {
+    pub(in crate::port::intake) fn discard(&mut self, reason: Reason) -> bool {
         let (held, used) = (self.held(), self.used());
         self.rx.received(used);
         self.queue.clear();
@@ -221,7 +221,7 @@ impl<T: Payload> JoinInput<T> {
         self.rx.discard(reason) + held + used > 0
     }
 
-    pub(in crate::node::intake) fn left(self) -> Left {
+    pub(in crate::port::intake) fn left(self) -> Left {
         let alone = self.blend.as_ref().and_then(|blend| blend.alone);
         let (held, nearest) = (self.held(), self.nearest.or(alone));
         self.rx.received(self.used());
@@ -229,7 +229,7 @@ impl<T: Payload> JoinInput<T> {
     }
 
     /// Origin of the oldest message taken off the edge; on equal origins, sequence number and part decide.
-    pub(in crate::node::intake) fn front(&self) -> Option<(u64, u64, u32)> {
+    pub(in crate::port::intake) fn front(&self) -> Option<(u64, u64, u32)> {
         let (message, _) = self.queue.front()?;
         let header = message.header();
         Some((header.origin.0, header.seq, header.part))

@@ -1,4 +1,4 @@
-//! Errors of nodes, from building them and from their calls.
+//! Errors of nodes, from building them and from their calls, and of backends.
 
 use crate::base::policy::OnError;
 use crate::host::files::FileError;
@@ -99,7 +99,7 @@ pub enum NodeErrorKind {
     Tensor(#[from] crate::message::tensor::TensorError),
     /// The inference backend failed.
     #[error(transparent)]
-    Backend(#[from] crate::node::backend::BackendError),
+    Backend(#[from] BackendError),
     /// The node emitted more than it declared while planning.
     #[error("port `{port}` was given more than the {bound} messages a call it declared")]
     EmitsBound {
@@ -151,5 +151,47 @@ impl From<FileError> for NodeError {
             FileError::System(path, error) => NodeError::file(path, error),
             FileError::Outside(why) | FileError::Irregular(why) => NodeError::input("path", why),
         }
+    }
+}
+
+/// An error of a backend or a model.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackendError {
+    /// The backend cannot work on this machine.
+    #[error("not available: {0}")]
+    Unavailable(String),
+    /// The model cannot be read.
+    #[error("not a readable model: {0}")]
+    Model(String),
+    /// The model needs a feature the backend does not support.
+    #[error("not supported: {0}")]
+    Unsupported(String),
+    /// A call failed.
+    #[error("inference failed: {0}")]
+    Call(String),
+    /// The memory of a device has no room for a call. One of fewer items may have.
+    #[error("the device has no memory left: {0}")]
+    OutOfMemory(String),
+    /// A call failed because its device was lost. The next call of the node, if its `on_error` allows one, opens it again.
+    #[error("the device was lost: {0}")]
+    DeviceLost(String),
+    /// A call has no result because the call that wrote one of its inputs failed. That call is reported, this one is not.
+    #[error("the call that wrote an input has failed")]
+    InputLost,
+    /// The model's results differ from the recorded ones.
+    #[error("output `{output}` differs from what was recorded: {difference}")]
+    Verify {
+        /// The output.
+        output: String,
+        /// Where and by how much.
+        difference: String,
+    },
+}
+
+impl BackendError {
+    /// Creates the error of a failed call.
+    pub fn call(error: impl fmt::Display) -> Self {
+        BackendError::Call(error.to_string())
     }
 }

@@ -9,7 +9,7 @@ use crate::ledger::{Run, push_run};
 use crate::message::MAX_PORTS;
 use crate::message::origins::Origin;
 use crate::message::payload::{Header, Message, Payload};
-use crate::node::PortType;
+use crate::port::PortType;
 use std::collections::VecDeque;
 use std::fmt;
 use std::marker::PhantomData;

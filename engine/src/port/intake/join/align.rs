@@ -3,7 +3,7 @@
 use crate::base::policy::JoinPolicy;
 use crate::edge::Reason;
 use crate::message::MAX_PORTS;
-use crate::node::intake::join::side::Choice;
+use crate::port::intake::join::side::Choice;
 use std::cmp::Reverse;
 
 use super::JoinRule;

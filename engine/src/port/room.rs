@@ -2,11 +2,30 @@
 
 use crate::host::clock::Time;
 use crate::message::tensor::{Tensor, TensorMut};
-use crate::node::emit::Emit;
-use crate::node::error::NodeError;
-use crate::node::port::{Outputs, Port};
-use crate::node::{Many, Next};
+use crate::port::Many;
+use crate::port::emit::Emit;
+use crate::port::error::NodeError;
+use crate::port::output::{Outputs, Port};
 use std::fmt;
+
+/// When a source wants its next call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Next {
+    /// Immediately: there is more.
+    More,
+    /// At a time of the run's clock, whether or not something was emitted.
+    At(Time),
+    /// When one of its [`Descriptors`](crate::node::Descriptors) is ready, and at this time of the run's clock at the latest; [`Time::NEVER`] for
+    /// no time limit. A source returns this once it has read everything available without blocking. It is always safe:
+    /// a descriptor with unread data is still ready.
+    WhenReady(Time),
+    /// When something outside the graph wakes its worker, as an inlet's program does by sending. Without that, the
+    /// source is called again only when its worker wakes for another reason.
+    Idle,
+    /// Never: the stream has ended.
+    Done,
+}
 
 /// Room for the messages of a number of calls of a source. Each call that sends something has a sequence number of its own and is done or
 /// failed by itself, whether it is made here or by [`Source::next`](crate::node::Source::next).

@@ -1,9 +1,9 @@
 //! The messages that a node is given together.
 
 use crate::message::payload::{Message, Payload};
-use crate::node::emit::Emit;
-use crate::node::error::NodeError;
-use crate::node::port::{Outputs, Port, PortSet};
+use crate::port::emit::Emit;
+use crate::port::error::NodeError;
+use crate::port::output::{Outputs, Port, PortSet};
 use std::fmt;
 use std::vec::Drain;
 
