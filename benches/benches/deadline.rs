@@ -69,7 +69,7 @@ fn main() {
                 let (missed, lost) = (report.deadlines[0].missed, report.lost_total());
                 let messages = report.node("a").map_or(0, |node| node.done);
                 let path = report.paths().next().map(|(.., recorded)| recorded);
-                let at = |q: f64| path.map_or(f64::NAN, |path| path.histogram.value_at_quantile(q) as f64 / 1e6);
+                let at = |q: f64| path.map_or(f64::NAN, |path| path.histogram.quantile(q).unwrap_or(0) as f64 / 1e6);
                 println!(
                     "{rate:>5} Hz {:>6} {:>6} {messages:>9} {missed:>7} {lost:>7} {:>8.2} {:>6.1} {:>8.2} {:>8.2}",
                     core + 1,

@@ -8,6 +8,7 @@ use limen::message::{DType, PortSpec};
 use limen::node::{
     Building, Connected, Emit, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Sink, Source,
 };
+use limen::report::Counts;
 use limen::{Clock, Folders, Message, Options, Plan, Registry, Report, Spec, Tensor, Time};
 use limen_backends::onnx::OnnxLane;
 use limen_backends::{OnnxModel, Rten};
@@ -229,15 +230,15 @@ fn classify(out: &Path, seconds: f64) {
     };
     let mut rows: Vec<(&str, f64, Option<[f64; 2]>)> = Vec::new();
     let mut hand = ByHand::new();
-    let mut latencies = histogram();
+    let mut latencies = Counts::new(3);
     let (begin, mut n) = (Instant::now(), 0);
     while begin.elapsed().as_secs_f64() < seconds {
         let start = Instant::now();
         std::hint::black_box(hand.frame(n));
-        latencies.saturating_record(start.elapsed().as_nanos() as u64);
+        latencies.record(start.elapsed().as_nanos() as u64, 1);
         n += 1;
     }
-    let quantiles = |histogram: &Histogram<u64>| [0.5, 0.99].map(|q| histogram.value_at_quantile(q) as f64);
+    let quantiles = |counts: &Counts| [0.5, 0.99].map(|q| counts.quantile(q).unwrap_or(0) as f64);
     rows.push(("by hand, one loop", n as f64 / begin.elapsed().as_secs_f64(), Some(quantiles(&latencies))));
     for (name, text) in [("limen, one core", &one_core), ("limen, as the graph is", &free)] {
         let report = run(text, "graphs/classify", out, seconds);

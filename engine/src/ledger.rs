@@ -6,6 +6,7 @@
 
 mod buckets;
 mod copying;
+mod counts;
 mod meter;
 mod outlier;
 mod sampler;
@@ -13,7 +14,7 @@ pub(crate) mod span;
 
 pub(crate) use buckets::{Buckets, Part, histogram_bytes};
 pub(crate) use copying::{Copies, Copying, copied_words, copy_bytes};
-use hdrhistogram::Histogram;
+pub use counts::Counts;
 pub(crate) use meter::Meter;
 pub(crate) use outlier::Outlier;
 pub(crate) use sampler::Sampler;
@@ -114,10 +115,8 @@ impl Term {
 /// The measurements of one term.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// Nanoseconds; of [`Term::Batch`], messages. What was sampled counts for as many as it stands for. The type is `hdrhistogram`'s,
-    /// so that a program can add histograms, ask for any quantile, and write them as other tools read them. It has room for what was
-    /// recorded, and grows when others are added.
-    pub histogram: Histogram<u64>,
+    /// Nanoseconds; of [`Term::Batch`], messages. What was sampled counts for as many as it stands for.
+    pub histogram: Counts,
     /// How many of its counts were measured; the others are estimated by sampling.
     pub samples: u64,
 }
@@ -125,13 +124,13 @@ pub struct Recorded {
 impl Recorded {
     /// Returns the value at a quantile, if at least ten samples lie beyond it.
     pub fn quantile(&self, q: f64) -> Option<u64> {
-        self.has_samples_beyond(q).then(|| self.histogram.value_at_quantile(q))
+        self.histogram.quantile(q).filter(|_| self.has_samples_beyond(q))
     }
 
     /// Returns the values at ascending quantiles, until fewer than ten samples lie beyond one. All take as long as one call of
     /// [`Recorded::quantile`].
     pub fn quantiles(&self, ascending: impl IntoIterator<Item = f64>) -> impl Iterator<Item = u64> {
-        self.histogram.value_at_quantiles(ascending.into_iter().take_while(|q| self.has_samples_beyond(*q)))
+        self.histogram.quantiles(ascending.into_iter().take_while(|q| self.has_samples_beyond(*q)))
     }
 
     fn has_samples_beyond(&self, q: f64) -> bool {

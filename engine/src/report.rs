@@ -9,7 +9,7 @@ pub use crate::edge::Reason;
 pub use crate::exec::endpoint::{HandleKind, HandleReport};
 pub use crate::exec::outlier::TailCause;
 pub use crate::host::cpu::Pinned;
-pub use crate::ledger::{Recorded, Term};
+pub use crate::ledger::{Counts, Recorded, Term};
 
 use crate::base::json::{nanos, seconds, since_1970};
 use crate::base::policy::OnMiss;

@@ -4,14 +4,13 @@
 //! hold the same quantiles for scripts; `run.json` describes the machine and the command line. Each file is written under a
 //! temporary name in the same folder and renamed, so that a reader never sees an incomplete one.
 
-pub(crate) mod counts;
 pub(crate) mod hgrm;
 pub(crate) mod hlog;
 pub(crate) mod run_info;
 
 use crate::report::summary::Summary;
 use hgrm::percentile_text;
-use hlog::{Log, clean, with_all_bounds, write_hlog};
+use hlog::{Log, clean, write_hlog};
 use limen::Report;
 use limen::files::{self, Part, Target};
 use limen::run::IntervalReport;
@@ -101,7 +100,7 @@ impl Dump<'_> {
         ]);
         for one in &self.report.histograms {
             let is_time = one.term != limen::report::Term::Batch;
-            let text = percentile_text(&with_all_bounds(&one.recorded.histogram)) + &hgrm_unit(&one.tag(), is_time);
+            let text = percentile_text(&one.recorded.histogram) + &hgrm_unit(&one.tag(), is_time);
             files.push((format!("{}.hgrm", file_name(&one.tag())), text.into_bytes()));
         }
         let all = files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice()));

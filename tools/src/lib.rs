@@ -69,11 +69,11 @@ pub use command::problems::show_problems;
 pub use command::program::main;
 pub use command::schema::schema;
 pub use command::starter::{begin, begin_with_models};
-pub use dump::counts::Counts;
 pub use dump::hgrm::percentile_text;
 pub use dump::hlog::write_hlog;
 pub use dump::run_info::{GraphFile, RunInfo, WorkerInfo};
 pub use dump::{Dump, IntervalLog};
+pub use limen::report::Counts;
 pub use limen_nodes::pace::Pace;
 pub use metrics::RunMetrics;
 #[cfg(feature = "otlp")]

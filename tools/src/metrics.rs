@@ -9,10 +9,9 @@ mod otlp;
 pub(crate) mod server;
 
 use exposition::Exposition;
-use hdrhistogram::Histogram;
 use limen::Plan;
 use limen::plan::{NodePlan, WorkerPlan};
-use limen::report::{HistogramReport, Report, Term};
+use limen::report::{Counts, HistogramReport, Report, Term};
 use limen::run::{EdgeStats, IntervalReport, NodeStats, PathStats};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -102,9 +101,8 @@ impl Buckets {
     const SCALE: i32 = 3;
 
     /// Adds nanoseconds.
-    fn add(&mut self, histogram: &Histogram<u64>) {
-        for value in histogram.iter_recorded() {
-            let (ns, count) = (value.value_iterated_to(), value.count_since_last_iteration());
+    fn add(&mut self, times: &Counts) {
+        for (ns, count) in times.iter() {
             if ns == 0 {
                 self.zeros += count;
                 continue;

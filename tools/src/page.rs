@@ -174,7 +174,7 @@ impl ReportPage {
         let mut recorded: HashMap<&str, Vec<(Term, Option<f64>)>> = HashMap::new();
         for one in report.histograms.iter().filter(|one| one.to.is_none() && TERMS.contains(&one.term)) {
             let histogram = Some(&one.recorded.histogram).filter(|histogram| !histogram.is_empty());
-            recorded.entry(&one.node).or_default().push((one.term, histogram.map(hdrhistogram::Histogram::mean)));
+            recorded.entry(&one.node).or_default().push((one.term, histogram.map(limen::report::Counts::mean)));
         }
         let of =
             |node: &str, term: Term| recorded.get(node)?.iter().find(|(one, _)| *one == term).map(|(_, mean)| *mean);

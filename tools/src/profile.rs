@@ -15,10 +15,10 @@ pub(crate) mod plot;
 pub(crate) mod printed;
 pub(crate) mod svg;
 
-use crate::dump::counts::Counts;
 use crate::dump::{is_log, is_unfinished_log};
 use host::Host;
 use limen::files;
+use limen::report::Counts;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;

@@ -28,8 +28,6 @@ pub(crate) struct Windows {
     /// When the run began, and whether the warm-up is excluded.
     begun: u64,
     warms_up: bool,
-    /// A buffer for the changes of a histogram.
-    changed: Vec<(usize, u64)>,
     /// What was recorded since the last call of `intervals`; `None` until its first call.
     kept: Option<BTreeMap<(Subject, Term), Kept>>,
 }
@@ -78,7 +76,7 @@ impl Windows {
             let then = Copies(if is_comparable { &before.words } else { &[] });
             let within = Duration::from_nanos(at.saturating_sub(before.at));
             for ((part, now), then) in parts.iter().zip(Copies(&words)).zip(then) {
-                let recorded = now.since(&then, part.digits, &mut self.changed);
+                let recorded = now.since(&then, part.digits);
                 self.latest.insert((part.subject, part.term), window(recorded.as_ref(), within));
                 if let (Some(kept), Some(recorded), true) = (&mut self.kept, recorded, epoch > 0 || !self.warms_up) {
                     keep(kept, (part.subject, part.term), before.at, at, recorded);
@@ -118,8 +116,7 @@ fn keep(kept: &mut BTreeMap<(Subject, Term), Kept>, of: (Subject, Term), from: u
         Some(before) => {
             before.to = to;
             before.recorded.samples += recorded.samples;
-            // Both have the bounds and digits of the same histogram.
-            let _ = before.recorded.histogram.add(&recorded.histogram);
+            before.recorded.histogram.add(&recorded.histogram);
         }
     }
 }

@@ -5,30 +5,33 @@
 //! of the ports and writes the same text: as many decimals as the histogram has digits, five ticks per half distance, no
 //! last column at percentile 100. Values are printed as recorded (nanoseconds, scale 1).
 
-use hdrhistogram::Histogram;
+use super::hlog::histogram;
+use limen::report::Counts;
 use std::fmt::Write;
 
 /// Steps per halving of the distance to 100 %: the default of every port.
 const TICKS: f64 = 5.0;
 
-/// The percentile distribution of a histogram as text: one of a report's, [`Recorded::histogram`](limen::report::Recorded).
+/// Returns the percentile distribution of counts as text, such as those of a report, [`Recorded::histogram`](limen::report::Recorded).
 ///
 /// ```
-/// let mut histogram = hdrhistogram::Histogram::<u64>::new(3).unwrap();
-/// histogram.record(1500).unwrap();
-/// let text = limen_run::percentile_text(&histogram);
+/// let mut counts = limen_run::Counts::new(3);
+/// counts.record(1500, 1);
+/// let text = limen_run::percentile_text(&counts);
 /// assert!(text.starts_with("       Value     Percentile TotalCount 1/(1-Percentile)\n\n"));
 /// assert!(text.contains("#[Max     =     1500.000, Total count    =            1]"));
 /// ```
-pub fn percentile_text(histogram: &Histogram<u64>) -> String {
-    let digits = usize::from(histogram.sigfig());
+pub fn percentile_text(counts: &Counts) -> String {
+    // Has the standard deviation and the number of buckets, which the text ends with.
+    let histogram = histogram(counts);
+    let digits = usize::from(counts.digits());
     let mut text = String::from("       Value     Percentile TotalCount 1/(1-Percentile)\n\n");
     let (mut total, mut level) = (0u64, 0.0f64);
-    for step in histogram.iter_recorded() {
-        let value = step.value_iterated_to() as f64;
-        total += step.count_since_last_iteration();
-        let last = total == histogram.len();
-        while level < 100.0 && 100.0 * total as f64 / histogram.len() as f64 >= level {
+    for (value, count) in counts.iter() {
+        let value = value as f64;
+        total += count;
+        let last = total == counts.len();
+        while level < 100.0 && 100.0 * total as f64 / counts.len() as f64 >= level {
             let (p, beyond) = (half_up(level / 100.0, 12), half_up(1.0 / (1.0 - level / 100.0), 2));
             let _ = writeln!(text, "{value:12.digits$} {p:2.12} {total:10} {beyond:14.2}");
             level = next(level);
@@ -46,14 +49,9 @@ pub fn percentile_text(histogram: &Histogram<u64>) -> String {
         histogram.mean(),
         histogram.stdev()
     );
+    let _ = writeln!(text, "#[Max     = {:12.digits$}, Total count    = {:12}]", counts.max() as f64, counts.len());
     let _ =
-        writeln!(text, "#[Max     = {:12.digits$}, Total count    = {:12}]", histogram.max() as f64, histogram.len());
-    let _ = writeln!(
-        text,
-        "#[Buckets = {:12}, SubBuckets     = {:12}]",
-        histogram.buckets(),
-        sub_buckets(histogram.sigfig())
-    );
+        writeln!(text, "#[Buckets = {:12}, SubBuckets     = {:12}]", histogram.buckets(), sub_buckets(counts.digits()));
     text
 }
 
@@ -84,10 +82,8 @@ mod tests {
     /// Java port prints, as here, the highest equivalent value.
     #[test]
     fn the_text_equals_that_of_the_other_ports() {
-        let mut histogram = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 2).unwrap();
-        for value in [1, 2, 3, 1000] {
-            histogram.record(value).unwrap();
-        }
+        let mut counts = Counts::new(2);
+        [1, 2, 3, 1000].iter().for_each(|value| counts.record(*value, 1));
         let expected = "       Value     Percentile TotalCount 1/(1-Percentile)
 
         1.00 0.000000000000          1           1.00
@@ -107,25 +103,22 @@ mod tests {
 #[Max     =      1003.00, Total count    =            4]
 #[Buckets =           29, SubBuckets     =          256]
 ";
-        assert_eq!(percentile_text(&histogram), expected);
+        assert_eq!(percentile_text(&counts), expected);
     }
 
     #[test]
     fn an_empty_histogram_has_no_rows() {
-        let histogram = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3).unwrap();
-        let text = percentile_text(&histogram);
+        let text = percentile_text(&Counts::new(3));
         assert_eq!(text.lines().count(), 5, "{text}");
         assert!(text.contains("#[Mean    =        0.000, StdDeviation   =        0.000]"), "{text}");
     }
 
     #[test]
     fn one_hundred_percent_is_printed_once() {
-        let mut histogram = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3).unwrap();
-        for value in 1..=10_000u64 {
-            histogram.record_n(value * 97, value % 7 + 1).unwrap();
-        }
-        histogram.record_n(50_000_000_000, u64::MAX / 2).unwrap();
-        let text = percentile_text(&histogram);
+        let mut counts = Counts::new(3);
+        (1..=10_000).for_each(|value| counts.record(value * 97, value % 7 + 1));
+        counts.record(50_000_000_000, u64::MAX / 2);
+        let text = percentile_text(&counts);
         assert_eq!(text.lines().filter(|l| l.contains(" 1.000000000000 ")).count(), 1, "{text}");
     }
 }

@@ -4,12 +4,11 @@
 //! written while the graph runs, so that a log of any length takes no memory. The intervals of a tag add up to the report's
 //! histogram.
 
-use super::counts::Counts;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, IntervalLogWriterError, Tag};
 use hdrhistogram::serialization::{V2DeflateSerializeError, V2DeflateSerializer};
 use limen::Report;
-use limen::report::HistogramReport;
+use limen::report::{Counts, HistogramReport};
 use limen::run::IntervalReport;
 use limen::text::is_terminal_control;
 use std::collections::BTreeMap;
@@ -17,7 +16,7 @@ use std::io;
 use std::time::{Duration, SystemTime};
 
 /// The highest value of a histogram with lower ones, as in those of a run: some readers add no histograms of different bounds.
-pub(crate) const HIGH: u64 = 60_000_000_000;
+const HIGH: u64 = 60_000_000_000;
 
 /// The first line of a log, after its `#`.
 pub(crate) const HEADING: &str = "[Histogram log format version 1.3]";
@@ -56,9 +55,9 @@ impl<W: io::Write> Log<W> {
     fn interval(&mut self, one: &HistogramReport, begin: Duration, length: Duration) -> io::Result<()> {
         let histogram = &one.recorded.histogram;
         self.line(one, histogram, begin, length)?;
-        let empty = || (Counts::new(histogram.sigfig()), begin);
+        let empty = || (Counts::new(histogram.digits()), begin);
         let (sum, next) = self.written.entry(one.tag()).or_insert_with(empty);
-        sum.add_histogram(histogram);
+        sum.add(histogram);
         *next = begin + length;
         Ok(())
     }
@@ -70,7 +69,7 @@ impl<W: io::Write> Log<W> {
     pub(crate) fn finish(mut self, report: &Report) -> io::Result<W> {
         for one in &report.histograms {
             let whole = &one.recorded.histogram;
-            let known = self.written.get(&one.tag()).map(|(sum, next)| (sum.rest_of(whole), *next));
+            let known = self.written.get(&one.tag()).map(|(sum, next)| (whole.since(sum), *next));
             let (rest, begin) = known.as_ref().map_or((whole, Duration::ZERO), |(rest, begin)| (rest, *begin));
             if !rest.is_empty() {
                 self.line(one, rest, begin, report.wall.saturating_sub(begin))?;
@@ -80,13 +79,7 @@ impl<W: io::Write> Log<W> {
         Ok(self.to)
     }
 
-    fn line(
-        &mut self,
-        one: &HistogramReport,
-        histogram: &Histogram<u64>,
-        begin: Duration,
-        length: Duration,
-    ) -> io::Result<()> {
+    fn line(&mut self, one: &HistogramReport, histogram: &Counts, begin: Duration, length: Duration) -> io::Result<()> {
         let text = lines(self.started, std::iter::once((clean(&one.tag()), histogram, begin, length)))?;
         // The headings were written by `new`.
         let is_heading = |line: &&[u8]| line.starts_with(b"#") || line.starts_with(b"\"");
@@ -104,18 +97,21 @@ pub fn write_hlog(to: &mut impl io::Write, report: &Report) -> io::Result<()> {
     Log::new(to, report.started)?.finish(report).map(|_| ())
 }
 
-/// Returns a histogram of a run with the bounds of all of them: some readers add no histograms of different bounds.
-pub(crate) fn with_all_bounds(histogram: &Histogram<u64>) -> Histogram<u64> {
-    let mut whole = Histogram::new_with_bounds(1, HIGH, histogram.sigfig()).expect("a run's digits are possible");
-    // Larger values do not exist: a run counts them as the highest.
-    let _ = whole.add(histogram);
+/// Returns counts as a histogram of the library. Those of a run have the bounds of all of them: some readers add no histograms of different
+/// bounds.
+pub(crate) fn histogram(counts: &Counts) -> Histogram<u64> {
+    let low = counts.width(0);
+    let high = counts.max().max(2 * low).max(HIGH);
+    // `Counts` has no cells that are impossible.
+    let mut whole = Histogram::new_with_bounds(low, high, counts.digits()).expect("its cells are possible");
+    counts.iter().for_each(|(value, count)| whole.saturating_record_n(value, count));
     whole
 }
 
 /// The headings, and a line for each histogram.
 fn lines<'a>(
     started: SystemTime,
-    histograms: impl Iterator<Item = (String, &'a Histogram<u64>, Duration, Duration)>,
+    histograms: impl Iterator<Item = (String, &'a Counts, Duration, Duration)>,
 ) -> io::Result<Vec<u8>> {
     let (mut text, mut serializer) = (Vec::new(), V2DeflateSerializer::new());
     let mut log = IntervalLogWriterBuilder::new()
@@ -125,8 +121,8 @@ fn lines<'a>(
         .with_base_time(started)
         .with_max_value_divisor(1.0)
         .begin_log_with(&mut text, &mut serializer)?;
-    for (tag, histogram, begin, length) in histograms {
-        log.write_histogram(&with_all_bounds(histogram), begin, length, Tag::new(&tag)).map_err(io_error)?;
+    for (tag, counts, begin, length) in histograms {
+        log.write_histogram(&histogram(counts), begin, length, Tag::new(&tag)).map_err(io_error)?;
     }
     Ok(text)
 }
@@ -147,7 +143,6 @@ fn io_error(error: IntervalLogWriterError<V2DeflateSerializeError>) -> io::Error
 mod tests {
     use super::*;
     use crate::report::made_up;
-    use hdrhistogram::Histogram;
     use hdrhistogram::serialization::Deserializer;
     use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 
@@ -166,7 +161,7 @@ mod tests {
         assert_eq!(read.len(), report.histograms.len());
         for ((tag, histogram), one) in read.iter().zip(&report.histograms) {
             assert_eq!(*tag, one.tag());
-            assert_eq!(*histogram, one.recorded.histogram);
+            assert_eq!(*histogram, super::histogram(&one.recorded.histogram));
         }
     }
 
@@ -178,9 +173,9 @@ mod tests {
         for at in 0..2 {
             for one in &report.histograms {
                 let mut part = one.clone();
-                part.recorded.histogram.reset();
-                let values: Vec<u64> = one.recorded.histogram.iter_recorded().map(|v| v.value_iterated_to()).collect();
-                values.iter().skip(at).step_by(10).for_each(|value| part.recorded.histogram += *value);
+                part.recorded.histogram = Counts::new(one.recorded.histogram.digits());
+                let values = one.recorded.histogram.iter().skip(at).step_by(10);
+                values.for_each(|(value, _)| part.recorded.histogram.record(value, 1));
                 log.interval(&part, Duration::from_secs(at as u64), Duration::from_secs(1)).unwrap();
             }
         }
@@ -198,7 +193,7 @@ mod tests {
         }
         assert!(lines > 2 * report.histograms.len(), "{lines} lines");
         for one in &report.histograms {
-            assert!(sums[&one.tag()] == one.recorded.histogram, "{}", one.tag());
+            assert!(sums[&one.tag()] == histogram(&one.recorded.histogram), "{}", one.tag());
         }
         // The headings come once.
         assert_eq!(String::from_utf8(bytes).unwrap().matches("#[StartTime").count(), 1);

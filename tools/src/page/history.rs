@@ -1,7 +1,6 @@
 //! What happened while a graph ran, in a memory that does not grow: quantiles of every interval, how full edges were, how busy threads were.
 
-use crate::dump::counts::Counts;
-use limen::report::{Recorded, Term};
+use limen::report::{Counts, Recorded, Term};
 use limen::run::{EdgeStats, IntervalReport};
 use limen::{Event, Report, files};
 use serde::Serialize;
@@ -191,10 +190,10 @@ impl History {
     pub(super) fn add(&mut self, intervals: &[IntervalReport]) {
         for one in intervals.iter().filter(|one| is_followed(one.histogram.term)) {
             let recorded = &one.histogram.recorded;
-            let empty = || (Series::new(self.most), Counts::new(recorded.histogram.sigfig()));
+            let empty = || (Series::new(self.most), Counts::new(recorded.histogram.digits()));
             let (series, sum) = self.latencies.entry(one.histogram.tag()).or_insert_with(empty);
             series.push(point((one.begin + one.length).as_secs_f32(), recorded));
-            sum.add_histogram(&recorded.histogram);
+            sum.add(&recorded.histogram);
         }
     }
 
@@ -205,7 +204,7 @@ impl History {
             let whole = &one.recorded;
             match self.latencies.get_mut(&one.tag()) {
                 Some((series, sum)) => {
-                    let histogram = sum.rest_of(&whole.histogram);
+                    let histogram = whole.histogram.since(sum);
                     let measured = whole.samples as f64 / whole.histogram.len().max(1) as f64;
                     // Sampling may have changed meanwhile: an estimate.
                     let samples = (histogram.len() as f64 * measured) as u64;
@@ -216,7 +215,7 @@ impl History {
                 None => {
                     let mut series = Series::new(self.most);
                     series.push(point(end, whole));
-                    self.latencies.insert(one.tag(), (series, Counts::new(whole.histogram.sigfig())));
+                    self.latencies.insert(one.tag(), (series, Counts::new(whole.histogram.digits())));
                 }
             }
         }

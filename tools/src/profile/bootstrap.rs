@@ -7,8 +7,8 @@
 //! Hesterberg, *What Teachers Should Know About the Bootstrap* (The American Statistician 69, 2015).
 
 use super::{ProfileInterval, sum};
-use crate::dump::counts::Counts;
 use fastrand::Rng;
+use limen::report::Counts;
 
 /// The probability that the interval of a change contains the true one.
 pub(super) const CONFIDENCE: f64 = 0.99;
@@ -59,7 +59,7 @@ pub(super) fn figures(intervals: &[ProfileInterval], stats: &[Stat], rng: &mut R
     let one = |(stat, drawn): (&Stat, Vec<f64>)| {
         let is_known = match stat {
             Stat::Quantile(q) => all.shows(*q),
-            Stat::Mean => all.total() > 0,
+            Stat::Mean => !all.is_empty(),
         };
         let value = match stat {
             Stat::Quantile(q) => all.quantile(*q)? as f64,

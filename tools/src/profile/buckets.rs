@@ -1,7 +1,7 @@
 //! `.csv`: a row for each value of each interval, for spreadsheets and data frames.
 
 use super::{Profile, Reading, Wrong};
-use crate::dump::counts::{Counts, MAX_DIGITS};
+use limen::report::Counts;
 use std::fmt::Write;
 
 /// The columns. Only value and count are needed in a file that is read; values without a unit are in a column `value`.
@@ -37,11 +37,9 @@ pub(super) fn read(text: &str, profile: &mut Profile) -> Result<(), Wrong> {
         };
         let digits = match digits {
             "" => 3,
-            text => text
-                .parse::<u8>()
-                .ok()
-                .filter(|digits| *digits <= MAX_DIGITS)
-                .ok_or_else(|| wrong(format!("`{text}` is not a number of digits: expected 0 to {MAX_DIGITS}")))?,
+            text => text.parse::<u8>().ok().filter(|digits| *digits <= Counts::MAX_DIGITS).ok_or_else(|| {
+                wrong(format!("`{text}` is not a number of digits: expected 0 to {}", Counts::MAX_DIGITS))
+            })?,
         };
         reading.add(tag, seconds(begin)?, seconds(length)?, Counts::of(digits, rows)).map_err(wrong)
     };

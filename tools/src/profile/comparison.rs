@@ -323,9 +323,9 @@ pub(super) fn percent(fraction: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dump::counts::Counts;
     use crate::profile::{ProfileInterval, Series};
     use crate::text::paragraph::WIDTH;
+    use limen::report::Counts;
 
     /// A run of 20 intervals of 600 values around `centre`.
     fn run(name: &str, tag: &str, centre: u64, seed: u64) -> Profile {

@@ -3,10 +3,11 @@
 //! Not the decoder of the crate `hdrhistogram`, which takes the sizes in the header at their word: 60 bytes make it allocate
 //! 4 GiB.
 
-use crate::dump::counts::Counts;
+use crate::dump::hlog::histogram;
 use data_encoding::BASE64;
 use flate2::read::ZlibDecoder;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
+use limen::report::Counts;
 use std::io::{self, Read};
 
 /// The first four bytes of a histogram, and of a deflated one.
@@ -100,7 +101,7 @@ fn number(bytes: &[u8]) -> Option<(i64, usize)> {
 /// Counts of more than 63 bits.
 pub(super) fn encode(counts: &Counts) -> io::Result<String> {
     let mut bytes = Vec::new();
-    let written = V2DeflateSerializer::new().serialize(&counts.histogram(), &mut bytes);
+    let written = V2DeflateSerializer::new().serialize(&histogram(counts), &mut bytes);
     written.map_err(|error| io::Error::other(error.to_string()))?;
     Ok(BASE64.encode(&bytes))
 }
@@ -108,7 +109,6 @@ pub(super) fn encode(counts: &Counts) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dump::counts::MAX_DIGITS;
     use flate2::Compression;
     use flate2::write::ZlibEncoder;
     use std::io::Write;
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn what_is_encoded_is_decoded() {
-        for digits in 0..=MAX_DIGITS {
+        for digits in 0..=Counts::MAX_DIGITS {
             let mut counts = Counts::new(digits);
             (0..60).for_each(|bit| counts.record((1 << bit) + 7, bit + 1));
             assert_eq!(decode(&encode(&counts).unwrap()).unwrap(), counts);
@@ -161,7 +161,7 @@ mod tests {
         ] {
             let counts = decode(text).unwrap();
             assert_eq!(counts.max(), max);
-            assert!(total == 0 || counts.total() == total, "{}", counts.total());
+            assert!(total == 0 || counts.len() == total, "{}", counts.len());
         }
     }
 

@@ -1,8 +1,8 @@
 //! `.json`: one object with the counts of every interval and, for readers that need no more, quantiles of the sums.
 
 use super::{Profile, ProfileInterval, Reading, Wrong};
-use crate::dump::counts::{Counts, MAX_DIGITS};
 use crate::text::escape::plain_json;
+use limen::report::Counts;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -57,8 +57,8 @@ pub(super) fn read(text: &str, profile: &mut Profile) -> Result<(), Wrong> {
     };
     let mut reading = Reading::new(profile);
     for one in file.histograms {
-        if one.digits > MAX_DIGITS {
-            return Err((None, format!("`digits` is {}: expected 0 to {MAX_DIGITS}", one.digits)));
+        if one.digits > Counts::MAX_DIGITS {
+            return Err((None, format!("`digits` is {}: expected 0 to {}", one.digits, Counts::MAX_DIGITS)));
         }
         for Interval { begin_s, length_s, counts } in one.intervals {
             reading.add(&one.tag, begin_s, length_s, Counts::of(one.digits, counts)).map_err(|why| (None, why))?;
@@ -81,7 +81,7 @@ pub(super) fn text(profile: &Profile) -> String {
             tag: series.tag.clone(),
             digits: sum.digits(),
             sum: json!({
-                "count": sum.total(), "mean": sum.mean(), "min": sum.min(), "p50": at(0.5), "p90": at(0.9), "p99": at(0.99),
+                "count": sum.len(), "mean": sum.mean(), "min": sum.min(), "p50": at(0.5), "p90": at(0.9), "p99": at(0.99),
                 "p999": at(0.999), "max": sum.max(),
             }),
             intervals: series.intervals.iter().map(interval).collect(),

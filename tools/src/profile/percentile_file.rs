@@ -4,8 +4,8 @@
 //! the rows stay what they are, others are rounded up.
 
 use super::{Profile, Reading, Series, Wrong};
-use crate::dump::counts::{Counts, MAX_DIGITS};
 use crate::dump::{hgrm::percentile_text, hgrm_unit};
+use limen::report::Counts;
 
 /// The milliseconds of load generators in nanoseconds.
 const MILLISECOND: f64 = 1e6;
@@ -49,7 +49,7 @@ pub(super) fn read(text: &str, profile: &mut Profile, unit: Option<u64>) -> Resu
         }
         if let Some(buckets) = line.split_once("SubBuckets").and_then(|(_, rest)| rest.trim().strip_prefix('=')) {
             let buckets: f64 = buckets.trim_end_matches(']').trim().parse().unwrap_or(2048.0);
-            digits = (buckets / 2.0).log10().floor().clamp(0.0, MAX_DIGITS.into()) as u8;
+            digits = (buckets / 2.0).log10().floor().clamp(0.0, Counts::MAX_DIGITS.into()) as u8;
         }
         let Some((value, percentile, total)) = row(line).filter(|_| is_below) else { continue };
         if !(0.0..=1.0).contains(&percentile) {
@@ -89,7 +89,7 @@ pub(super) fn read(text: &str, profile: &mut Profile, unit: Option<u64>) -> Resu
 
 /// The text of one histogram.
 pub(super) fn text(series: &Series, has_unit: bool) -> String {
-    let mut text = percentile_text(&series.sum().histogram());
+    let mut text = percentile_text(&series.sum());
     if has_unit {
         text.push_str(&hgrm_unit(&series.tag, series.is_time()));
     }
@@ -147,7 +147,7 @@ Requests/sec:    500.00
         let profile = read(WRK2, None).unwrap();
         let sum = profile.series[0].sum();
         assert!(profile.has_unit);
-        assert_eq!((sum.total(), sum.digits()), (5_394_558, 3));
+        assert_eq!((sum.len(), sum.digits()), (5_394_558, 3));
         let at = |q| sum.quantile(q).unwrap() as f64 / 1e6;
         assert!((at(0.5) - 1.01).abs() < 2e-3 && (at(0.99) - 2.007).abs() < 3e-3 && (at(1.0) - 19.279).abs() < 0.02);
     }
@@ -179,6 +179,6 @@ Requests/sec:    500.00
             let error = read(&format!("{heading}{rows}\n"), None).unwrap_err();
             assert!(error.contains(expected), "{rows}: {error}");
         }
-        assert_eq!(read(heading, None).unwrap().series[0].sum().total(), 0);
+        assert_eq!(read(heading, None).unwrap().series[0].sum().len(), 0);
     }
 }

@@ -2,11 +2,11 @@
 
 use super::comparison::{named, shown};
 use super::{Profile, Series};
-use crate::dump::counts::Counts;
 use crate::text::escape::one_line;
 use crate::text::number::count;
 use crate::text::paragraph::{WIDTH, paragraph, width};
 use crate::text::table::cut;
+use limen::report::Counts;
 use std::fmt::Write;
 
 /// The most curves.
@@ -48,7 +48,7 @@ pub(super) struct Curve {
 impl Curve {
     /// The value at a distance from the left, in decades; `None` beyond the last value.
     pub(super) fn at(&self, decades: f64) -> Option<f64> {
-        let left = (self.counts.total() as f64).log10() - decades;
+        let left = (self.counts.len() as f64).log10() - decades;
         let value = match () {
             () if left < -END => None,
             // At the distance of one value from the end a quantile is still that of the last but one.
@@ -152,7 +152,7 @@ impl Plot {
             let counts = series.sum();
             let name = named(&series.tag);
             let name = if profiles.len() > 1 { format!("{} {name}", one_line(&profile.name())) } else { name };
-            (counts.total() > 0).then_some(Curve { name, counts, is_time: profile.has_unit && series.is_time() })
+            (!counts.is_empty()).then_some(Curve { name, counts, is_time: profile.has_unit && series.is_time() })
         };
         let mut curves: Vec<Curve> = ordered.filter_map(curve).collect();
         // Numbers have another axis than times.
@@ -160,7 +160,7 @@ impl Plot {
             curves.retain(|curve| curve.is_time == is_time);
         }
         curves.truncate(MAX_CURVES);
-        let most = curves.iter().map(|curve| curve.counts.total()).max().unwrap_or(1);
+        let most = curves.iter().map(|curve| curve.counts.len()).max().unwrap_or(1);
         let decades = (most as f64).log10().clamp(1.0, MAX_DECADES);
         let scale = Scale::new(&curves);
         Plot { left_out: all.len() - curves.len(), scale, decades, curves }
@@ -232,7 +232,7 @@ impl Plot {
 }
 
 pub(super) fn count_of(counts: &Counts) -> String {
-    format!("{} value{}", counts.total(), if counts.total() == 1 { "" } else { "s" })
+    format!("{} value{}", counts.len(), if counts.len() == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

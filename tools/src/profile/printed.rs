@@ -43,8 +43,8 @@ fn cells(series: &Series, has_unit: bool) -> Vec<String> {
         Some(value) if sum.shows(*fraction) => shown(value),
         _ => "–".into(),
     });
-    let max = if sum.total() > 0 { shown(sum.max()) } else { "–".into() };
-    [named(&series.tag), sum.total().to_string()].into_iter().chain(quantiles).chain([max]).collect()
+    let max = if !sum.is_empty() { shown(sum.max()) } else { "–".into() };
+    [named(&series.tag), sum.len().to_string()].into_iter().chain(quantiles).chain([max]).collect()
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ impl Plot {
             }
             // Where the curve ends, if before the axis does.
             if let Some(y) = before {
-                let last = ((curve.counts.total() as f64).log10() / self.decades).min(1.0);
+                let last = ((curve.counts.len() as f64).log10() / self.decades).min(1.0);
                 let x = LEFT + last * (RIGHT - LEFT);
                 let _ =
                     write!(points, "{x:.1},{:.1} {x:.1},{:.1}", f64::from_bits(y), self.y(curve.counts.max() as f64));

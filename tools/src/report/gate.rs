@@ -270,7 +270,7 @@ mod tests {
         let mut report = made_up::report();
         let mut second = report.histograms.iter().find(|h| h.to.is_some()).cloned().unwrap();
         second.to = Some("alarm".into());
-        second.recorded.histogram.record(30_000_000).unwrap();
+        second.recorded.histogram.record(30_000_000, 1);
         report.histograms.insert(0, second);
         let verdict = "max(e2e) > 29ms".parse::<Gate>().unwrap().judge(&report);
         assert!(verdict.tripped, "{}", verdict.text);

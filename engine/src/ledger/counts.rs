@@ -1,11 +1,6 @@
-//! The counts of one histogram, only for values that were recorded: a log of an hour has a hundred thousand histograms, and a full one
-//! takes 200 KiB.
+//! The counts of one histogram, only for values that were recorded: a graph of thousands of nodes and a log of an hour have a hundred
+//! thousand histograms, and a full one takes 200 KiB.
 
-use crate::dump::hlog::HIGH;
-use hdrhistogram::Histogram;
-
-/// The most significant digits of a histogram.
-pub(crate) const MAX_DIGITS: u8 = 5;
 /// The largest value and the largest sum of counts: other implementations have signed numbers.
 const MAX: u64 = i64::MAX as u64;
 /// The most bits of a histogram's unit and of the sub-buckets in it.
@@ -52,7 +47,18 @@ impl Cells {
     }
 }
 
-/// The counts of one histogram.
+/// The counts of one histogram, in the cells of HdrHistogram: whole numbers, rounded to a number of significant digits. Takes memory only
+/// for cells that have a count.
+///
+/// ```
+/// use limen::report::Counts;
+///
+/// let mut counts = Counts::new(2);
+/// counts.record(1000, 3);
+/// counts.record(5, 1);
+/// assert_eq!((counts.len(), counts.quantile(0.5)), (4, Some(1003)));
+/// assert_eq!(counts.iter().collect::<Vec<_>>(), [(5, 1), (1003, 3)]);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counts {
     cells: Cells,
@@ -63,15 +69,18 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// The most significant digits.
+    pub const MAX_DIGITS: u8 = 5;
+
     /// Returns counts of nothing yet, with this many significant digits, at most 5.
     pub fn new(digits: u8) -> Self {
-        Counts { cells: Cells { digits: digits.min(MAX_DIGITS), unit_bits: 0 }, counts: Vec::new(), total: 0 }
+        Counts { cells: Cells { digits: digits.min(Self::MAX_DIGITS), unit_bits: 0 }, counts: Vec::new(), total: 0 }
     }
 
-    /// Counts of nothing yet in the cells of a histogram whose lowest value is `low`; `None` if there is no such histogram.
-    pub(crate) fn with_lowest(digits: u8, low: u64) -> Option<Self> {
+    /// Returns counts of nothing yet in the cells of a histogram whose lowest value is `low`; `None` if there is no such histogram.
+    pub fn with_lowest(digits: u8, low: u64) -> Option<Self> {
         let cells = Cells { digits, unit_bits: low.checked_ilog2()? };
-        let is_possible = digits <= MAX_DIGITS && cells.bits() + cells.unit_bits <= MAX_BITS;
+        let is_possible = digits <= Self::MAX_DIGITS && cells.bits() + cells.unit_bits <= MAX_BITS;
         is_possible.then_some(Counts { cells, counts: Vec::new(), total: 0 })
     }
 
@@ -99,8 +108,8 @@ impl Counts {
         }
     }
 
-    /// Counts at an index of HdrHistogram's arrays, in ascending order; `false` beyond the largest value or sum.
-    pub(crate) fn record_at(&mut self, index: u64, count: u64) -> bool {
+    /// Counts at an index of HdrHistogram's arrays, in ascending order; returns `false` beyond the largest value or sum.
+    pub fn record_at(&mut self, index: u64, count: u64) -> bool {
         let total = self.total.checked_add(count).filter(|total| *total <= MAX);
         let (Some(top), Some(total)) = (self.cells.top_at(index), total) else { return false };
         self.counts.push((top, count));
@@ -109,28 +118,20 @@ impl Counts {
     }
 
     /// Returns counts of values in any order. Unlike [`Counts::record`], takes no longer for values out of order.
-    pub(crate) fn of(digits: u8, mut values: Vec<(u64, u64)>) -> Self {
+    pub fn of(digits: u8, mut values: Vec<(u64, u64)>) -> Self {
         values.sort_unstable();
         let mut counts = Counts::new(digits);
         values.into_iter().for_each(|(value, count)| counts.record(value, count));
         counts
     }
 
-    /// Adds what a histogram recorded.
-    pub(crate) fn add_histogram(&mut self, histogram: &Histogram<u64>) {
-        let recorded = histogram.iter_recorded();
-        recorded.for_each(|cell| self.record(cell.value_iterated_to(), cell.count_since_last_iteration()));
-    }
-
-    /// Returns what a histogram has beyond these counts, which were recorded before in the same cells.
-    pub(crate) fn rest_of(&self, whole: &Histogram<u64>) -> Histogram<u64> {
-        let (mut rest, mut known) = (Histogram::new_from(whole), self.iter().peekable());
-        for cell in whole.iter_recorded() {
-            let (value, count) = (cell.value_iterated_to(), cell.count_since_last_iteration());
+    /// Returns what these counts have beyond earlier ones, which were recorded in the same cells.
+    pub fn since(&self, earlier: &Counts) -> Counts {
+        let (mut rest, mut known) =
+            (Counts { cells: self.cells, counts: Vec::new(), total: 0 }, earlier.iter().peekable());
+        for (value, count) in self.iter() {
             let known = known.next_if(|(its, _)| *its == value).map_or(0, |(_, count)| count);
-            if count > known {
-                rest.saturating_record_n(value, count - known);
-            }
+            rest.record(value, count.saturating_sub(known));
         }
         rest
     }
@@ -141,13 +142,18 @@ impl Counts {
     }
 
     /// Returns the number of cells with a count.
-    pub(crate) fn cells(&self) -> usize {
+    pub fn cells(&self) -> usize {
         self.counts.len()
     }
 
     /// Returns how many values were recorded.
-    pub fn total(&self) -> u64 {
+    pub fn len(&self) -> u64 {
         self.total
+    }
+
+    /// Returns whether nothing was recorded.
+    pub fn is_empty(&self) -> bool {
+        self.total == 0
     }
 
     /// Returns the highest value of the last cell; 0 without any.
@@ -161,30 +167,40 @@ impl Counts {
     }
 
     /// Returns the width of the cell of a value.
-    pub(crate) fn width(&self, value: u64) -> u64 {
+    pub fn width(&self, value: u64) -> u64 {
         1 << self.cells.shift(value)
     }
 
     /// Returns the mean, as HdrHistogram computes it: of the middles of cells.
     pub fn mean(&self) -> f64 {
         let sum: f64 = self.counts.iter().map(|(top, count)| self.middle(*top) * *count as f64).sum();
-        if self.counts.is_empty() { 0.0 } else { sum / self.total() as f64 }
+        if self.is_empty() { 0.0 } else { sum / self.total as f64 }
     }
 
-    pub(crate) fn middle(&self, top: u64) -> f64 {
+    /// Returns the middle of the cell with this highest value.
+    pub fn middle(&self, top: u64) -> f64 {
         (top - (self.width(top) - 1) + self.width(top) / 2) as f64
     }
 
     /// Returns the value below which a fraction of the values lies, as HdrHistogram's `value_at_quantile`; `None` without values.
     pub fn quantile(&self, fraction: f64) -> Option<u64> {
-        let rank = (fraction.clamp(0.0, 1.0) * self.total() as f64).ceil().max(1.0) as u64;
-        let mut below = 0u64;
-        let at = self.counts.iter().find(|(_, count)| {
-            below += count;
-            below >= rank
-        });
-        // The rank may be rounded above the total.
-        at.or(self.counts.last()).map(|(value, _)| *value)
+        self.quantiles([fraction]).next()
+    }
+
+    /// Returns the values at ascending fractions, in one pass; nothing without values.
+    pub fn quantiles(&self, ascending: impl IntoIterator<Item = f64>) -> impl Iterator<Item = u64> {
+        let (mut cells, mut at, mut below) = (self.counts.iter(), 0, 0);
+        let fractions = ascending.into_iter().take_while(|_| !self.is_empty());
+        fractions.map(move |fraction| {
+            let rank = (fraction.clamp(0.0, 1.0) * self.total as f64).ceil().max(1.0) as u64;
+            // The rank may be rounded above the total.
+            while below < rank
+                && let Some((value, count)) = cells.next()
+            {
+                (at, below) = (*value, below + count);
+            }
+            at
+        })
     }
 
     /// Whether at least ten values lie beyond a quantile: with fewer it says little.
@@ -213,27 +229,18 @@ impl Counts {
     }
 
     /// Returns the same counts of values that are `factor` times as large.
-    pub(crate) fn scaled(&self, factor: f64) -> Self {
+    pub fn scaled(&self, factor: f64) -> Self {
         let cells = Cells { unit_bits: 0, ..self.cells };
         let mut scaled = Counts { cells, counts: Vec::with_capacity(self.counts.len()), total: 0 };
         self.iter().for_each(|(value, count)| scaled.record((value as f64 * factor).round() as u64, count));
         scaled
-    }
-
-    /// Returns a histogram with these counts.
-    pub fn histogram(&self) -> Histogram<u64> {
-        let low = 1u64 << self.cells.unit_bits;
-        let high = self.max().max(2 * low).max(HIGH);
-        // Such cells are always possible: `new` and `with_lowest` take no others.
-        let mut histogram = Histogram::new_with_bounds(low, high, self.cells.digits).expect("its cells are possible");
-        self.iter().for_each(|(value, count)| histogram.saturating_record_n(value, count));
-        histogram
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hdrhistogram::Histogram;
 
     /// Values of every size, twice each.
     fn values() -> impl Iterator<Item = u64> {
@@ -259,10 +266,10 @@ mod tests {
                     "{digits} {fraction}"
                 );
             }
-            assert_eq!((counts.max(), counts.total()), (histogram.max(), histogram.len()));
+            assert_eq!((counts.min(), counts.max()), (histogram.min(), histogram.max()));
+            assert_eq!(counts.len(), histogram.len());
             let (mean, its) = (counts.mean(), histogram.mean());
             assert!((mean - its).abs() <= its * 1e-9, "{mean} {its}");
-            assert_eq!(counts.histogram().iter_recorded().count(), expected.len());
         }
     }
 
@@ -299,30 +306,25 @@ mod tests {
     #[test]
     fn the_rest_is_what_came_later() {
         for digits in [2, 3] {
-            let (mut whole, mut known) =
-                (Histogram::<u64>::new_with_bounds(1, HIGH, digits).unwrap(), Counts::new(digits));
-            for (at, value) in values().filter(|value| *value <= HIGH).enumerate() {
-                let mut interval = Histogram::new_from(&whole);
-                interval.record_n(value, 3).unwrap();
-                whole.add(&interval).unwrap();
+            let (mut whole, mut known) = (Counts::new(digits), Counts::new(digits));
+            for (at, value) in values().enumerate() {
+                whole.record(value, 3);
                 if at % 2 == 0 {
-                    known.add_histogram(&interval);
+                    known.record(value, 3);
                 }
             }
-            let rest = known.rest_of(&whole);
-            let mut sum = known.histogram();
-            sum.add(&rest).unwrap();
-            assert!(sum == whole && rest.len() + known.total() == whole.len(), "{digits} digits");
-            known.add_histogram(&rest);
-            assert!(known.rest_of(&whole).is_empty());
+            let rest = whole.since(&known);
+            assert!(rest.len() + known.len() == whole.len(), "{digits} digits");
+            known.add(&rest);
+            assert!(known == whole && whole.since(&known).is_empty(), "{digits} digits");
         }
     }
 
     #[test]
     fn nothing_was_recorded() {
         let counts = Counts::new(3);
-        assert_eq!((counts.quantile(0.5), counts.max(), counts.min(), counts.total()), (None, 0, 0, 0));
-        assert!(counts.histogram().is_empty() && counts.mean() == 0.0);
+        assert_eq!((counts.quantile(0.5), counts.max(), counts.min(), counts.len()), (None, 0, 0, 0));
+        assert!(counts.is_empty() && counts.mean() == 0.0);
     }
 
     #[test]
@@ -330,7 +332,7 @@ mod tests {
         let mut counts = Counts::new(2);
         counts.record(u64::MAX, u64::MAX);
         counts.record(u64::MAX, u64::MAX);
-        assert_eq!((counts.total(), counts.quantile(1.0)), (MAX, Some(MAX)));
+        assert_eq!((counts.len(), counts.quantile(1.0)), (MAX, Some(MAX)));
         assert_eq!(counts.scaled(1e6).max(), MAX);
         assert!(Counts::with_lowest(5, 0).is_none() && Counts::with_lowest(5, 1 << 50).is_none());
     }
