@@ -2,6 +2,7 @@
 
 pub(crate) mod document;
 pub(crate) mod error;
+pub mod expression;
 pub(crate) mod json;
 pub mod policy;
 pub mod unit;

@@ -42,7 +42,7 @@ pub mod report;
 pub mod run;
 
 pub use base::error::{Place, Problem, Problems};
-pub use base::{policy, unit};
+pub use base::{expression, policy, unit};
 pub use exec::infer;
 pub use file::builder::{Connection, GraphBuilder, NodeBuilder};
 pub use file::layers::Layers;

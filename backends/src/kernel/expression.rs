@@ -1,5 +1,6 @@
 //! Whole numbers that are computed from the lengths of messages: `ceil_div(h * w, 64)`.
 
+use limen::expression::{ExpressionError, Token, parse};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
@@ -13,29 +14,20 @@ pub(crate) type Symbols = BTreeMap<String, i64>;
 #[schemars(with = "String")]
 pub struct Expression {
     text: String,
-    node: Node,
+    /// Steps on a stack.
+    steps: Vec<Step>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Node {
+enum Step {
     Number(i64),
     Name(String),
-    Of(Operator, Box<[Node; 2]>),
+    /// One of the operators.
+    Of(&'static str),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operator {
-    Add,
-    Sub,
-    Mul,
-    Div,
-    CeilDiv,
-    Min,
-    Max,
-}
-
-/// Expressions with more numbers and names are refused.
-const MAX_PARTS: usize = 256;
+const OPERATORS: [&str; 7] = ["+", "-", "*", "/", "ceil_div", "min", "max"];
+const HELP: &str = "write whole numbers, names, `+ - * /`, `ceil_div(a, b)`, `min`, `max`";
 
 impl<'de> Deserialize<'de> for Expression {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -68,19 +60,34 @@ impl Expression {
     /// # Errors
     /// What is not understood.
     pub fn parse(text: &str) -> Result<Expression, String> {
-        let mut parser = Parser { rest: text.trim(), parts: 0 };
-        let node = parser.sum().map_err(|why| format!("`{text}`: {why}"))?;
-        match parser.rest {
-            "" => Ok(Expression { text: text.trim().into(), node }),
-            rest => Err(format!(
-                "`{text}`: `{rest}` is not understood; write whole numbers, names, `+ - * /`, `ceil_div(a, b)`, `min`, `max`"
-            )),
-        }
+        let (text, mut steps) = (text.trim(), Vec::new());
+        let parsed = parse(text, &mut |token, at, operands| {
+            let wrong = |why: String| ExpressionError::new(text, at, why, HELP);
+            let operator = |name: &str| OPERATORS.iter().find(|known| **known == name).map(|known| Step::Of(known));
+            let step = match token {
+                Token::Number(number) => {
+                    number.parse().map(Step::Number).map_err(|error| format!("`{number}`: {error}"))
+                }
+                Token::Name(name) => Ok(Step::Name(name.into())),
+                Token::Infix(sign) => operator(sign).ok_or_else(|| format!("there is no operator `{sign}`")),
+                Token::Call(name) => match operator(name) {
+                    Some(_) if operands.len() != 2 => Err(format!("`{name}` takes two numbers")),
+                    step => step.ok_or_else(|| format!("there is no function `{name}`")),
+                },
+                Token::Prefix(sign) => Err(format!("there is no sign `{sign}`")),
+                Token::List => Err("there are no lists".into()),
+            };
+            steps.push(step.map_err(wrong)?);
+            Ok(())
+        });
+        let of_text =
+            |wrong: ExpressionError| format!("character {} of `{text}`: {}; {}", wrong.column, wrong.why, wrong.help);
+        parsed.map(|()| Expression { text: text.into(), steps }).map_err(of_text)
     }
 
     /// Returns the name, if it is nothing else.
     pub fn name(&self) -> Option<&str> {
-        if let Node::Name(name) = &self.node { Some(name) } else { None }
+        if let [Step::Name(name)] = &self.steps[..] { Some(name) } else { None }
     }
 
     /// Computes it.
@@ -88,7 +95,19 @@ impl Expression {
     /// # Errors
     /// A name without a length, a division by zero, or a number beyond 64 bits.
     pub(crate) fn value(&self, symbols: &Symbols) -> Result<i64, String> {
-        self.node.value(symbols).map_err(|why| format!("`{self}`: {why}"))
+        let mut stack = Vec::new();
+        for step in &self.steps {
+            let value = match step {
+                Step::Number(number) => Ok(*number),
+                Step::Name(name) => named(name, symbols),
+                Step::Of(operator) => {
+                    let (b, a) = (stack.pop(), stack.pop());
+                    compute(operator, a.unwrap_or(0), b.unwrap_or(0))
+                }
+            };
+            stack.push(value.map_err(|why| format!("`{self}`: {why}"))?);
+        }
+        Ok(stack.pop().unwrap_or(0))
     }
 
     /// Computes a length.
@@ -104,115 +123,26 @@ impl Expression {
     }
 }
 
-impl Node {
-    fn value(&self, symbols: &Symbols) -> Result<i64, String> {
-        let (operator, [a, b]) = match self {
-            Node::Number(number) => return Ok(*number),
-            Node::Name(name) => {
-                let known = || match symbols.is_empty() {
-                    true => "numbers here".to_string(),
-                    false => symbols.keys().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
-                };
-                return symbols.get(name).copied().ok_or_else(|| format!("no dim is named `{name}`, only {}", known()));
-            }
-            Node::Of(operator, both) => (operator, &**both),
-        };
-        let (a, b) = (a.value(symbols)?, b.value(symbols)?);
-        let found = match operator {
-            Operator::Add => a.checked_add(b),
-            Operator::Sub => a.checked_sub(b),
-            Operator::Mul => a.checked_mul(b),
-            Operator::Div | Operator::CeilDiv if b == 0 => return Err("a division by zero".into()),
-            Operator::Div => a.checked_div(b),
-            Operator::CeilDiv => b.checked_sub(1).and_then(|less| a.checked_add(less)?.checked_div(b)),
-            Operator::Min => Some(a.min(b)),
-            Operator::Max => Some(a.max(b)),
-        };
-        found.ok_or_else(|| "the number has more than 64 bits".into())
-    }
+fn named(name: &str, symbols: &Symbols) -> Result<i64, String> {
+    let known = || match symbols.is_empty() {
+        true => "numbers here".to_string(),
+        false => symbols.keys().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
+    };
+    symbols.get(name).copied().ok_or_else(|| format!("no dim is named `{name}`, only {}", known()))
 }
 
-struct Parser<'a> {
-    rest: &'a str,
-    parts: usize,
-}
-
-impl<'a> Parser<'a> {
-    /// Takes a token, if it is next.
-    fn takes(&mut self, token: char) -> bool {
-        let rest = self.rest.strip_prefix(token);
-        self.rest = rest.map_or(self.rest, str::trim_start);
-        rest.is_some()
-    }
-
-    fn word(&mut self, is_part: impl Fn(char) -> bool) -> &'a str {
-        let end = self.rest.find(|c| !is_part(c)).unwrap_or(self.rest.len());
-        let (word, rest) = self.rest.split_at(end);
-        self.rest = rest.trim_start();
-        word
-    }
-
-    fn sum(&mut self) -> Result<Node, String> {
-        let mut left = self.product()?;
-        loop {
-            let operator = match () {
-                () if self.takes('+') => Operator::Add,
-                () if self.takes('-') => Operator::Sub,
-                () => return Ok(left),
-            };
-            left = Node::Of(operator, Box::new([left, self.product()?]));
-        }
-    }
-
-    fn product(&mut self) -> Result<Node, String> {
-        let mut left = self.atom()?;
-        loop {
-            let operator = match () {
-                () if self.takes('*') => Operator::Mul,
-                () if self.takes('/') => Operator::Div,
-                () => return Ok(left),
-            };
-            left = Node::Of(operator, Box::new([left, self.atom()?]));
-        }
-    }
-
-    fn atom(&mut self) -> Result<Node, String> {
-        // Also bounds how deep it is nested.
-        self.parts += 1;
-        if self.parts > MAX_PARTS {
-            return Err(format!("it has more than {MAX_PARTS} parts"));
-        }
-        if self.takes('(') {
-            let inner = self.sum()?;
-            return if self.takes(')') { Ok(inner) } else { Err("a `(` without its `)`".into()) };
-        }
-        let digits = self.word(|c| c.is_ascii_digit());
-        if !digits.is_empty() {
-            return digits.parse().map(Node::Number).map_err(|_| format!("`{digits}` has more than 64 bits"));
-        }
-        let name = self.word(|c| c.is_ascii_alphanumeric() || c == '_');
-        if name.is_empty() {
-            return Err("a number or a name is missing".into());
-        }
-        if !self.takes('(') {
-            return Ok(Node::Name(name.into()));
-        }
-        let operator = match name {
-            "ceil_div" => Operator::CeilDiv,
-            "min" => Operator::Min,
-            "max" => Operator::Max,
-            _ => return Err(format!("there is no function `{name}`, only `ceil_div`, `min` and `max`")),
-        };
-        let first = self.sum()?;
-        if !self.takes(',') {
-            return Err(format!("`{name}` takes two numbers"));
-        }
-        let second = self.sum()?;
-        if !self.takes(')') {
-            return Err("a `(` without its `)`".into());
-        }
-        Ok(Node::Of(operator, Box::new([first, second])))
-    }
+fn compute(operator: &str, a: i64, b: i64) -> Result<i64, String> {
+    let found = match operator {
+        "+" => a.checked_add(b),
+        "-" => a.checked_sub(b),
+        "*" => a.checked_mul(b),
+        "/" | "ceil_div" if b == 0 => return Err("a division by zero".into()),
+        "/" => a.checked_div(b),
+        "ceil_div" => b.checked_sub(1).and_then(|less| a.checked_add(less)?.checked_div(b)),
+        "min" => Some(a.min(b)),
+        _ => Some(a.max(b)),
+    };
+    found.ok_or_else(|| "the number has more than 64 bits".into())
 }
 
 #[cfg(test)]
@@ -236,17 +166,23 @@ mod tests {
         for (text, why) in [
             ("", "a number or a name is missing"),
             ("h +", "a number or a name is missing"),
-            ("(h", "a `(` without its `)`"),
-            ("h w", "`w` is not understood"),
+            ("(h", "character 3 of `(h`: a `)` is missing"),
+            ("h w", "character 3 of `h w`: `w` is not understood here"),
+            ("h % w", "there is no operator `%`; write whole numbers"),
+            ("-h", "there is no sign `-`"),
+            ("[h]", "there are no lists"),
+            ("0.5 * h", "`0.5`: invalid digit"),
             ("pow(h, 2)", "there is no function `pow`"),
             ("min(h)", "`min` takes two numbers"),
-            ("99999999999999999999", "more than 64 bits"),
+            ("99999999999999999999", "number too large"),
         ] {
             let error = Expression::parse(text).unwrap_err();
             assert!(error.contains(why), "{text}: {error}");
         }
-        for long in ["(".repeat(100_000), "1+".repeat(100_000)] {
-            assert!(Expression::parse(&long).unwrap_err().contains("more than 256 parts"));
+        for (long, why) in
+            [("(".repeat(100_000), "64 parts in one another"), ("1+".repeat(100_000), "more than 4096 parts")]
+        {
+            assert!(Expression::parse(&long).unwrap_err().contains(why));
         }
         for (text, why) in [
             ("d", "no dim is named `d`, only `h`, `w`"),

@@ -260,7 +260,7 @@ mod tests {
             Formula::parse(&"x+".repeat(100_000), &["x"], &BTreeMap::new())
                 .unwrap_err()
                 .why
-                .contains("more than 1024 parts")
+                .contains("more than 4096 parts")
         );
         assert!(Formula::parse("1 + x > 2", &["x"], &BTreeMap::new()).unwrap().is_truth());
     }

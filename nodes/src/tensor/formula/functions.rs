@@ -68,52 +68,57 @@ pub(super) const NEGATED: Unary = one!(|a| -a);
 pub(super) const NOT: Unary = one!(|a| truth(a == 0.0));
 pub(super) const POWER: Binary = two!(f64::powf);
 
-/// Functions of one number.
-pub(super) const UNARY: &[(&str, Unary)] = &[
-    ("abs", one!(f64::abs)),
-    ("acos", one!(f64::acos)),
-    ("asin", one!(f64::asin)),
-    ("atan", one!(f64::atan)),
-    ("cbrt", one!(f64::cbrt)),
-    ("ceil", one!(f64::ceil)),
-    ("cos", one!(f64::cos)),
-    ("cosh", one!(f64::cosh)),
-    ("deg", one!(f64::to_degrees)),
-    ("exp", one!(f64::exp)),
-    ("floor", one!(f64::floor)),
-    ("ln", one!(f64::ln)),
-    ("log10", one!(f64::log10)),
-    ("log2", one!(f64::log2)),
-    ("rad", one!(f64::to_radians)),
-    ("round", one!(f64::round)),
-    ("sign", one!(|a| if a == 0.0 { 0.0 } else { a.signum() })),
-    ("sin", one!(f64::sin)),
-    ("sinh", one!(f64::sinh)),
-    ("sqrt", one!(f64::sqrt)),
-    ("tan", one!(f64::tan)),
-    ("tanh", one!(f64::tanh)),
-    ("trunc", one!(f64::trunc)),
-];
+/// A function.
+#[derive(Clone, Copy)]
+pub(super) enum Function {
+    /// Of one number, and what it gives.
+    One(Unary, Kind),
+    /// Of two numbers.
+    Two(Binary),
+    Clamp,
+    If,
+}
 
-/// Functions of two numbers.
-pub(super) const BINARY: &[(&str, Binary)] = &[
-    ("atan2", two!(f64::atan2)),
-    ("hypot", two!(f64::hypot)),
-    ("max", two!(maximum)),
-    ("min", two!(minimum)),
-    ("pow", POWER),
-];
+use Function::{Clamp, If, One, Two};
 
-/// Functions of a number that are true or false.
-pub(super) const TESTS: &[(&str, Unary)] =
-    &[("is_finite", one!(|a| truth(a.is_finite()))), ("is_nan", one!(|a| truth(a.is_nan())))];
+pub(super) const FUNCTIONS: &[(&str, Function)] = &[
+    ("abs", One(one!(f64::abs), Kind::Number)),
+    ("acos", One(one!(f64::acos), Kind::Number)),
+    ("asin", One(one!(f64::asin), Kind::Number)),
+    ("atan", One(one!(f64::atan), Kind::Number)),
+    ("cbrt", One(one!(f64::cbrt), Kind::Number)),
+    ("ceil", One(one!(f64::ceil), Kind::Number)),
+    ("cos", One(one!(f64::cos), Kind::Number)),
+    ("cosh", One(one!(f64::cosh), Kind::Number)),
+    ("deg", One(one!(f64::to_degrees), Kind::Number)),
+    ("exp", One(one!(f64::exp), Kind::Number)),
+    ("floor", One(one!(f64::floor), Kind::Number)),
+    ("ln", One(one!(f64::ln), Kind::Number)),
+    ("log10", One(one!(f64::log10), Kind::Number)),
+    ("log2", One(one!(f64::log2), Kind::Number)),
+    ("rad", One(one!(f64::to_radians), Kind::Number)),
+    ("round", One(one!(f64::round), Kind::Number)),
+    ("sign", One(one!(|a| if a == 0.0 { 0.0 } else { a.signum() }), Kind::Number)),
+    ("sin", One(one!(f64::sin), Kind::Number)),
+    ("sinh", One(one!(f64::sinh), Kind::Number)),
+    ("sqrt", One(one!(f64::sqrt), Kind::Number)),
+    ("tan", One(one!(f64::tan), Kind::Number)),
+    ("tanh", One(one!(f64::tanh), Kind::Number)),
+    ("trunc", One(one!(f64::trunc), Kind::Number)),
+    ("is_finite", One(one!(|a| truth(a.is_finite())), Kind::Truth)),
+    ("is_nan", One(one!(|a| truth(a.is_nan())), Kind::Truth)),
+    ("atan2", Two(two!(f64::atan2))),
+    ("hypot", Two(two!(f64::hypot))),
+    ("max", Two(two!(maximum))),
+    ("min", Two(two!(minimum))),
+    ("pow", Two(POWER)),
+    ("clamp", Clamp),
+    ("if", If),
+];
 
 /// Functions of an angle that are angles again.
 pub(super) const KEEP_ANGLES: [&str; 11] =
     ["abs", "ceil", "clamp", "deg", "floor", "if", "max", "min", "rad", "round", "trunc"];
-
-/// The others.
-pub(super) const OTHERS: [&str; 2] = ["clamp", "if"];
 
 pub(super) const CONSTANTS: &[(&str, f64)] = &[("e", E), ("pi", PI)];
 
@@ -126,23 +131,21 @@ pub(super) fn minimum(a: f64, b: f64) -> f64 {
     if a.is_nan() || a < b { a } else { b }
 }
 
-/// Operators between two sides, those that bind least first.
+/// Operators between two sides, with what they take and give.
 pub(super) type Operator = (&'static str, Binary, Kind, Kind);
-pub(super) const LEVELS: &[&[Operator]] = &[
-    &[("||", two!(|a, b| truth(a != 0.0 || b != 0.0)), Kind::Truth, Kind::Truth)],
-    &[("&&", two!(|a, b| truth(a != 0.0 && b != 0.0)), Kind::Truth, Kind::Truth)],
-    &[
-        ("<=", two!(|a, b| truth(a <= b)), Kind::Number, Kind::Truth),
-        (">=", two!(|a, b| truth(a >= b)), Kind::Number, Kind::Truth),
-        ("==", two!(|a, b| truth(a == b)), Kind::Number, Kind::Truth),
-        ("!=", two!(|a, b| truth(a != b)), Kind::Number, Kind::Truth),
-        ("<", two!(|a, b| truth(a < b)), Kind::Number, Kind::Truth),
-        (">", two!(|a, b| truth(a > b)), Kind::Number, Kind::Truth),
-    ],
-    &[("+", two!(|a, b| a + b), Kind::Number, Kind::Number), ("-", two!(|a, b| a - b), Kind::Number, Kind::Number)],
-    &[
-        ("*", two!(|a, b| a * b), Kind::Number, Kind::Number),
-        ("/", two!(|a, b| a / b), Kind::Number, Kind::Number),
-        ("%", two!(|a, b| a % b), Kind::Number, Kind::Number),
-    ],
+pub(super) const OPERATORS: &[Operator] = &[
+    ("||", two!(|a, b| truth(a != 0.0 || b != 0.0)), Kind::Truth, Kind::Truth),
+    ("&&", two!(|a, b| truth(a != 0.0 && b != 0.0)), Kind::Truth, Kind::Truth),
+    ("<=", two!(|a, b| truth(a <= b)), Kind::Number, Kind::Truth),
+    (">=", two!(|a, b| truth(a >= b)), Kind::Number, Kind::Truth),
+    ("==", two!(|a, b| truth(a == b)), Kind::Number, Kind::Truth),
+    ("!=", two!(|a, b| truth(a != b)), Kind::Number, Kind::Truth),
+    ("<", two!(|a, b| truth(a < b)), Kind::Number, Kind::Truth),
+    (">", two!(|a, b| truth(a > b)), Kind::Number, Kind::Truth),
+    ("+", two!(|a, b| a + b), Kind::Number, Kind::Number),
+    ("-", two!(|a, b| a - b), Kind::Number, Kind::Number),
+    ("*", two!(|a, b| a * b), Kind::Number, Kind::Number),
+    ("/", two!(|a, b| a / b), Kind::Number, Kind::Number),
+    ("%", two!(|a, b| a % b), Kind::Number, Kind::Number),
+    ("^", POWER, Kind::Number, Kind::Number),
 ];

@@ -1,42 +1,27 @@
-//! Reads formulas.
+//! Compiles formulas.
 
-use super::functions::{
-    BINARY, Binary, CONSTANTS, KEEP_ANGLES, Kind, LEVELS, NEGATED, NOT, OTHERS, POWER, TESTS, UNARY, Unary,
-};
+use super::functions::{Binary, CONSTANTS, FUNCTIONS, Function, KEEP_ANGLES, Kind, NEGATED, NOT, OPERATORS, Unary};
 use super::{Block, Formula, LANES, Operand, Step};
 use crate::tensor::constant::Constant;
+use limen::expression::{ExpressionError, Token, parse};
 use limen::text::nearest;
 use std::collections::BTreeMap;
-
-/// Longer formulas are refused.
-const MAX_STEPS: usize = 1024;
-/// So are those with more open parentheses and calls.
-const MAX_DEPTH: usize = 64;
-
-/// What is wrong with a formula, and where: the number of the character, from 1.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Wrong {
-    pub(crate) column: usize,
-    pub(crate) why: String,
-    pub(crate) help: String,
-}
+use std::ops::Range;
 
 impl Formula {
     /// Reads a formula over inputs of these names, and constants.
     ///
     /// # Errors
     /// The first part that is wrong.
-    pub(crate) fn parse(text: &str, inputs: &[&str], constants: &BTreeMap<String, Constant>) -> Result<Formula, Wrong> {
+    pub(crate) fn parse(
+        text: &str,
+        inputs: &[&str],
+        constants: &BTreeMap<String, Constant>,
+    ) -> Result<Formula, ExpressionError> {
         let (steps, numbers, lists) = (Vec::new(), Vec::new(), Vec::new());
-        let (carried, at, nested, hidden, makes_angles) = (Vec::new(), 0, 0, 0, false);
-        let mut parser =
-            Parser { text, at, inputs, constants, steps, numbers, lists, nested, hidden, carried, makes_angles };
-        let kind = parser.level(0)?;
-        if !parser.rest().is_empty() {
-            let found = parser.rest().chars().next().unwrap_or_default();
-            return Err(parser.wrong(format!("`{found}` is not understood here"), "write an operator, or leave it out"));
-        }
-        let Parser { steps, numbers, lists, mut carried, makes_angles, .. } = parser;
+        let mut compiler = Compiler { text, inputs, constants, steps, numbers, lists, stack: Vec::new() };
+        parse(text, &mut |token, at, operands| compiler.part(token, at, operands))?;
+        let Compiler { steps, numbers, lists, mut stack, .. } = compiler;
         let (mut now, mut depth) = (0usize, 0);
         for step in &steps {
             now = match step {
@@ -47,84 +32,168 @@ impl Formula {
             };
             depth = depth.max(now);
         }
+        let Made { kind, carried, makes_angles } = stack.pop().expect("an expression leaves one value");
         let is_truth = kind == Kind::Truth;
-        if is_truth {
-            carried.clear();
-        }
         Ok(Formula { steps, numbers, lists, named: inputs.len(), depth, is_truth, carried, makes_angles })
     }
 }
 
-struct Parser<'a> {
+struct Compiler<'a> {
     text: &'a str,
-    /// The byte that is next.
-    at: usize,
     inputs: &'a [&'a str],
     constants: &'a BTreeMap<String, Constant>,
     steps: Vec<Step>,
     numbers: Vec<Block>,
     lists: Vec<Vec<f64>>,
-    nested: usize,
-    /// How many calls are open whose results are not angles although their arguments are.
-    hidden: usize,
+    /// What is on the stack after the steps.
+    stack: Vec<Made>,
+}
+
+/// What a part of a formula makes.
+struct Made {
+    kind: Kind,
+    /// The inputs that it is an angle of if they are.
     carried: Vec<usize>,
+    /// Whether it is an angle whatever the inputs are.
     makes_angles: bool,
 }
 
-impl<'a> Parser<'a> {
-    /// What is not read yet, without spaces in front.
-    fn rest(&mut self) -> &'a str {
-        let rest = &self.text[self.at..];
-        let trimmed = rest.trim_start();
-        self.at += rest.len() - trimmed.len();
-        trimmed
+/// What the arguments of a function are; `None` is either.
+fn arguments(function: Function) -> &'static [Option<Kind>] {
+    const NUMBERS: [Option<Kind>; 3] = [Some(Kind::Number); 3];
+    match function {
+        Function::One(..) => &NUMBERS[..1],
+        Function::Two(_) => &NUMBERS[..2],
+        Function::Clamp => &NUMBERS,
+        Function::If => &[Some(Kind::Truth), None, None],
     }
+}
 
-    fn wrong(&self, why: String, help: &str) -> Wrong {
-        Wrong { column: self.text[..self.at].chars().count() + 1, why, help: help.into() }
-    }
-
-    /// Takes a token, if it is next.
-    fn takes(&mut self, token: &str) -> bool {
-        let is_next = self.rest().starts_with(token);
-        self.at += if is_next { token.len() } else { 0 };
-        is_next
-    }
-
-    fn push(&mut self, step: Step) -> Result<(), Wrong> {
-        if self.steps.len() >= MAX_STEPS {
-            return Err(self.wrong(format!("it has more than {MAX_STEPS} parts"), "divide it between several nodes"));
+impl Compiler<'_> {
+    fn part(&mut self, token: Token<'_>, at: usize, operands: &[Range<usize>]) -> Result<(), ExpressionError> {
+        let text = self.text;
+        let made = self.stack.split_off(self.stack.len() - operands.len());
+        let expect = |operand: usize, wanted: Kind, what: &str| {
+            let is = made[operand].kind;
+            let help = match wanted {
+                Kind::Number => "write `if(…, 1, 0)` around it",
+                Kind::Truth => "compare it, such as with `!= 0`",
+            };
+            let why = || format!("{what} takes {}, and this is {}", wanted.name(), is.name());
+            if is == wanted { Ok(()) } else { Err(ExpressionError::new(text, operands[operand].start, why(), help)) }
+        };
+        let kind = match token {
+            Token::Number(number) => {
+                let value = number.parse().ok().filter(|value: &f64| value.is_finite());
+                let (why, help) = (format!("`{number}` is no number"), "write a number such as 0.5 or 1e-3");
+                self.constant(value.ok_or_else(|| ExpressionError::new(text, at, why, help))?);
+                Kind::Number
+            }
+            Token::Name(name) => {
+                self.name(name, at)?;
+                Kind::Number
+            }
+            Token::List => {
+                (0..operands.len()).try_for_each(|element| expect(element, Kind::Number, "a list"))?;
+                self.list(operands)?;
+                Kind::Number
+            }
+            Token::Prefix(sign) => {
+                let (kind, of) = if sign == "-" { (Kind::Number, NEGATED) } else { (Kind::Truth, NOT) };
+                expect(0, kind, &format!("`{sign}`"))?;
+                self.unary(of);
+                kind
+            }
+            Token::Infix(sign) => {
+                let known = OPERATORS.iter().find(|(known, ..)| *known == sign);
+                let (_, of, takes, gives) = known.expect("formulas have all operators of the grammar");
+                [0, 1].into_iter().try_for_each(|operand| expect(operand, *takes, &format!("`{sign}`")))?;
+                self.binary(*of);
+                *gives
+            }
+            Token::Call(name) => {
+                let known = FUNCTIONS.iter().find(|(known, _)| *known == name);
+                let (_, function) = known.ok_or_else(|| {
+                    let known: Vec<&str> = FUNCTIONS.iter().map(|(known, _)| *known).collect();
+                    self.unknown("function", name, at, &known)
+                })?;
+                let arguments = arguments(*function);
+                if arguments.len() != operands.len() {
+                    let plural = if arguments.len() == 1 { "" } else { "s" };
+                    let why = format!("`{name}` takes {} argument{plural}, not {}", arguments.len(), operands.len());
+                    let is_short = operands.len() < arguments.len();
+                    let help = if is_short { "write them with `,` between" } else { "close it with `)`" };
+                    let end = operands[operands.len().min(arguments.len()) - 1].end;
+                    return Err(ExpressionError::new(text, end, why, help));
+                }
+                for (operand, wanted) in arguments.iter().enumerate() {
+                    wanted.map_or(Ok(()), |wanted| expect(operand, wanted, &format!("`{name}`")))?;
+                }
+                match *function {
+                    Function::One(of, gives) => {
+                        self.unary(of);
+                        gives
+                    }
+                    Function::Two(of) => {
+                        self.binary(of);
+                        Kind::Number
+                    }
+                    Function::Clamp => {
+                        self.steps.push(Step::Clamp);
+                        Kind::Number
+                    }
+                    Function::If if made[1].kind != made[2].kind => {
+                        let why = format!("`if` gives {} or {}", made[1].kind.name(), made[2].kind.name());
+                        let help = "let both be numbers, or both true or false";
+                        return Err(ExpressionError::new(text, at, why, help));
+                    }
+                    Function::If => {
+                        self.steps.push(Step::If);
+                        made[1].kind
+                    }
+                }
+            }
+        };
+        let keeps_angles = kind == Kind::Number
+            && match token {
+                Token::Call(name) => KEEP_ANGLES.contains(&name),
+                _ => true,
+            };
+        let mut carried: Vec<usize> = match token {
+            Token::Name(name) => self.inputs.iter().position(|input| *input == name).into_iter().collect(),
+            _ => Vec::new(),
+        };
+        let mut makes_angles = token == Token::Call("atan2");
+        for made in made.into_iter().filter(|_| keeps_angles) {
+            carried.extend(made.carried);
+            makes_angles |= made.makes_angles;
         }
-        self.steps.push(step);
+        self.stack.push(Made { kind, carried, makes_angles });
         Ok(())
     }
 
     /// Adds a number.
-    fn constant(&mut self, number: f64) -> Result<(), Wrong> {
-        self.push(Step::Number(self.numbers.len()))?;
+    fn constant(&mut self, number: f64) {
+        self.steps.push(Step::Number(self.numbers.len()));
         self.numbers.push([number; LANES]);
-        Ok(())
     }
 
     /// Adds a function of one number. That of a constant is computed now.
-    fn unary_step(&mut self, of: Unary) -> Result<(), Wrong> {
+    fn unary(&mut self, of: Unary) {
         match (self.steps.last(), self.numbers.last_mut()) {
-            (Some(Step::Number(_)), Some(number)) => {
-                of(number);
-                Ok(())
-            }
-            _ => self.push(Step::Unary(of)),
+            (Some(Step::Number(_)), Some(number)) => of(number),
+            _ => self.steps.push(Step::Unary(of)),
         }
     }
 
     /// Adds a function of two numbers. The second is read where it is, if it was not computed; that of two constants is computed now.
-    fn binary(&mut self, of: Binary) -> Result<(), Wrong> {
+    fn binary(&mut self, of: Binary) {
         if let ([.., Step::Number(_), Step::Number(_)], [.., first, second]) = (&self.steps[..], &mut self.numbers[..])
         {
             of(first, second);
             self.steps.pop();
             self.numbers.pop();
-            return Ok(());
+            return;
         }
         let operand = match self.steps.last() {
             Some(Step::Input(input)) => Operand::Input(*input),
@@ -134,278 +203,53 @@ impl<'a> Parser<'a> {
         if !matches!(operand, Operand::Stack) {
             self.steps.pop();
         }
-        self.push(Step::Binary(of, operand))
+        self.steps.push(Step::Binary(of, operand));
     }
 
-    fn expect(&self, is: Kind, wanted: Kind, at: usize, what: &str) -> Result<(), Wrong> {
-        if is == wanted {
-            return Ok(());
-        }
-        let column = self.text[..at].chars().count() + 1;
-        let help = match wanted {
-            Kind::Number => "write `if(…, 1, 0)` around it",
-            Kind::Truth => "compare it, such as with `!= 0`",
-        };
-        let why = format!("{what} takes {}, and this is {}", wanted.name(), is.name());
-        Err(Wrong { column, why, help: help.into() })
-    }
-
-    fn level(&mut self, level: usize) -> Result<Kind, Wrong> {
-        let Some(operators) = LEVELS.get(level) else { return self.unary() };
-        self.rest();
-        let begin = self.at;
-        let mut kind = self.level(level + 1)?;
-        let mut is_compared = false;
-        while let Some((sign, of, takes, gives)) = operators.iter().find(|(sign, ..)| self.rest().starts_with(sign)) {
-            if is_compared {
-                let help = "compare twice: `a < b && b < c`";
-                return Err(self.wrong("a comparison of a comparison".into(), help));
-            }
-            self.expect(kind, *takes, begin, &format!("`{sign}`"))?;
-            self.at += sign.len();
-            self.rest();
-            let at = self.at;
-            let other = self.level(level + 1)?;
-            self.expect(other, *takes, at, &format!("`{sign}`"))?;
-            self.binary(*of)?;
-            (kind, is_compared) = (*gives, *takes == Kind::Number && *gives == Kind::Truth);
-        }
-        Ok(kind)
-    }
-
-    /// Calls `read` one level deeper.
-    fn nest<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, Wrong>) -> Result<T, Wrong> {
-        self.nested += 1;
-        if self.nested > MAX_DEPTH {
-            return Err(
-                self.wrong(format!("more than {MAX_DEPTH} parts in one another"), "divide it between several nodes")
-            );
-        }
-        let read = read(self)?;
-        self.nested -= 1;
-        Ok(read)
-    }
-
-    fn unary(&mut self) -> Result<Kind, Wrong> {
-        let rest = self.rest();
-        let sign = match rest.chars().next() {
-            Some('-') => Some((Kind::Number, "`-`", NEGATED)),
-            Some('!') if !rest.starts_with("!=") => Some((Kind::Truth, "`!`", NOT)),
-            _ => None,
-        };
-        let Some((kind, name, of)) = sign else { return self.power() };
-        self.at += 1;
-        self.rest();
-        let at = self.at;
-        let is = self.nest(Self::unary)?;
-        self.expect(is, kind, at, name)?;
-        self.unary_step(of)?;
-        Ok(kind)
-    }
-
-    fn power(&mut self) -> Result<Kind, Wrong> {
-        self.rest();
-        let begin = self.at;
-        let kind = self.atom()?;
-        if !self.takes("^") {
-            return Ok(kind);
-        }
-        self.expect(kind, Kind::Number, begin, "`^`")?;
-        self.rest();
-        let at = self.at;
-        let other = self.nest(Self::unary)?;
-        self.expect(other, Kind::Number, at, "`^`")?;
-        self.binary(POWER)?;
-        Ok(Kind::Number)
-    }
-
-    fn atom(&mut self) -> Result<Kind, Wrong> {
-        let rest = self.rest();
-        if self.takes("(") {
-            let kind = self.nest(|parser| parser.level(0))?;
-            return match self.takes(")") {
-                true => Ok(kind),
-                false => Err(self.wrong("a `)` is missing".into(), "close the parenthesis")),
-            };
-        }
-        if self.takes("[") {
-            return self.list();
-        }
-        let is_digit = |c: char| c.is_ascii_digit() || c == '.';
-        if rest.starts_with(is_digit) {
-            return self.number(rest);
-        }
-        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
-        let name = &rest[..end];
-        if name.is_empty() {
-            return Err(self.wrong("a number or a name is missing".into(), "write one"));
-        }
-        let begin = self.at;
-        self.at += end;
-        if self.takes("(") {
-            return self.call(name, begin);
-        }
+    fn name(&mut self, name: &str, at: usize) -> Result<(), ExpressionError> {
         if let Some(input) = self.inputs.iter().position(|input| *input == name) {
-            self.push(Step::Input(input))?;
-            if self.hidden == 0 {
-                self.carried.push(input);
-            }
+            self.steps.push(Step::Input(input));
         } else if let Some(constant) = self.constants.get(name) {
             match constant {
-                Constant::Number(number) => self.constant(*number)?,
-                Constant::List(list) => self.push_list(list.clone())?,
+                Constant::Number(number) => self.constant(*number),
+                Constant::List(list) => self.push_list(list.clone()),
             }
         } else if let Some((_, number)) = CONSTANTS.iter().find(|(constant, _)| *constant == name) {
-            self.constant(*number)?;
+            self.constant(*number);
         } else {
-            self.at = begin;
-            let names = || self.inputs.iter().copied().chain(self.constants.keys().map(String::as_str));
-            let known = names().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-            let near = nearest(name, names());
-            let help = near.map_or(format!("the inputs are {known}"), |near| {
-                format!("did you mean `{near}`? the inputs are {known}")
-            });
-            return Err(self.wrong(format!("there is no input `{name}`"), &help));
+            let names: Vec<&str> =
+                self.inputs.iter().copied().chain(self.constants.keys().map(String::as_str)).collect();
+            return Err(self.unknown("input", name, at, &names));
         }
-        Ok(Kind::Number)
-    }
-
-    fn number(&mut self, rest: &str) -> Result<Kind, Wrong> {
-        let bytes = rest.as_bytes();
-        let mut end = 0;
-        while let Some(byte) = bytes.get(end) {
-            let is_sign = matches!(byte, b'+' | b'-') && end > 0 && matches!(bytes[end - 1], b'e' | b'E');
-            if !(byte.is_ascii_alphanumeric() || *byte == b'.' || is_sign) {
-                break;
-            }
-            end += 1;
-        }
-        match rest[..end].parse::<f64>() {
-            Ok(number) if number.is_finite() => {
-                self.constant(number)?;
-                self.at += end;
-                Ok(Kind::Number)
-            }
-            _ => Err(self.wrong(format!("`{}` is no number", &rest[..end]), "write a number such as 0.5 or 1e-3")),
-        }
-    }
-
-    /// Reads the numbers of a list, up to its end.
-    fn list(&mut self) -> Result<Kind, Wrong> {
-        let mut list = Vec::new();
-        loop {
-            self.rest();
-            let begin = self.at;
-            let is = self.nest(|parser| parser.level(0))?;
-            self.expect(is, Kind::Number, begin, "a list")?;
-            // What has no input was computed to one number.
-            let (Some(Step::Number(_)), Some([number, ..])) = (self.steps.pop(), self.numbers.pop()) else {
-                self.at = begin;
-                return Err(self.wrong("expected a number, found a formula".into(), "write a list such as `[0.5, -1]`"));
-            };
-            list.push(number);
-            if !self.takes(",") {
-                break;
-            }
-        }
-        if !self.takes("]") {
-            return Err(self.wrong("a `]` is missing".into(), "close the list"));
-        }
-        self.push_list(list)?;
-        Ok(Kind::Number)
-    }
-
-    /// Adds a list.
-    fn push_list(&mut self, list: Vec<f64>) -> Result<(), Wrong> {
-        self.push(Step::Input(self.inputs.len() + self.lists.len()))?;
-        self.lists.push(list);
         Ok(())
     }
 
-    /// Reads the arguments of a function, of these kinds.
-    fn arguments(&mut self, name: &str, kinds: &[Option<Kind>]) -> Result<Vec<Kind>, Wrong> {
-        let mut found = Vec::new();
-        for (at, wanted) in kinds.iter().enumerate() {
-            if at > 0 && !self.takes(",") {
-                self.check_end()?;
-                let why = format!("`{name}` takes {} arguments, not {at}", kinds.len());
-                return Err(self.wrong(why, "write them with `,` between"));
-            }
-            self.rest();
-            let begin = self.at;
-            let hides = usize::from(!KEEP_ANGLES.contains(&name) || *wanted == Some(Kind::Truth));
-            self.hidden += hides;
-            let is = self.nest(|parser| parser.level(0))?;
-            self.hidden -= hides;
-            if let Some(wanted) = wanted {
-                self.expect(is, *wanted, begin, &format!("`{name}`"))?;
-            }
-            found.push(is);
+    /// Makes a list of the numbers computed last.
+    fn list(&mut self, elements: &[Range<usize>]) -> Result<(), ExpressionError> {
+        let mut list = Vec::new();
+        for element in elements.iter().rev() {
+            // What has no input was computed to one number.
+            let (Some(Step::Number(_)), Some([number, ..])) = (self.steps.pop(), self.numbers.pop()) else {
+                let (why, help) = ("expected a number, found a formula", "write a list such as `[0.5, -1]`");
+                return Err(ExpressionError::new(self.text, element.start, why, help));
+            };
+            list.push(number);
         }
-        if self.takes(")") {
-            return Ok(found);
-        }
-        self.check_end()?;
-        let plural = if kinds.len() == 1 { "" } else { "s" };
-        Err(self.wrong(format!("`{name}` takes {} argument{plural}", kinds.len()), "close it with `)`"))
+        list.reverse();
+        self.push_list(list);
+        Ok(())
     }
 
-    /// Refuses what neither ends an argument nor a call.
-    fn check_end(&mut self) -> Result<(), Wrong> {
-        match self.rest().chars().next() {
-            Some(found) if !matches!(found, ',' | ')') => {
-                Err(self.wrong(format!("`{found}` is not understood here"), "write an operator, or leave it out"))
-            }
-            _ => Ok(()),
-        }
+    /// Adds a list.
+    fn push_list(&mut self, list: Vec<f64>) {
+        self.steps.push(Step::Input(self.inputs.len() + self.lists.len()));
+        self.lists.push(list);
     }
 
-    fn call(&mut self, name: &str, begin: usize) -> Result<Kind, Wrong> {
-        let one = |list: &[(&str, Unary)]| list.iter().find(|(known, _)| *known == name).map(|(_, of)| *of);
-        const NUMBER: Option<Kind> = Some(Kind::Number);
-        if let Some(of) = one(UNARY) {
-            self.arguments(name, &[NUMBER])?;
-            self.unary_step(of)?;
-            return Ok(Kind::Number);
-        }
-        if let Some(of) = one(TESTS) {
-            self.arguments(name, &[NUMBER])?;
-            self.unary_step(of)?;
-            return Ok(Kind::Truth);
-        }
-        if let Some((_, of)) = BINARY.iter().find(|(known, _)| *known == name) {
-            self.arguments(name, &[NUMBER, NUMBER])?;
-            self.binary(*of)?;
-            self.makes_angles |= self.hidden == 0 && name == "atan2";
-            return Ok(Kind::Number);
-        }
-        match name {
-            "clamp" => {
-                self.arguments(name, &[NUMBER, NUMBER, NUMBER])?;
-                self.push(Step::Clamp)?;
-                Ok(Kind::Number)
-            }
-            "if" => {
-                let kinds = self.arguments(name, &[Some(Kind::Truth), None, None])?;
-                let (yes, no) = (kinds[1], kinds[2]);
-                if yes != no {
-                    self.at = begin;
-                    let why = format!("`if` gives {} or {}", yes.name(), no.name());
-                    return Err(self.wrong(why, "let both be numbers, or both true or false"));
-                }
-                self.push(Step::If)?;
-                Ok(yes)
-            }
-            _ => {
-                self.at = begin;
-                let known = UNARY.iter().chain(TESTS).map(|(name, _)| *name);
-                let known: Vec<&str> = known.chain(BINARY.iter().map(|(name, _)| *name)).chain(OTHERS).collect();
-                let near = nearest(name, known.iter().copied())
-                    .map(|near| format!("did you mean `{near}`? "))
-                    .unwrap_or_default();
-                Err(self
-                    .wrong(format!("there is no function `{name}`"), &format!("{near}there are {}", known.join(", "))))
-            }
-        }
+    fn unknown(&self, what: &str, name: &str, at: usize, known: &[&str]) -> ExpressionError {
+        let near = nearest(name, known.iter().copied());
+        let near = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
+        let help = format!("{near}the {what}s are `{}`", known.join("`, `"));
+        ExpressionError::new(self.text, at, format!("there is no {what} `{name}`"), help)
     }
 }
