@@ -37,7 +37,8 @@ use std::any::Any;
 pub(crate) const BURST: usize = 64;
 
 /// Why a message was lost. The engine's list is complete ([`Reason::ALL`]); later versions may add reasons.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[allow(missing_docs)]
 #[non_exhaustive]
 pub enum Reason {
@@ -76,21 +77,7 @@ impl Reason {
 
     /// Returns the name used in reports.
     pub fn name(self) -> &'static str {
-        match self {
-            Reason::FullNewest => "full_newest",
-            Reason::FullOldest => "full_oldest",
-            Reason::Superseded => "superseded",
-            Reason::Expired => "expired",
-            Reason::TooLarge => "too_large",
-            Reason::InvalidTime => "invalid_time",
-            Reason::Unmatched => "unmatched",
-            Reason::Gate => "gate",
-            Reason::NodeError => "node_error",
-            Reason::Panic => "panic",
-            Reason::Detached => "detached",
-            Reason::ConsumerGone => "consumer_gone",
-            Reason::Stopped => "stopped",
-        }
+        self.into()
     }
 }
 

@@ -54,7 +54,8 @@ pub(crate) fn push_run(runs: &mut Vec<Run>, run: Run) {
 }
 
 /// The quantity that a histogram measures; part of its tag in dumps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[non_exhaustive]
 pub enum Term {
     /// Origin to the first publication.
@@ -72,6 +73,7 @@ pub enum Term {
     /// Computed to published.
     Emit,
     /// Origin to the end of the sink's call.
+    #[strum(serialize = "e2e")]
     EndToEnd,
     /// The part of an end-to-end latency that the other terms do not explain.
     Closure,
@@ -92,23 +94,7 @@ pub enum Term {
 impl Term {
     /// Returns the name used in tags and tables.
     pub fn name(self) -> &'static str {
-        match self {
-            Term::Source => "source",
-            Term::Queue => "queue",
-            Term::Hold => "hold",
-            Term::BatchWait => "batch_wait",
-            Term::Blocked => "blocked",
-            Term::Compute => "compute",
-            Term::Emit => "emit",
-            Term::EndToEnd => "e2e",
-            Term::Closure => "closure",
-            Term::Batch => "batch",
-            Term::Age => "age",
-            Term::Skew => "skew",
-            Term::Upload => "upload",
-            Term::Kernel => "kernel",
-            Term::Download => "download",
-        }
+        self.into()
     }
 }
 

@@ -23,7 +23,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 /// How a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[non_exhaustive]
 pub enum Outcome {
     /// Every source ended and everything arrived.
@@ -33,18 +34,14 @@ pub enum Outcome {
     /// A node failed and its `on_error` is `stop`.
     Failed,
     /// Something did not end in time.
+    #[strum(serialize = "deadline passed")]
     DeadlinePassed,
 }
 
 impl Outcome {
     /// The word used in reports.
     pub fn name(self) -> &'static str {
-        match self {
-            Outcome::Finished => "finished",
-            Outcome::Stopped => "stopped",
-            Outcome::Failed => "failed",
-            Outcome::DeadlinePassed => "deadline passed",
-        }
+        self.into()
     }
 }
 

@@ -38,7 +38,8 @@ pub(crate) struct Variable {
 }
 
 /// A number of a shader.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum Scalar {
     F32,
     I32,
@@ -52,11 +53,7 @@ impl Scalar {
     }
 
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Scalar::F32 => "f32",
-            Scalar::I32 => "i32",
-            Scalar::U32 => "u32",
-        }
+        self.into()
     }
 }
 

@@ -131,7 +131,8 @@ pub struct Call {
 }
 
 /// How precise the numbers of a model are between its inputs and its outputs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
     /// 32 bits, as the model says.
@@ -148,12 +149,7 @@ pub enum Precision {
 impl Precision {
     /// Returns the name in YAML.
     pub fn name(self) -> &'static str {
-        match self {
-            Precision::F32 => "f32",
-            Precision::F16 => "f16",
-            Precision::Bf16 => "bf16",
-            Precision::Tf32 => "tf32",
-        }
+        self.into()
     }
 }
 

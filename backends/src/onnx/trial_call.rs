@@ -15,8 +15,10 @@ use limen::message::{DType, PortSpec};
 pub(super) type OutputShapes = Vec<(DType, Vec<usize>)>;
 
 /// What a trial call gives to the inputs that are ports; the others have their constant, or zeros as states do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(super) enum TrialValues {
+    #[strum(serialize = "recorded values")]
     Recorded,
     Zeros,
     Ones,
@@ -26,12 +28,7 @@ pub(super) enum TrialValues {
 
 impl TrialValues {
     fn name(self) -> &'static str {
-        match self {
-            TrialValues::Recorded => "recorded values",
-            TrialValues::Zeros => "zeros",
-            TrialValues::Ones => "ones",
-            TrialValues::Noise => "noise",
-        }
+        self.into()
     }
 }
 

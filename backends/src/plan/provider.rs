@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The device that ONNX Runtime computes on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "lowercase")]
 pub enum OrtDevice {
     /// The CPU.
@@ -26,12 +27,7 @@ pub enum OrtDevice {
 impl OrtDevice {
     /// Its name in YAML.
     fn name(self) -> &'static str {
-        match self {
-            OrtDevice::Cpu => "cpu",
-            OrtDevice::Webgpu => "webgpu",
-            OrtDevice::Cuda => "cuda",
-            OrtDevice::Tensorrt => "tensorrt",
-        }
+        self.into()
     }
 
     /// The options of its provider that a graph may set, and their values. The providers have others: some are addresses in memory or

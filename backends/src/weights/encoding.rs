@@ -11,7 +11,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// An encoding of weights in 4 or 8 bits, which is widened to `f32` on load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum Encoding {
     /// 4-bit integers as GPTQ stores them, with zero points minus one: `qweight` `i32[k/8, n]`, `qzeros` `i32[groups, n/8]`,
@@ -24,21 +25,17 @@ pub enum Encoding {
     /// become `f32[n, k]`.
     Awq,
     /// FP8 with 4 bits of exponent and without infinities, in a tensor of `u8`.
+    #[strum(serialize = "f8_e4m3")]
     F8E4m3,
     /// FP8 with 5 bits of exponent, in a tensor of `u8`.
+    #[strum(serialize = "f8_e5m2")]
     F8E5m2,
 }
 
 impl Encoding {
     /// Its name in a config.
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Encoding::Gptq => "gptq",
-            Encoding::GptqV2 => "gptq_v2",
-            Encoding::Awq => "awq",
-            Encoding::F8E4m3 => "f8_e4m3",
-            Encoding::F8E5m2 => "f8_e5m2",
-        }
+        self.into()
     }
 
     /// The value of each code of 8 bits; `None` for the encodings of 4 bits.

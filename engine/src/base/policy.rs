@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// What happens to a message when its edge is full.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum WhenFull {
@@ -28,13 +29,7 @@ pub enum WhenFull {
 impl WhenFull {
     /// The word used in YAML.
     pub fn name(self) -> &'static str {
-        match self {
-            WhenFull::Block => "block",
-            WhenFull::DropNewest => "drop_newest",
-            WhenFull::DropOldest => "drop_oldest",
-            WhenFull::Latest => "latest",
-            WhenFull::Fail => "fail",
-        }
+        self.into()
     }
 
     /// Returns whether messages can be lost while all nodes are healthy.
@@ -44,7 +39,8 @@ impl WhenFull {
 }
 
 /// Which messages of several inputs are taken together (joins), or which is taken next (merges).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum JoinPolicy {
@@ -66,14 +62,7 @@ pub enum JoinPolicy {
 impl JoinPolicy {
     /// The word used in YAML.
     pub fn name(self) -> &'static str {
-        match self {
-            JoinPolicy::Zip => "zip",
-            JoinPolicy::ByTime => "by_time",
-            JoinPolicy::Sample => "sample",
-            JoinPolicy::InTurn => "in_turn",
-            JoinPolicy::OldestFirst => "oldest_first",
-            JoinPolicy::Priority => "priority",
-        }
+        self.into()
     }
 
     /// Returns whether this is a policy of merges, not of joins.
@@ -83,7 +72,8 @@ impl JoinPolicy {
 }
 
 /// Which message of an input a join by time takes for a given moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Pick {
@@ -102,12 +92,7 @@ pub enum Pick {
 impl Pick {
     /// The word used in YAML.
     pub fn name(self) -> &'static str {
-        match self {
-            Pick::Nearest => "nearest",
-            Pick::Oldest => "oldest",
-            Pick::Newest => "newest",
-            Pick::Interpolate => "interpolate",
-        }
+        self.into()
     }
 }
 
@@ -132,7 +117,8 @@ pub(crate) struct JoinSpec {
 }
 
 /// How important a message is. Only edges with watermarks or lanes use it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, schemars::JsonSchema, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 #[non_exhaustive]
@@ -149,11 +135,7 @@ pub enum Qos {
 impl Qos {
     /// The word used in YAML.
     pub fn name(self) -> &'static str {
-        match self {
-            Qos::Normal => "normal",
-            Qos::Urgent => "urgent",
-            Qos::Background => "background",
-        }
+        self.into()
     }
 }
 
@@ -170,7 +152,8 @@ pub(crate) enum ClockOffset {
 }
 
 /// What happens when a call of a node fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OnError {
@@ -188,12 +171,7 @@ pub enum OnError {
 impl OnError {
     /// The word used in YAML.
     pub fn name(self) -> &'static str {
-        match self {
-            OnError::Stop => "stop",
-            OnError::Skip => "skip",
-            OnError::Detach => "detach",
-            OnError::Restart => "restart",
-        }
+        self.into()
     }
 
     /// Returns whether the node continues after a failed call.
@@ -203,7 +181,8 @@ impl OnError {
 }
 
 /// What happens to a message that misses its path's deadline. A miss at the sink is always counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OnMiss {
@@ -221,17 +200,13 @@ pub enum OnMiss {
 impl OnMiss {
     /// The word used in YAML.
     pub fn name(self) -> &'static str {
-        match self {
-            OnMiss::Count => "count",
-            OnMiss::Drop => "drop",
-            OnMiss::SkipToLatest => "skip_to_latest",
-            OnMiss::Stop => "stop",
-        }
+        self.into()
     }
 }
 
 /// What happens when an input is silent for longer than `expect_every`. A gap is always counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OnGap {
@@ -247,11 +222,7 @@ pub enum OnGap {
 impl OnGap {
     /// The word used in YAML.
     pub fn name(self) -> &'static str {
-        match self {
-            OnGap::Count => "count",
-            OnGap::Reset => "reset",
-            OnGap::Stop => "stop",
-        }
+        self.into()
     }
 }
 
@@ -428,7 +399,8 @@ pub enum Isolation {
 }
 
 /// How a worker waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Wait {
@@ -445,16 +417,13 @@ pub enum Wait {
 impl Wait {
     /// The word used in YAML.
     pub fn name(self) -> &'static str {
-        match self {
-            Wait::Spin => "spin",
-            Wait::Adaptive => "adaptive",
-            Wait::Park => "park",
-        }
+        self.into()
     }
 }
 
 /// Which of the stages that share a core gets the next turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Schedule {
@@ -470,11 +439,7 @@ pub enum Schedule {
 impl Schedule {
     /// The word used in YAML.
     pub fn name(self) -> &'static str {
-        match self {
-            Schedule::RoundRobin => "round_robin",
-            Schedule::Deadline => "deadline",
-            Schedule::Throughput => "throughput",
-        }
+        self.into()
     }
 }
 
@@ -489,7 +454,8 @@ pub struct RealTime {
 }
 
 /// How threads of the same real-time priority share a core.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RtPolicy {
@@ -510,11 +476,7 @@ impl serde::Serialize for RealTime {
 
 impl std::fmt::Display for RealTime {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let policy = match self.policy {
-            RtPolicy::Fifo => "fifo",
-            RtPolicy::Rr => "rr",
-        };
-        write!(f, "{policy} {}", self.priority)
+        write!(f, "{} {}", <&str>::from(self.policy), self.priority)
     }
 }
 

@@ -16,7 +16,8 @@ use std::any::Any;
 use std::sync::Mutex;
 
 /// The kind of a handle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[non_exhaustive]
 pub enum HandleKind {
     /// From the program into the graph.
@@ -30,11 +31,7 @@ pub enum HandleKind {
 impl HandleKind {
     /// Returns the name used in reports.
     pub fn name(self) -> &'static str {
-        match self {
-            HandleKind::Inlet => "inlet",
-            HandleKind::Outlet => "outlet",
-            HandleKind::Tap => "tap",
-        }
+        self.into()
     }
 }
 

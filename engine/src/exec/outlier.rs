@@ -26,7 +26,8 @@ const LONG_PAUSE_NS: u64 = 1_000_000;
 const LONG_PAUSE: u64 = 5;
 
 /// Why a message took much longer than usual.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[non_exhaustive]
 pub enum TailCause {
     /// It waited while its node's worker was busy with calls.
@@ -71,26 +72,7 @@ pub enum TailCause {
 impl TailCause {
     /// The word in machine-readable reports.
     pub fn name(self) -> &'static str {
-        match self {
-            TailCause::Queued => "queued",
-            TailCause::Partner => "partner",
-            TailCause::Batch => "batch",
-            TailCause::NoRoom => "no_room",
-            TailCause::WokenLate => "woken_late",
-            TailCause::Preempted => "preempted",
-            TailCause::Blocked => "blocked",
-            TailCause::PageFault => "page_fault",
-            TailCause::Quota => "quota",
-            TailCause::Migrated => "migrated",
-            TailCause::SlowCpu => "slow_cpu",
-            TailCause::Cold => "cold",
-            TailCause::DeviceBusy => "device_busy",
-            TailCause::Compute => "compute",
-            TailCause::Restarted => "restarted",
-            TailCause::Source => "source",
-            TailCause::ClockStep => "clock_step",
-            TailCause::Unexplained => "unexplained",
-        }
+        self.into()
     }
 }
 

@@ -10,7 +10,8 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 /// The rough duration of one call of a node; decides which nodes share a core.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[non_exhaustive]
 pub enum Cost {
     /// Below 1 µs.
@@ -27,12 +28,7 @@ pub enum Cost {
 impl Cost {
     /// Returns the name printed in plans.
     pub fn name(self) -> &'static str {
-        match self {
-            Cost::Light => "light",
-            Cost::Medium => "medium",
-            Cost::Heavy => "heavy",
-            Cost::Infer => "infer",
-        }
+        self.into()
     }
 }
 

@@ -31,7 +31,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::OnceLock;
 
 /// The role of a node in a graph.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Role {
     /// Creates messages.
     Source,
@@ -46,12 +47,7 @@ pub enum Role {
 impl Role {
     /// The word used in lists.
     pub fn name(self) -> &'static str {
-        match self {
-            Role::Source => "source",
-            Role::Transform => "transform",
-            Role::Infer => "infer",
-            Role::Sink => "sink",
-        }
+        self.into()
     }
 }
 

@@ -24,7 +24,8 @@ pub struct Event {
 }
 
 /// What happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[non_exhaustive]
 pub enum EventKind {
     /// A call of a node failed.
@@ -237,33 +238,7 @@ pub enum EventKind {
 impl EventKind {
     /// The word used in logs: `failed`, `gap`, `hangs`.
     pub fn name(&self) -> &'static str {
-        match self {
-            EventKind::Failed { .. } => "failed",
-            EventKind::Restarting { .. } => "restarting",
-            EventKind::Restarted { .. } => "restarted",
-            EventKind::Detached { .. } => "detached",
-            EventKind::Gap { .. } => "gap",
-            EventKind::GapEnded { .. } => "gap_ended",
-            EventKind::Hangs { .. } => "hangs",
-            EventKind::Overdue { .. } => "overdue",
-            EventKind::Returned { .. } => "returned",
-            EventKind::Lost { .. } => "lost",
-            EventKind::LostInside { .. } => "lost_inside",
-            EventKind::Recovered { .. } => "recovered",
-            EventKind::NotConnected { .. } => "not_connected",
-            EventKind::Disconnected { .. } => "disconnected",
-            EventKind::Reconnected { .. } => "reconnected",
-            EventKind::SteppedBack { .. } => "stepped_back",
-            EventKind::Silent { .. } => "silent",
-            EventKind::SilenceEnded { .. } => "silence_ended",
-            EventKind::Starves { .. } => "starves",
-            EventKind::StarvingEnded { .. } => "starving_ended",
-            EventKind::Missed { .. } => "missed",
-            EventKind::ClockSet { .. } => "clock_set",
-            EventKind::CpuThrottled { .. } => "cpu_throttled",
-            EventKind::Refused { .. } => "refused",
-            EventKind::EventsLost { .. } => "events_lost",
-        }
+        self.into()
     }
 
     /// Returns the node it happened to.

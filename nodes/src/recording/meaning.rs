@@ -14,7 +14,8 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 
 /// What the tensors of an edge mean.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum Meaning {
     /// An image `u8[h,w]` or `u8[h,w,channels]` with 1, 3 (RGB) or 4 (RGBA) channels.
@@ -96,20 +97,7 @@ impl Meaning {
 
     /// The word in YAML.
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Meaning::Image => "image",
-            Meaning::CompressedImage => "compressed_image",
-            Meaning::Imu => "imu",
-            Meaning::PointCloud => "point_cloud",
-            Meaning::Boxes => "boxes",
-            Meaning::Pose => "pose",
-            Meaning::Scan => "scan",
-            Meaning::Twist => "twist",
-            Meaning::Wrench => "wrench",
-            Meaning::Vector => "vector",
-            Meaning::Location => "location",
-            Meaning::Values => "values",
-        }
+        self.into()
     }
 
     /// The greatest length of the message of a tensor, in bytes, but for a kilobyte of other fields.

@@ -47,7 +47,8 @@ pub struct Config {
 }
 
 /// What to generate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
     /// A moving diagonal sawtooth: ((x·(c+1))/2 + (y·(3−c))/2 + 7·n) mod 256, with integer divisions, for column x, row y,
@@ -71,13 +72,7 @@ impl Pattern {
     }
 
     fn name(self) -> &'static str {
-        match self {
-            Pattern::Ramp => "ramp",
-            Pattern::Noise => "noise",
-            Pattern::Scenes => "scenes",
-            Pattern::Moving => "moving",
-            Pattern::Counter => "counter",
-        }
+        self.into()
     }
 }
 

@@ -61,7 +61,8 @@ pub struct Config {
 }
 
 /// What a message is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
     /// Numbers at fixed offsets.
@@ -78,13 +79,7 @@ pub enum Format {
 
 impl Format {
     fn name(self) -> &'static str {
-        match self {
-            Format::Struct => "struct",
-            Format::Json => "json",
-            Format::Cbor => "cbor",
-            Format::Csv => "csv",
-            Format::Nmea => "nmea",
-        }
+        self.into()
     }
 }
 

@@ -13,7 +13,8 @@ const DEEPEST: usize = 12;
 const BAR: u64 = 8;
 
 /// A table of the screen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum View {
     #[default]
     Nodes,
@@ -27,13 +28,7 @@ impl View {
     pub(crate) const ALL: [View; 5] = [View::Nodes, View::Edges, View::Paths, View::Workers, View::Graph];
 
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            View::Nodes => "nodes",
-            View::Edges => "edges",
-            View::Paths => "paths",
-            View::Workers => "workers",
-            View::Graph => "graph",
-        }
+        self.into()
     }
 
     pub(crate) fn next(self) -> View {

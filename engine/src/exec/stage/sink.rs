@@ -61,7 +61,8 @@ struct Waits {
 }
 
 /// A call of the node without a message.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 enum ExtraCall {
     /// No more messages are waiting.
     Flush,
@@ -71,10 +72,7 @@ enum ExtraCall {
 
 impl ExtraCall {
     fn name(self) -> &'static str {
-        match self {
-            ExtraCall::Flush => "flush",
-            ExtraCall::Finish => "finish",
-        }
+        self.into()
     }
 }
 

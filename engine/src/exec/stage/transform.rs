@@ -62,7 +62,8 @@ fn give_rest<N: Transform>(
 }
 
 /// A call of the node without a message.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 enum ExtraCall {
     /// The wakeup time it requested has come.
     Wake,
@@ -72,10 +73,7 @@ enum ExtraCall {
 
 impl ExtraCall {
     fn name(self) -> &'static str {
-        match self {
-            ExtraCall::Wake => "wake",
-            ExtraCall::Finish => "finish",
-        }
+        self.into()
     }
 }
 
