@@ -2,6 +2,10 @@
 
 use limen::Registry;
 use limen::plan::Role;
+use limen::policy::{
+    Isolation, JoinPolicy, OnError, OnGap, OnMiss, Pick, RtPolicy, Schedule, Telemetry, Wait, WhenFull,
+};
+use schemars::{JsonSchema, schema_for};
 use serde_json::{Map, Value, json};
 
 /// Names of graphs, nodes and ports.
@@ -111,16 +115,19 @@ fn keys(required: &[&str], properties: Value) -> Value {
     json!({ "type": "object", "required": required, "additionalProperties": false, "properties": properties })
 }
 
+/// One of the words that a type is read from.
+fn one_of<T: JsonSchema>(about: &str) -> Value {
+    let schema = schema_for!(T).to_value();
+    let words: Vec<&Value> = schema["oneOf"].as_array().into_iter().flatten().map(|word| &word["const"]).collect();
+    json!({ "enum": words, "description": about })
+}
+
 fn parts() -> Vec<(&'static str, Value)> {
     let text = |pattern: &str, about: &str| json!({ "type": "string", "pattern": pattern, "description": about });
     let span = |about: &str| text(SPAN, about);
     let bytes = |about: &str| text(BYTES, about);
     let count = |least: u64, about: &str| json!({ "type": "integer", "minimum": least, "description": about });
-    let one_of = |words: &[&str], about: &str| json!({ "enum": words, "description": about });
-    let when_full = one_of(
-        &["block", "drop_newest", "drop_oldest", "latest", "fail"],
-        "What happens when a message finds the edge full; `block` by default.",
-    );
+    let when_full = one_of::<WhenFull>("What happens when a message finds the edge full; `block` by default.");
     let connection = keys(
         &["from"],
         json!({
@@ -137,7 +144,7 @@ fn parts() -> Vec<(&'static str, Value)> {
             "urgent_capacity": count(1, "Messages in a separate lane for urgent ones."),
             "max_age": span("A message that began longer ago is lost."),
             "expect_every": span("The longest gap between messages that is not an error."),
-            "on_gap": one_of(&["count", "reset", "stop"], "What happens after a longer gap."),
+            "on_gap": one_of::<OnGap>("What happens after a longer gap."),
             "stream": { "type": "boolean", "description": "A model with several inputs keeps its state for the sources of this one." },
         }),
     );
@@ -203,7 +210,7 @@ fn parts() -> Vec<(&'static str, Value)> {
         (
             "on_error",
             json!({ "oneOf": [
-                one_of(&["stop", "skip", "detach", "restart"], "What happens when a call fails; `stop` by default."),
+                one_of::<OnError>("What happens when a call fails; `stop` by default."),
                 keys(&["restart"], json!({ "restart": restart })),
             ] }),
         ),
@@ -212,17 +219,13 @@ fn parts() -> Vec<(&'static str, Value)> {
             keys(
                 &[],
                 json!({
-                    "policy": one_of(
-                        &["zip", "by_time", "sample", "in_turn", "oldest_first", "priority"],
-                        "Which messages of several inputs are combined, or which is taken next; `zip` by default.",
+                    "policy": one_of::<JoinPolicy>("Which messages of several inputs are combined, or which is taken next; `zip` by default.",
                     ),
                     "patience": count(0, "Unmatched messages after which a partner counts as lost."),
                     "within": span("By time: how far from the reference time a message may have begun."),
                     "hold": span("By time: how long a message is held, so that late ones can be put in order."),
                     "trigger": text(NAME, "With `sample`: the input whose every message triggers a call."),
-                    "pick": one_of(
-                        &["nearest", "oldest", "newest", "interpolate"],
-                        "By time: which message of an input is taken for a reference time; `nearest` by default.",
+                    "pick": one_of::<Pick>("By time: which message of an input is taken for a reference time; `nearest` by default.",
                     ),
                     "anchor": text(NAME, "By time: the input whose messages set the reference times; the newest head by default."),
                 }),
@@ -253,7 +256,7 @@ fn parts() -> Vec<(&'static str, Value)> {
                     "from": text(NODE, "A source."),
                     "to": text(NODE, "A sink that its messages reach."),
                     "deadline": span("A message that arrives later than this after it began is late."),
-                    "on_miss": one_of(&["count", "drop", "skip_to_latest", "stop"], "What happens to late messages; `count` by default."),
+                    "on_miss": one_of::<OnMiss>("What happens to late messages; `count` by default."),
                 }),
             ),
         ),
@@ -262,12 +265,12 @@ fn parts() -> Vec<(&'static str, Value)> {
             keys(
                 &[],
                 json!({
-                    "wait": one_of(&["adaptive", "spin", "park"], "How an idle worker waits."),
-                    "schedule": one_of(&["round_robin", "deadline", "throughput"], "Which of its nodes takes its turn next."),
+                    "wait": one_of::<Wait>("How an idle worker waits."),
+                    "schedule": one_of::<Schedule>("Which of its nodes takes its turn next."),
                     "rt": keys(
                         &["priority"],
                         json!({
-                            "policy": one_of(&["fifo", "rr"], "The kernel's real-time policy; `fifo` by default."),
+                            "policy": one_of::<RtPolicy>("The kernel's real-time policy; `fifo` by default."),
                             "priority": { "type": "integer", "minimum": 1, "maximum": 99 },
                         }),
                     ),
@@ -292,13 +295,13 @@ fn parts() -> Vec<(&'static str, Value)> {
                     "mlock": { "type": "boolean", "description": "Keep all memory of the process in RAM." },
                     "max_memory": bytes("A plan that needs more is refused."),
                     "warmup": span("Histograms begin after this time."),
-                    "telemetry": one_of(&["auto", "full", "sampled", "off"], "What is recorded; `auto` by default."),
+                    "telemetry": one_of::<Telemetry>("What is recorded; `auto` by default."),
                     "record": {
                         "description": "Record every connection to an MCAP file: its path, or the config of a node of kind `record`, with `only` or `except`, lists of nodes and ports.",
                         "type": ["string", "object"],
                     },
                     "monitor": { "type": "boolean", "description": "`limen-run` serves the run to `limen-top`, as `--monitor` does." },
-                    "isolation": one_of(&["none", "process"], "Whether `cuda` is used in a process of its own, which may end alone."),
+                    "isolation": one_of::<Isolation>("Whether `cuda` is used in a process of its own, which may end alone."),
                 }),
             ),
         ),
