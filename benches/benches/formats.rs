@@ -95,7 +95,11 @@ fn rows() -> Vec<(&'static str, Vec<String>)> {
 
 /// Messages per second at the sink.
 fn rate(nodes: &[String], seconds: f64) -> f64 {
-    let registry = Registry::new().with(limen_nodes::register).with(register).source::<Numbers>("numbers");
+    let registry = Registry::new()
+        .with(limen_nodes_core::register)
+        .with(limen_codec::register)
+        .with(register)
+        .source::<Numbers>("numbers");
     let mut text = "version: 1\nnodes:\n  n0: { kind: numbers, core: 0 }\n".to_string();
     for (at, node) in nodes.iter().enumerate() {
         let _ = writeln!(text, "  n{}: {{ {}, core: 0 }}", at + 1, node.replace("{}", &format!("n{at}")));

@@ -170,7 +170,8 @@ fn histogram() -> Histogram<u64> {
 }
 
 fn registry() -> Registry {
-    let registry = Registry::new().with(limen_nodes::register).with(limen_backends::register);
+    let registry =
+        Registry::new().with(limen_nodes_core::register).with(limen_vision::register).with(limen_backends::register);
     registry.source::<Ones>("ones").infer::<TimedKind>("timed").sink::<Added>("added")
 }
 

@@ -79,7 +79,8 @@ fn record(folder: &Path, bytes: usize, synced: bool) -> (u64, f64) {
         "version: 1\nnodes:\n  s: {{ kind: blank, config: {{ bytes: {bytes}, count: {count} }} }}\n  \
          r: {{ kind: record, from: s, config: {{ path: r.mcap }} }}\n"
     );
-    let registry = Registry::new().with(limen_nodes::register).source::<Blank>("blank");
+    let registry =
+        Registry::new().with(limen_nodes_core::register).with(limen_recording::register).source::<Blank>("blank");
     let mut spec = Spec::from_text(&text, "record.yaml").expect("the graph is well-formed");
     spec.folders.graph = folder.to_path_buf();
     let plan = Plan::with_options(spec, &registry, &Options::default()).expect("the graph can be planned");

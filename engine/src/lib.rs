@@ -15,7 +15,7 @@
 //! use limen::{Drain, Plan, Registry, Spec};
 //! use std::time::Duration;
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let registry = Registry::new(); // `.with(limen_nodes::register)` for the stock nodes
+//! let registry = Registry::new(); // `.with(limen_nodes_core::register)` for the stock nodes
 //! let plan = Plan::new(Spec::from_file("graph.yaml")?, &registry)?;
 //! let running = plan.wire()?.start()?;
 //! let report = running.stop(Drain::within(Duration::from_secs(2)));
@@ -68,7 +68,7 @@ pub use run::running::{Drain, Running, Stopper};
 pub use run::sim;
 pub use run::wire::Wired;
 
-/// Public because `limen-nodes` and `limen-run` show text from graphs and files on a terminal and must treat it alike. Not part of the
+/// Public because the stock nodes and `limen-run` show text from graphs and files on a terminal and must treat it alike. Not part of the
 /// stable API.
 #[doc(hidden)]
 pub mod text {

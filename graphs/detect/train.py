@@ -1,7 +1,7 @@
 """Train the shape detector; write `detector.onnx`, `verify.npz`, `expected.json`.
 
 The scenes are generated: `scene` below gives the same bytes and boxes as `render`
-in `nodes/src/pattern/scene.rs`, which the graph runs. The detector learns on scenes of
+in `nodes/core/src/pattern/scene.rs`, which the graph runs. The detector learns on scenes of
 seed 1, is watched on seed 2, and is measured on the first 200 scenes of seed 7,
 which are those that the graph shows it.
 
@@ -43,7 +43,7 @@ MIN_SCORE, MAX_OVERLAP, MAX_BOXES, MATCH = 0.4, 0.5, 300, 0.5
 EXPECTED_FRAMES = 200
 
 # ---------------------------------------------------------------------------
-# Scenes: the twin of nodes/src/pattern/scene.rs. A change in one needs the same change
+# Scenes: the twin of nodes/core/src/pattern/scene.rs. A change in one needs the same change
 # in the other; the checksum, which the tests there assert too, keeps them in step.
 
 CHECKSUM = 0x0A63_C8C8_8C0A_C248

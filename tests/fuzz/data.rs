@@ -2,7 +2,7 @@
 
 use limen::Folders;
 use limen::files::{InputFile, Target};
-use limen_nodes::recording::repair::{inspect, repair};
+use limen_recording::repair::{inspect, repair};
 use limen_tests::fuzz::files::{ReaderCase, readers, weights};
 use limen_tests::fuzz::{attack, damage, pick};
 use std::path::Path;

@@ -34,10 +34,21 @@ fn value(message: &Message<Tensor>) -> Result<u64, NodeError> {
     Ok(message.body.as_slice::<u64>()?[0])
 }
 
+/// Adds the stock nodes of all crates.
+pub fn stock_nodes(registry: Registry) -> Registry {
+    registry
+        .with(limen_nodes_core::register)
+        .with(limen_codec::register)
+        .with(limen_devices::register)
+        .with(limen_recording::register)
+        .with(limen_signal::register)
+        .with(limen_vision::register)
+}
+
 /// Returns a registry with the stock kinds and every kind for tests.
 pub fn registry() -> Registry {
     Registry::new()
-        .with(limen_nodes::register)
+        .with(stock_nodes)
         .source::<Numbers>("numbers")
         .transform::<Step>("step")
         .transform::<Fault>("fault")

@@ -1,7 +1,5 @@
 //! Every stock kind in a graph that runs: what goes in, what comes out, and how a wrong graph is refused.
 
-#![allow(clippy::disallowed_methods, reason = "tests make their own files")]
-
 #[path = "kinds/decoding.rs"]
 mod decoding;
 #[path = "kinds/digits.rs"]
@@ -30,7 +28,7 @@ mod images;
 fn plan(folder: &Path, graph: &str) -> Result<Plan, String> {
     let file = folder.join("graph.yaml");
     fs::write(&file, format!("version: 1\ngraph: test\nnodes:\n{graph}")).unwrap();
-    let registry = Registry::new().with(limen_nodes::register);
+    let registry = Registry::new().with(limen_tests::stock_nodes);
     let spec = Spec::from_file(&file).map_err(|e| e.to_string())?;
     Plan::new(spec, &registry).map_err(|e| e.to_string())
 }

@@ -186,7 +186,7 @@ nodes:
         assert_eq!(again.to_yaml(), yaml, "{value:?}");
     }
     // After the kind has read its config, the type is known.
-    let registry = limen::Registry::new().with(limen_nodes::register);
+    let registry = limen::Registry::new().with(limen_tests::stock_nodes);
     let text = "version: 1\nnodes:\n  a: { kind: synthetic, config: { pattern: counter, count: \"${N}\" } }\n  \
                 b: { kind: csv, from: a, config: { path: \"${N}\" } }\n";
     let variables = [("N".to_string(), "7".to_string())];
@@ -295,7 +295,7 @@ fn problems_of_subgraphs_are_reported() {
 fn declared_ports_of_subgraphs_are_checked() {
     let text = "version: 1\nsubgraphs:\n  s:\n    inputs: { in: \"SPEC\" }\n    nodes: { z: { kind: 'null', from: inputs/in } }\n\
                 nodes:\n  a: { kind: synthetic, config: { pattern: counter, count: 1 } }\n  x: { subgraph: s, from: a }\n";
-    let registry = limen::Registry::new().with(limen_nodes::register);
+    let registry = limen::Registry::new().with(limen_tests::stock_nodes);
     let plan =
         |spec: &str| Spec::from_text(&text.replace("SPEC", spec), "g.yaml").and_then(|s| Plan::new(s, &registry));
     assert!(plan("u64").is_ok() && plan("any").is_ok());

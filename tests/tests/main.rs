@@ -15,6 +15,7 @@ mod faults;
 mod handles;
 mod in_flight;
 mod joins;
+mod kinds;
 mod layers;
 mod ledger;
 mod lineage;

@@ -11,6 +11,7 @@ pub(crate) mod option_values;
 pub(crate) mod plan;
 pub(crate) mod problems;
 pub(crate) mod program;
+#[cfg(feature = "recording")]
 mod recover;
 mod run;
 pub(crate) mod schema;

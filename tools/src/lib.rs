@@ -74,7 +74,7 @@ pub use dump::hlog::write_hlog;
 pub use dump::run_info::{GraphFile, RunInfo, WorkerInfo};
 pub use dump::{Dump, IntervalLog};
 pub use limen::report::Counts;
-pub use limen_nodes::pace::Pace;
+pub use limen_nodes_core::pace::Pace;
 pub use metrics::RunMetrics;
 #[cfg(feature = "otlp")]
 pub use metrics::exporter::{Exported, OtlpExporter};
@@ -102,5 +102,21 @@ pub use trace::TraceFile;
 /// assert!(limen_run::registry().kinds().any(|kind| kind.name == "infer"));
 /// ```
 pub fn registry() -> limen::Registry {
-    limen::Registry::new().with(limen_nodes::register).with(limen_backends::register)
+    limen::Registry::new().with(register_nodes).with(limen_backends::register)
+}
+
+/// Adds the stock nodes: those of `limen-nodes-core`, and those of each crate that is a feature of this one.
+pub fn register_nodes(registry: limen::Registry) -> limen::Registry {
+    let registry = registry.with(limen_nodes_core::register);
+    #[cfg(feature = "codec")]
+    let registry = registry.with(limen_codec::register);
+    #[cfg(feature = "devices")]
+    let registry = registry.with(limen_devices::register);
+    #[cfg(feature = "recording")]
+    let registry = registry.with(limen_recording::register);
+    #[cfg(feature = "signal")]
+    let registry = registry.with(limen_signal::register);
+    #[cfg(feature = "vision")]
+    let registry = registry.with(limen_vision::register);
+    registry
 }

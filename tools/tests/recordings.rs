@@ -1,7 +1,7 @@
 //! Recordings of graphs: what is recorded replays the same, a full disk loses what is counted, and mistakes are named.
 
 use crate::program::{Folder, Ran};
-use limen_nodes::recording::reader::RecordingReader;
+use limen_recording::reader::RecordingReader;
 use std::fs;
 use std::path::Path;
 use std::process::Command;

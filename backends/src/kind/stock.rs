@@ -9,8 +9,9 @@ use limen::message::{Dim, Layout, PortSpec};
 use limen::node::{Cost, Node, PlanErrors, Planning};
 use limen::plan::{DevicePorts, OnDevice};
 use limen::policy::Isolation;
-use limen_nodes::tensor::Filter;
-use limen_nodes::transform::{argmax, crop, letterbox, nms, normalize, resize, threshold, to_tensor};
+use limen_nodes_core::transform::{argmax, normalize, threshold};
+use limen_vision::tensor::Filter;
+use limen_vision::transform::{crop, letterbox, nms, resize, to_tensor};
 use std::marker::PhantomData;
 use std::sync::Arc;
 

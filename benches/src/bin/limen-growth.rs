@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const REPETITIONS: usize = 5;
 
 fn registry() -> Registry {
-    Registry::new().with(limen_nodes::register).with(limen_benches::register)
+    Registry::new().with(limen_nodes_core::register).with(limen_benches::register)
 }
 
 fn point(curve: &str, x: f64, ns: Vec<f64>) {

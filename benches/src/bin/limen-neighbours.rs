@@ -63,7 +63,7 @@ fn run(micros: u64, seconds: u64) -> Report {
         "  last: {{ kind: busy, config: {{ micros: {micros} }}, core: 1, from: {{ from: a, when_full: latest }} }}\n\
          run: {{ strict: true }}"
     );
-    let registry = Registry::new().with(limen_nodes::register).sink::<Busy>("busy");
+    let registry = Registry::new().with(limen_nodes_core::register).sink::<Busy>("busy");
     let plan = Spec::from_text(&text, "neighbours.yaml").and_then(|spec| Plan::new(spec, &registry));
     let plan = plan.unwrap_or_else(|problems| panic!("{problems}"));
     let mut running = plan.wire().and_then(limen::Wired::start).unwrap_or_else(|error| panic!("{error}"));

@@ -119,8 +119,11 @@ fn main() {
          from: {{ from: small, capacity: 4 }}\n  \
          seen: {{ kind: twelfths, config: {{ seconds: {seconds} }}, from: model }}\n"
     );
-    let registry =
-        Registry::new().with(limen_nodes::register).with(limen_backends::register).sink::<Twelfths>("twelfths");
+    let registry = Registry::new()
+        .with(limen_nodes_core::register)
+        .with(limen_vision::register)
+        .with(limen_backends::register)
+        .sink::<Twelfths>("twelfths");
     let plan = Spec::from_text(&graph, "soak.yaml").and_then(|spec| Plan::new(spec, &registry));
     let plan = plan.unwrap_or_else(|problems| panic!("{problems}"));
     let mut running = plan.wire().and_then(limen::Wired::start).unwrap_or_else(|error| panic!("{error}"));

@@ -179,7 +179,7 @@ impl Registry {
         Registry::default()
     }
 
-    /// Adds the kinds of a crate: `.with(limen_nodes::register)`.
+    /// Adds the kinds of a crate: `.with(limen_nodes_core::register)`.
     #[must_use]
     pub fn with(self, register: impl FnOnce(Registry) -> Registry) -> Self {
         register(self)

@@ -1,10 +1,6 @@
-//! Files that a graph reads and writes: input files, output files, image files, sound files.
+//! Files that a graph reads and writes.
 
-pub(crate) mod image_file;
-pub(crate) mod image_survey;
-pub(crate) mod input_file;
-mod jpeg_scan;
-pub(crate) mod output_file;
-pub(crate) mod sound_file;
+pub mod input_file;
+pub mod output_file;
 
 pub use output_file::{Exists, OnFull};

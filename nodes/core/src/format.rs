@@ -1,18 +1,10 @@
-//! Messages of bytes with numbers in them: packets at fixed offsets, JSON, CBOR, rows of text, sentences of NMEA 0183. What `decode` reads
-//! and `encode` writes, with a checksum behind them or without.
+//! Messages of bytes with numbers in them: the fields, the numbers of a message, rows of text. `csv` reads tables with it, and
+//! `limen-codec` has the other formats.
 
-pub(crate) mod crc;
-pub(crate) mod excerpt;
-pub(crate) mod field;
-pub(crate) mod packet;
-pub(crate) mod precision;
-pub(crate) mod record;
-pub(crate) mod row;
-pub(crate) mod sentence;
-pub(crate) mod sentence_writer;
-pub(crate) mod template;
-pub(crate) mod tree;
+pub mod excerpt;
+pub mod field;
+pub mod precision;
+pub mod record;
+pub mod row;
 
-pub use crc::{Algorithm, Checksum};
 pub use field::{Endian, Field};
-pub use sentence::Sentence;

@@ -13,7 +13,7 @@ use serde::Deserialize;
 /// ```
 /// use limen::Time;
 /// use limen::node::Next;
-/// use limen_nodes::pace::Pace;
+/// use limen_nodes_core::pace::Pace;
 /// let rate = serde_json::from_str("\"100Hz\"").unwrap();
 /// let mut pace = Pace::new(Some(rate)).at_most(Some(2));
 /// let (start, period) = (Time(5), Time(10_000_005));
@@ -65,7 +65,7 @@ impl Pace {
 
     /// Begins a message that lasts `periods`: the next one is due that much later.
     #[inline]
-    pub(crate) fn begin_long(&mut self, periods: u64, now: Time, clock: impl FnOnce() -> Time) -> Result<Time, Next> {
+    pub fn begin_long(&mut self, periods: u64, now: Time, clock: impl FnOnce() -> Time) -> Result<Time, Next> {
         if self.begun == self.max_count {
             return Err(Next::Done);
         }
@@ -113,18 +113,30 @@ impl Pace {
     }
 }
 
+/// Returns a sample rate as a whole number of frames per second, as files and devices of sound store it.
+///
+/// # Errors
+/// Why it cannot be one.
+pub fn frames_per_second(Rate(rate): Rate) -> Result<u32, String> {
+    if rate.fract() != 0.0 || !(1.0..=1e7).contains(&rate) {
+        return Err(format!("{rate} frames per second, expected a whole number from 1 to 10 million"));
+    }
+    Ok(rate as u32)
+}
+
 /// How fast messages are sent: a factor, or `None` for as fast as the graph takes them.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
 #[serde(try_from = "WrittenPace")]
 pub struct RecordedPace(Option<f64>);
 
 impl RecordedPace {
-    pub(crate) fn factor(self) -> Option<f64> {
+    /// Returns how many times as fast as recorded messages are sent, or `None` for as fast as the graph takes them.
+    pub fn factor(self) -> Option<f64> {
         self.0
     }
 
     /// Declares a source of this pace: it is live, or its messages may begin later than now.
-    pub(crate) fn declare(self, ports: Ports) -> Ports {
+    pub fn declare(self, ports: Ports) -> Ports {
         match self.0 {
             None => ports.ahead(),
             Some(1.0) => ports.live(),
@@ -168,11 +180,11 @@ impl TryFrom<WrittenPace> for RecordedPace {
 }
 
 /// Where recorded times go back by more than this, ns, the clock that gave them was set back. Less is disorder.
-pub(crate) const STEP_BACK: u64 = 1_000_000_000;
+pub const STEP_BACK: u64 = 1_000_000_000;
 
 /// When messages are due that have stamps of another time. A stamp that goes back is due with the one before.
 #[derive(Debug)]
-pub(crate) struct Timeline {
+pub struct Timeline {
     pace: RecordedPace,
     /// A longer silence is shortened to this, ns.
     max_gap: u64,
@@ -183,19 +195,20 @@ pub(crate) struct Timeline {
     /// From the first message to the latest, ns, at the recorded pace.
     elapsed: u64,
     /// How often time went on by more than `max_gap`.
-    pub(crate) gaps: u64,
+    pub gaps: u64,
     /// By how much the clock was set back before the latest message, if it was.
-    pub(crate) step: Option<u64>,
+    pub step: Option<u64>,
 }
 
 impl Timeline {
-    pub(crate) fn new(pace: RecordedPace, max_gap: u64) -> Self {
+    /// Creates the times of a recording. A silence longer than `max_gap`, in ns, is shortened to it.
+    pub fn new(pace: RecordedPace, max_gap: u64) -> Self {
         Timeline { pace, max_gap, start: None, latest: None, distance: 0, elapsed: 0, gaps: 0, step: None }
     }
 
     /// Returns the origin of a message with a stamp in ns, or when it is due if that is later. `now` may be as old as the turn; `clock`
     /// reads the current time and is called only if `now` is too early.
-    pub(crate) fn begin(&mut self, stamp: u64, now: Time, clock: impl FnOnce() -> Time) -> Result<Time, Next> {
+    pub fn begin(&mut self, stamp: u64, now: Time, clock: impl FnOnce() -> Time) -> Result<Time, Next> {
         let start = *self.start.get_or_insert(now);
         let latest = self.latest.unwrap_or(stamp);
         let step = Some(latest.saturating_sub(stamp)).filter(|by| *by > STEP_BACK);
@@ -219,7 +232,7 @@ impl Timeline {
     }
 
     /// Begins another pass, `gap` ns after the latest message, or as long as that came after the one before it.
-    pub(crate) fn rewind(&mut self, gap: Option<u64>) {
+    pub fn rewind(&mut self, gap: Option<u64>) {
         self.elapsed = self.elapsed.saturating_add(gap.unwrap_or(self.distance));
         (self.latest, self.distance) = (None, 0);
     }

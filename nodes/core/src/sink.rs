@@ -1,19 +1,13 @@
 //! Sinks: nodes that consume messages. `console`, `csv`, `jsonl` and `null` take any number of inputs, under any names.
 
-pub mod audio;
-pub mod can;
-pub mod candump;
 pub mod console;
 pub mod csv;
 pub mod file;
-pub mod foxglove;
 pub mod jsonl;
 pub mod npy;
 pub mod null;
-pub mod record;
 pub mod score;
 pub mod serial;
 pub mod stdout;
 pub mod tcp;
 pub mod udp;
-pub mod wav;

@@ -4,20 +4,12 @@
 //! and its origin is that due time. A source that falls behind sends at once and keeps the due time as origin, so that
 //! the delay shows in every latency measured from it.
 
-pub mod audio;
-pub mod can;
-pub mod candump;
 pub mod csv;
 pub mod file;
-pub mod image_files;
 pub mod npy;
-pub mod replay;
 pub mod serial;
 pub mod stdin;
 pub mod synthetic;
 pub mod tcp;
 pub mod timer;
 pub mod udp;
-pub mod v4l2;
-pub mod wav;
-pub mod y4m;

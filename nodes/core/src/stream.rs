@@ -5,25 +5,18 @@
 
 pub(crate) mod address;
 pub(crate) mod backoff;
-pub(crate) mod bus_errors;
-pub(crate) mod can_frame;
-pub(crate) mod datagram;
-pub(crate) mod device_clock;
-pub(crate) mod framing;
-pub(crate) mod listener;
+pub mod datagram;
+pub mod framing;
+pub mod listener;
 pub(crate) mod outgoing;
-pub(crate) mod ready;
-pub(crate) mod removable;
+pub mod ready;
+pub mod removable;
 pub(crate) mod serial_port;
-pub(crate) mod sound_device;
 pub(crate) mod standard_output;
-pub(crate) mod tcp;
-pub(crate) mod web_socket;
+pub mod tcp;
 
 pub use address::Address;
-pub use device_clock::StampClock;
 pub use framing::Framing;
-pub use sound_device::{FoundSoundDevice, SampleFormat, sound_devices};
 
 use limen::message::{Content, DType, Dim, PortSpec};
 use limen::node::{Connected, Emit, NodeError, PlanErrors, Ports};
@@ -45,7 +38,7 @@ pub enum OnClose {
 
 impl OnClose {
     /// Declares a live source, which ends by itself only if it is to.
-    pub(crate) fn declare(self, ports: Ports) -> Ports {
+    pub fn declare(self, ports: Ports) -> Ports {
         if self == OnClose::End { ports.live() } else { ports.live().endless() }
     }
 }
@@ -54,7 +47,7 @@ impl OnClose {
 const LARGEST_MESSAGE: u64 = 1 << 30;
 
 /// The size in bytes of the buffer in which messages of a stream are assembled, with room for the framing.
-pub(crate) fn buffer(max: Bytes, framing: Framing) -> usize {
+pub fn buffer(max: Bytes, framing: Framing) -> usize {
     framing.buffer(max.0 as usize).saturating_add(framing::MIN_BUFFER)
 }
 
@@ -74,7 +67,7 @@ pub(crate) fn spec(max: Bytes, framing: Framing, content: Option<Content>, error
 }
 
 /// Returns the ports of a sink that writes the bytes of any tensor.
-pub(crate) fn takes_bytes(given: &Connected, framing: Framing, errors: &mut PlanErrors) -> Ports {
+pub fn takes_bytes(given: &Connected, framing: Framing, errors: &mut PlanErrors) -> Ports {
     let Some(spec) = given.single() else { return Ports::new().input_any("in") };
     if framing.is_lines() && spec.dtype != DType::U8 {
         let message = format!("{spec} is not text, which lines are");
@@ -93,7 +86,7 @@ pub(crate) fn takes_bytes(given: &Connected, framing: Framing, errors: &mut Plan
 }
 
 /// Sends bytes as a message with the given origin.
-pub(crate) fn send(bytes: &[u8], origin: Time, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
+pub fn send(bytes: &[u8], origin: Time, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
     if out.is_connected() {
         let header = out.header(origin);
         let mut message = out.loan(&header)?;

@@ -7,7 +7,7 @@
 pub(crate) mod cdr;
 pub(crate) mod decoded;
 pub(crate) mod index;
-pub mod inputs;
+pub(crate) mod inputs;
 pub(crate) mod mcap_file;
 pub(crate) mod meaning;
 pub(crate) mod proto;

@@ -78,7 +78,7 @@ nodes:
         );
         let file = folder.path().join("graph.yaml");
         fs::write(&file, graph).unwrap();
-        let registry = Registry::new().with(limen_nodes::register).transform::<Slow>("slow");
+        let registry = Registry::new().with(limen_tests::stock_nodes).transform::<Slow>("slow");
         let plan =
             Plan::new(Spec::from_file(&file).unwrap(), &registry).unwrap_or_else(|problems| panic!("{problems}"));
         let clock = SimulatedClock::new(Time(1));

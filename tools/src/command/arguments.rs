@@ -132,6 +132,7 @@ pub enum Verb {
     /// Print the flat graph, each value with its origin; paths stay relative to the graph's folder, and ${NAME} unexpanded unless --env lists it
     Expand(Box<RunArguments>),
     /// Write the intact messages of a recording that was not finished into a new file, and read that back
+    #[cfg(feature = "recording")]
     Recover {
         /// The recording, an MCAP file; it is not changed
         #[arg(value_name = "FILE")]

@@ -259,16 +259,19 @@ pub fn examine() -> Vec<Finding> {
     let mut findings = Host { root: "" }.findings();
     findings.extend(adapters());
     findings.extend(cuda_devices());
+    #[cfg(feature = "devices")]
     findings.extend(cameras());
     findings.extend(Host { root: "" }.buses());
+    #[cfg(feature = "devices")]
     findings.extend(sound_devices());
     findings
 }
 
 /// The devices of sound cards for the kind `audio`.
+#[cfg(feature = "devices")]
 fn sound_devices() -> Vec<Finding> {
     let what = "sound device";
-    let found = limen_nodes::stream::sound_devices().into_iter().map(|device| match device.about {
+    let found = limen_devices::stream::sound_devices().into_iter().map(|device| match device.about {
         Ok(about) => Finding { what, state: Health::Good, found: format!("{}: {about}", device.name), remedy: None },
         Err(error) => {
             let remedy = "it is in use, or opening it needs the rights of the group `audio`";
@@ -279,8 +282,9 @@ fn sound_devices() -> Vec<Finding> {
 }
 
 /// The cameras for the kind `v4l2`, and their modes.
+#[cfg(feature = "devices")]
 fn cameras() -> Vec<Finding> {
-    let found = limen_nodes::source::v4l2::cameras().into_iter().map(|camera| {
+    let found = limen_devices::source::v4l2::cameras().into_iter().map(|camera| {
         let finding = |state, about: String, remedy| Finding {
             what: "camera",
             state,

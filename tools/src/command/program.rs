@@ -9,11 +9,12 @@ use super::hist::hist;
 use super::inspect::{reason, show_inspection};
 use super::kinds::{kinds_json, show_kinds};
 use super::model_starter::InputKind;
+#[cfg(feature = "recording")]
 use super::recover::recover;
 use super::run::Run;
 use super::schema::schema;
 use super::starter::{begin, begin_with_models};
-use crate::report::exit_code::{FAILED, REFUSED};
+use crate::report::exit_code::REFUSED;
 use crate::terminal::log::print_error;
 use crate::terminal::stdout::Stdout;
 use crate::text::escape::{one_line, shell_word};
@@ -93,11 +94,12 @@ pub fn main(registry: Registry) -> ExitCode {
             clap_complete::generate(*shell, &mut Arguments::command(), "limen-run", &mut text);
             Stdout::default().print(&String::from_utf8_lossy(&text), 0)
         }
+        #[cfg(feature = "recording")]
         Some(Verb::Recover { file, out }) => match recover(file, out.as_deref()) {
             Ok(text) => Stdout::default().print(&text, 0),
             Err(error) => {
                 print_error(&format!("limen-run: {}: {error}", one_line(&file.to_string_lossy())));
-                FAILED
+                crate::report::exit_code::FAILED
             }
         },
         Some(Verb::Hist { verb }) => hist(verb),

@@ -2,7 +2,7 @@
 
 use crate::text::escape::one_line;
 use limen::files::{InputFile, Target, names_folder};
-use limen_nodes::recording::repair::{Repair, inspect, repair};
+use limen_recording::repair::{Repair, inspect, repair};
 use std::io;
 use std::path::{Path, PathBuf};
 

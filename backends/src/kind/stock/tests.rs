@@ -24,7 +24,10 @@ fn devices() -> Vec<&'static str> {
 
 fn plan(text: &str) -> Result<Plan, Problems> {
     let options = BackendOptions { allow_software: true, ..BackendOptions::default() };
-    let registry = Registry::new().with(limen_nodes::register).with(crate::register_with(options));
+    let registry = Registry::new()
+        .with(limen_nodes_core::register)
+        .with(limen_vision::register)
+        .with(crate::register_with(options));
     let mut spec = Spec::from_text(text, "stock.yaml").unwrap();
     spec.folders = Folders::default();
     Plan::new(spec, &registry)
@@ -135,7 +138,7 @@ fn same_on(device: &str) {
 /// Programs without the feature name the same kinds.
 #[test]
 fn the_list_of_kinds_is_that_of_the_registry() {
-    let registry = Registry::new().with(limen_nodes::register).with(crate::register);
+    let registry = Registry::new().with(limen_nodes_core::register).with(limen_vision::register).with(crate::register);
     let takes_device = |name: &&str| {
         let kind = registry.kinds().find(|kind| kind.name == **name).unwrap();
         let schema = kind.schema();

@@ -1,10 +1,10 @@
 //! Checksums behind messages.
 
-use super::field::Endian;
-use super::record::Fault;
 use crc::{
     CRC_8_SMBUS, CRC_16_IBM_3740, CRC_16_IBM_SDLC, CRC_16_MODBUS, CRC_16_XMODEM, CRC_32_ISCSI, CRC_32_ISO_HDLC, Crc,
 };
+use limen_nodes_core::format::field::Endian;
+use limen_nodes_core::format::record::Fault;
 use schemars::JsonSchema;
 use serde::Deserialize;
 

@@ -1,8 +1,8 @@
 //! Binary packets: numbers at fixed offsets, as in a C struct.
 
-use super::field::{Endian, Field, Port, overlaps};
-use super::record::Fault;
 use limen::node::PlanErrors;
+use limen_nodes_core::format::field::{Endian, Field, Port, overlaps};
+use limen_nodes_core::format::record::Fault;
 
 /// The numbers of a packet.
 #[derive(Debug)]

@@ -1,11 +1,11 @@
 //! Numbers in sentences of NMEA 0183, as satellite receivers send them.
 
-use super::field::Field;
-use super::record::{Fault, Record, Value};
 use arrayvec::ArrayVec;
 use chrono::{Datelike, NaiveDate, NaiveTime, Timelike};
 use limen::message::DType;
 use limen::node::PlanErrors;
+use limen_nodes_core::format::field::Field;
+use limen_nodes_core::format::record::{Fault, Record, Value};
 use nmea::sentences::rmc::RmcStatusOfFix;
 use nmea::sentences::{FixType, GgaData, GllData, HdtData, RmcData, VtgData, ZdaData};
 use nmea::{Error, ParseResult};

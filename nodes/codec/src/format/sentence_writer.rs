@@ -1,10 +1,10 @@
 //! Sentences of NMEA 0183 that are written.
 
-use super::field::{Field, Place, Port, places};
-use super::record::{Value, value_of};
 use super::sentence::{MOST_VALUES, Sentence};
 use chrono::{Datelike, NaiveDate};
 use limen::node::{NodeError, PlanErrors};
+use limen_nodes_core::format::field::{Field, Place, Port, places};
+use limen_nodes_core::format::record::{Value, value_of};
 use std::io::{Cursor, Write};
 
 /// The most bytes of a sentence, with numbers that are as long as they may be.
@@ -288,8 +288,8 @@ impl Line<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::field::ports;
-    use crate::format::record::Record;
+    use limen_nodes_core::format::field::ports;
+    use limen_nodes_core::format::record::Record;
 
     /// Fields of these names, all of them numbers of type `f64`.
     fn fields(names: &[&str]) -> Vec<Field> {

@@ -1,14 +1,14 @@
 //! Messages of text or CBOR that are written: what is the same in all of them is made once.
 
-use super::field::{Field, Place, Port, places};
-use super::record::{Value, value_of};
-use super::row;
 use super::tree::Tree;
 use cbor4ii::core::enc::{Encode, Write as CborWrite};
 use cbor4ii::core::types;
 use cbor4ii::core::utils::BufWriter;
 use limen::message::DType;
 use limen::node::PlanErrors;
+use limen_nodes_core::format::field::{Field, Place, Port, places};
+use limen_nodes_core::format::record::{Value, value_of};
+use limen_nodes_core::format::row;
 use std::io::Write as _;
 
 /// How numbers are written.

@@ -1,10 +1,10 @@
 //! Fields in messages of objects and arrays: JSON and CBOR, by their paths.
 
-use super::field::Field;
-use super::record::{Fault, Record, Value};
 use cbor4ii::core::dec::Read;
 use cbor4ii::core::utils::SliceReader;
 use limen::node::PlanErrors;
+use limen_nodes_core::format::field::Field;
+use limen_nodes_core::format::record::{Fault, Record, Value};
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;

@@ -1,19 +1,20 @@
 //! Numbers from messages of bytes.
 
-use crate::format::excerpt::excerpt;
-use crate::format::field::{Port, ports};
 use crate::format::packet::Packet;
-use crate::format::record::{Fault, Record};
-use crate::format::row::{self, Row};
 use crate::format::tree::Tree;
-pub use crate::format::{Algorithm, Checksum, Endian, Field, Sentence};
-use crate::tensor::shape;
+pub use crate::format::{Algorithm, Checksum, Sentence};
 use limen::message::{DType, PortSpec};
 use limen::node::{
     Building, Connected, Emit, LossCounter, Many, Metrics, Node, NodeError, OutPort, PlanErrors, Planning, Ports,
     ThinnedCounter, Transform,
 };
 use limen::{Message, Tensor};
+use limen_nodes_core::format::excerpt::excerpt;
+use limen_nodes_core::format::field::{Port, ports};
+use limen_nodes_core::format::record::{Fault, Record};
+use limen_nodes_core::format::row::{self, Row};
+pub use limen_nodes_core::format::{Endian, Field};
+use limen_nodes_core::tensor::shape;
 use schemars::JsonSchema;
 use serde::Deserialize;
 

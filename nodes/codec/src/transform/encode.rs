@@ -1,19 +1,20 @@
 //! Messages of bytes from numbers.
 
-use crate::format::field::{Port, ports};
 use crate::format::packet::Packet;
-use crate::format::precision::READ_AS_F64;
-use crate::format::row;
 use crate::format::sentence_writer::{MOST, SentenceWriter};
 use crate::format::template::{Notation, Template};
 use crate::format::tree::Tree;
-pub use crate::format::{Algorithm, Checksum, Endian, Field, Sentence};
-use crate::tensor::{joined, shape};
+pub use crate::format::{Algorithm, Checksum, Sentence};
 use limen::Tensor;
 use limen::message::{Content, DType, Dim, Label, PortSpec};
 use limen::node::{
     Building, Connected, Emit, Many, MessageSet, Node, NodeError, PlanErrors, Planning, Ports, Transform,
 };
+use limen_nodes_core::format::field::{Port, ports};
+use limen_nodes_core::format::precision::READ_AS_F64;
+use limen_nodes_core::format::row;
+pub use limen_nodes_core::format::{Endian, Field};
+use limen_nodes_core::tensor::{joined, shape};
 use schemars::JsonSchema;
 use serde::Deserialize;
 

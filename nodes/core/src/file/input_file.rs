@@ -4,15 +4,15 @@ use limen::Folders;
 use limen::files::InputFile;
 
 /// A problem with a file found while planning: the message and the help.
-pub(crate) type FileProblem = (String, String);
+pub type FileProblem = (String, String);
 
 /// Opens a regular file that the graph may read.
-pub(crate) fn open(path: &str, folders: &Folders) -> Result<InputFile, FileProblem> {
+pub fn open(path: &str, folders: &Folders) -> Result<InputFile, FileProblem> {
     folders.open(path).map_err(|error| (error.to_string(), error.help()))
 }
 
 /// Reads a regular file that the graph may read, of at most `most` bytes.
-pub(crate) fn read_whole(path: &str, folders: &Folders, most: u64) -> Result<Vec<u8>, FileProblem> {
+pub fn read_whole(path: &str, folders: &Folders, most: u64) -> Result<Vec<u8>, FileProblem> {
     let read = open(path, folders)?.read_whole(most);
     read.map_err(|error| (format!("`{path}`: {error}"), "write the path of a smaller file that can be read".into()))
 }

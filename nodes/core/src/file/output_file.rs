@@ -5,8 +5,8 @@ mod full;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use append::MessageEnd;
-pub(crate) use full::FullDisk;
+pub use append::MessageEnd;
+pub use full::FullDisk;
 pub use full::OnFull;
 
 use limen::Folders;
@@ -38,7 +38,7 @@ const BUFFER: usize = 64 << 10;
 const MAX_BUFFERED_MESSAGES: usize = 4 << 10;
 
 /// Checks while planning that a file can be written, and claims it.
-pub(crate) fn plan(path: &str, exists: Exists, cx: &Planning<'_>, ports: Ports, errors: &mut PlanErrors) -> Ports {
+pub fn plan(path: &str, exists: Exists, cx: &Planning<'_>, ports: Ports, errors: &mut PlanErrors) -> Ports {
     let target = match cx.folders.output(path) {
         Ok(target) => target,
         Err(message) => {
@@ -109,7 +109,7 @@ pub(crate) fn plan(path: &str, exists: Exists, cx: &Planning<'_>, ports: Ports, 
 /// A message is accepted whole or not at all. An accepted message that cannot be written, because the disk is full, stays in
 /// the buffer, is retried, and is counted as lost if it is never written. A file that is cut short ends with a whole message.
 #[derive(Debug)]
-pub(crate) struct OutputFile {
+pub struct OutputFile {
     file: File,
     path: PathBuf,
     /// Until it is finished or discarded.
@@ -138,7 +138,7 @@ pub(crate) struct OutputFile {
 
 impl OutputFile {
     /// Opens the file, creating the last folder of its path.
-    pub(crate) fn open(folders: &Folders, path: &str, exists: Exists, full: FullDisk) -> Result<Self, NodeError> {
+    pub fn open(folders: &Folders, path: &str, exists: Exists, full: FullDisk) -> Result<Self, NodeError> {
         let target = folders.target(path)?;
         let path = target.path().to_path_buf();
         let at = |error| NodeError::file(path.clone(), error);
@@ -185,12 +185,13 @@ impl OutputFile {
         opened.map_err(|e| NodeError::file(&self.path, e))
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// The path, as it was opened.
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Reports the messages that are not written when the node ends, and an unfinished message that was found, if any.
-    pub(crate) fn metrics(&self, to: &mut Metrics) {
+    pub fn metrics(&self, to: &mut Metrics) {
         self.full.metrics(self.ends.len() as u64, to);
         if let Some(torn) = &self.torn {
             to.set("torn", 1.0);
@@ -199,13 +200,13 @@ impl OutputFile {
     }
 
     /// The number of bytes accepted but not yet written.
-    pub(crate) fn buffered_bytes(&self) -> u64 {
+    pub fn buffered_bytes(&self) -> u64 {
         self.buffer.len() as u64
     }
 
     /// Makes room for a message. If it fails, no message can be accepted at the moment; nor if it returns false, because the disk is full:
     /// the message is counted as lost.
-    pub(crate) fn make_room(&mut self) -> Result<bool, NodeError> {
+    pub fn make_room(&mut self) -> Result<bool, NodeError> {
         if !self.has_messages() {
             self.head = self.written + self.buffer.len() as u64;
         }
@@ -225,17 +226,17 @@ impl OutputFile {
     }
 
     /// Appends bytes of a message, after [`OutputFile::make_room`].
-    pub(crate) fn push(&mut self, bytes: &[u8]) {
+    pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
     /// Marks the end of a message.
-    pub(crate) fn end_message(&mut self) {
+    pub fn end_message(&mut self) {
         self.ends.push(self.buffer.len());
     }
 
     /// Accepts a message. Returns false as [`OutputFile::make_room`].
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<bool, NodeError> {
+    pub fn write(&mut self, bytes: &[u8]) -> Result<bool, NodeError> {
         let has_room = self.make_room()?;
         if has_room {
             self.push(bytes);
@@ -245,7 +246,7 @@ impl OutputFile {
     }
 
     /// Writes what is buffered, unless the disk was full just now. While it stays full and no message came since, that is no further failure.
-    pub(crate) fn flush(&mut self) -> Result<(), NodeError> {
+    pub fn flush(&mut self) -> Result<(), NodeError> {
         if self.full.waits() {
             return Ok(());
         }
@@ -295,7 +296,7 @@ impl OutputFile {
     }
 
     /// Overwrites bytes at an offset of the file, which must have been flushed.
-    pub(crate) fn overwrite(&mut self, at: u64, bytes: &[u8]) -> Result<(), NodeError> {
+    pub fn overwrite(&mut self, at: u64, bytes: &[u8]) -> Result<(), NodeError> {
         self.file.write_all_at(bytes, at).map_err(|error| self.write_error(error))
     }
 
@@ -312,18 +313,18 @@ impl OutputFile {
     }
 
     /// The bytes of whole messages in the file, with what comes before the first.
-    pub(crate) fn whole_bytes(&self) -> u64 {
+    pub fn whole_bytes(&self) -> u64 {
         (self.written - self.begun).max(self.head.min(self.written))
     }
 
     /// The number of messages written completely.
-    pub(crate) fn messages(&self) -> u64 {
+    pub fn messages(&self) -> u64 {
         self.messages
     }
 
     /// Writes what is buffered, for the last time. Where the disk is full and the node goes on, the file ends with the last message that
     /// fits; the others are counted as lost.
-    pub(crate) fn settle(&mut self) -> Result<(), NodeError> {
+    pub fn settle(&mut self) -> Result<(), NodeError> {
         let written = self.write_all();
         if written.is_err() && self.full.is_full() {
             self.cut_short();
@@ -335,7 +336,7 @@ impl OutputFile {
     }
 
     /// Writes what is buffered and completes the file.
-    pub(crate) fn finish(&mut self) -> Result<(), NodeError> {
+    pub fn finish(&mut self) -> Result<(), NodeError> {
         let settled = self.settle();
         if settled.is_err() && !self.full.is_full() {
             return settled;

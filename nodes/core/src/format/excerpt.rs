@@ -7,7 +7,7 @@ pub(crate) const SHOWN: usize = 64;
 
 /// Returns the beginning of a message of `length` bytes, which `bytes` begins with: `: 24 47 50 ...`, or `: "$GP" ...` of text. Nothing of
 /// an empty one.
-pub(crate) fn excerpt(bytes: &[u8], length: usize, is_text: bool) -> String {
+pub fn excerpt(bytes: &[u8], length: usize, is_text: bool) -> String {
     let mut begin = &bytes[..bytes.len().min(SHOWN)];
     // The end may be within a character.
     if let Err(error) = str::from_utf8(begin)

@@ -43,7 +43,7 @@ pub struct Field {
 
 impl Field {
     /// Where its value is, in a format with names.
-    pub(crate) fn path(&self) -> &str {
+    pub fn path(&self) -> &str {
         self.path.as_deref().unwrap_or(&self.name)
     }
 
@@ -55,12 +55,12 @@ impl Field {
     }
 
     /// How many numbers it has.
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.repeat.unwrap_or(1)
     }
 
     /// Reports the keys that only other formats have.
-    pub(crate) fn allow(&self, i: usize, allowed: &[&str], format: &str, errors: &mut PlanErrors) {
+    pub fn allow(&self, i: usize, allowed: &[&str], format: &str, errors: &mut PlanErrors) {
         let keys = [
             ("offset", self.offset.is_some()),
             ("endian", self.endian.is_some()),
@@ -75,23 +75,27 @@ impl Field {
 
 /// A port of a node, with the numbers of one or several fields.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Port {
-    pub(crate) name: String,
-    pub(crate) dtype: DType,
+pub struct Port {
+    /// Its name.
+    pub name: String,
+    /// The type of its elements.
+    pub dtype: DType,
     /// `None` for a scalar.
     pub(crate) length: Option<usize>,
     /// The fields, in the order of their numbers.
-    pub(crate) fields: Vec<usize>,
+    pub fields: Vec<usize>,
     /// What its numbers are called; empty if nothing is known but the port's name.
-    pub(crate) labels: Vec<Label>,
+    pub labels: Vec<Label>,
 }
 
 impl Port {
-    pub(crate) fn spec(&self) -> PortSpec {
+    /// Returns the type of its messages.
+    pub fn spec(&self) -> PortSpec {
         PortSpec::fixed(self.dtype, self.length).with_labels(self.labels.iter().cloned())
     }
 
-    pub(crate) fn bytes(&self) -> usize {
+    /// Returns the size of a message.
+    pub fn bytes(&self) -> usize {
         self.dtype.size().saturating_mul(self.length.unwrap_or(1))
     }
 }
@@ -102,7 +106,7 @@ fn is_name(name: &str) -> bool {
 }
 
 /// Returns the ports of fields, and reports all errors that do not depend on the format.
-pub(crate) fn ports(fields: &[Field], errors: &mut PlanErrors) -> Vec<Port> {
+pub fn ports(fields: &[Field], errors: &mut PlanErrors) -> Vec<Port> {
     let mut ports = Vec::<Port>::new();
     if fields.is_empty() {
         errors.at("fields", "there is no field").help("write `fields: [{ name: ax, type: f32 }]`");
@@ -182,7 +186,7 @@ fn labels(port: &Port, fields: &[Field], errors: &mut PlanErrors) -> Vec<Label> 
 
 /// Returns the ranges that lie in one another, of `(begin, end, field)`: the field of the one that begins first, that of the other, and what
 /// the first takes of it.
-pub(crate) fn overlaps(mut ranges: Vec<(usize, usize, usize)>) -> Vec<(usize, usize, (usize, usize))> {
+pub fn overlaps(mut ranges: Vec<(usize, usize, usize)>) -> Vec<(usize, usize, (usize, usize))> {
     ranges.sort_unstable();
     let (mut found, mut furthest) = (Vec::new(), (0, 0));
     for (begin, end, field) in ranges {
@@ -196,16 +200,19 @@ pub(crate) fn overlaps(mut ranges: Vec<(usize, usize, usize)>) -> Vec<(usize, us
 
 /// Where the numbers of a field are.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
-    pub(crate) port: usize,
+pub struct Place {
+    /// The index of the port.
+    pub port: usize,
     /// Where its first number begins in the bytes of the port.
-    pub(crate) offset: usize,
-    pub(crate) count: usize,
-    pub(crate) dtype: DType,
+    pub offset: usize,
+    /// How many numbers it has.
+    pub count: usize,
+    /// Their type.
+    pub dtype: DType,
 }
 
 /// Returns the place of each field.
-pub(crate) fn places(fields: &[Field], ports: &[Port]) -> Vec<Place> {
+pub fn places(fields: &[Field], ports: &[Port]) -> Vec<Place> {
     let place = |field: &Field| Place { port: 0, offset: 0, count: field.count(), dtype: field.dtype };
     let mut places: Vec<Place> = fields.iter().map(place).collect();
     for (at, port) in ports.iter().enumerate() {

@@ -4,8 +4,7 @@ use super::record::Value;
 use limen::message::DType;
 
 /// The advice for an input of numbers that have lost digits already.
-pub(crate) const READ_AS_F64: &str =
-    "write `type: f64` where the numbers are read; a `cast` does not bring digits back";
+pub const READ_AS_F64: &str = "write `type: f64` where the numbers are read; a `cast` does not bring digits back";
 
 /// Returns whether a type keeps every digit that a text gives a value, as `f32` does not for `1700000000.123`. Integer types are exact
 /// or refuse a value, so they keep all.

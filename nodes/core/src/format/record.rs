@@ -9,8 +9,10 @@ use std::fmt;
 
 /// A number as a message has it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Value {
+pub enum Value {
+    /// A whole number.
     Whole(i128),
+    /// Any other number.
     Fraction(f64),
     /// A value that is left out: `null`, an empty column. As a fraction it is NaN.
     Missing,
@@ -18,47 +20,68 @@ pub(crate) enum Value {
 
 /// What is wrong with a message.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Fault {
+pub enum Fault {
+    /// A message of another length.
     Length {
+        /// The bytes of the message.
         found: usize,
+        /// The bytes that it should have.
         expected: usize,
+        /// Whether it may also be longer.
         least: bool,
     },
+    /// A checksum that does not fit the message.
     Checksum {
+        /// The checksum in the message.
         found: u32,
+        /// The checksum of the message.
         expected: u32,
     },
     /// What a parser says.
     Syntax(String),
     /// A field that is not there.
     NotFound {
+        /// The index of the field.
         field: usize,
     },
+    /// A field that is there more than once.
     Twice {
+        /// The index of the field.
         field: usize,
     },
+    /// An array of another length.
     Count {
+        /// The index of the field.
         field: usize,
+        /// The numbers in the array.
         found: usize,
+        /// The numbers that it should have.
         expected: usize,
     },
     /// A number that the type cannot have.
     OutOfRange {
+        /// The index of the field.
         field: usize,
+        /// The number.
         value: Value,
     },
     /// A number of which the type has only the nearest one.
     Rounded {
+        /// The index of the field.
         field: usize,
+        /// The number.
         value: Value,
     },
     /// Something else than a number.
     NoNumber {
+        /// The index of the field.
         field: usize,
     },
     /// Something else than an array.
     NoArray {
+        /// The index of the field.
         field: usize,
+        /// The numbers that the array should have.
         expected: usize,
     },
     /// Something else than an object or an array, where a path goes on.
@@ -67,7 +90,7 @@ pub(crate) enum Fault {
 
 impl Fault {
     /// The fault in words, with the names of the fields.
-    pub(crate) fn text(&self, fields: &[Field]) -> String {
+    pub fn text(&self, fields: &[Field]) -> String {
         let name = |field: &usize| format!("`{}`", fields.get(*field).map_or("", |field| &field.name));
         match self {
             Fault::Length { found, expected, least } => {
@@ -123,14 +146,14 @@ impl fmt::Display for Value {
 
 /// The numbers of the fields of a message: each is written once.
 #[derive(Debug)]
-pub(crate) struct Record {
+pub struct Record {
     slots: Vec<Slot>,
     /// The elements of each port, in native byte order.
     ports: Vec<Vec<u8>>,
     /// Whether numbers that lose digits in their type are refused.
     is_exact: bool,
     /// What is wrong, if a parser's error cannot carry it.
-    pub(super) fault: Option<Fault>,
+    pub fault: Option<Fault>,
     /// The first field of the message with a value that is left out.
     missing: Option<usize>,
 }
@@ -144,36 +167,37 @@ struct Slot {
 }
 
 impl Record {
-    pub(crate) fn new(fields: &[Field], ports: &[Port]) -> Record {
+    /// Creates the numbers of a message, none of which is written.
+    pub fn new(fields: &[Field], ports: &[Port]) -> Record {
         let slots = places(fields, ports).into_iter().map(|place| Slot { place, filled: 0 }).collect();
         let ports = ports.iter().map(|port| vec![0; port.bytes()]).collect();
         Record { slots, ports, is_exact: false, fault: None, missing: None }
     }
 
     /// As [`Record::new`], and refuses a whole number that its type rounds, and a greater fraction of which its type loses digits.
-    pub(crate) fn exact(fields: &[Field], ports: &[Port]) -> Record {
+    pub fn exact(fields: &[Field], ports: &[Port]) -> Record {
         Record { is_exact: true, ..Record::new(fields, ports) }
     }
 
     /// Begins another message.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.slots.iter_mut().for_each(|slot| slot.filled = 0);
         self.fault = None;
         self.missing = None;
     }
 
     /// The first field of the message with a value that is left out, which is NaN in the port.
-    pub(crate) fn missing(&self) -> Option<usize> {
+    pub fn missing(&self) -> Option<usize> {
         self.missing
     }
 
     /// The elements of a port, in native byte order.
-    pub(crate) fn port(&self, port: usize) -> &[u8] {
+    pub fn port(&self, port: usize) -> &[u8] {
         &self.ports[port]
     }
 
     /// Writes the next number of a field.
-    pub(crate) fn put(&mut self, field: usize, value: Value) -> Result<(), Fault> {
+    pub fn put(&mut self, field: usize, value: Value) -> Result<(), Fault> {
         let slot = &mut self.slots[field];
         let Place { port, offset, count, dtype } = slot.place;
         if slot.filled == count {
@@ -195,17 +219,17 @@ impl Record {
     }
 
     /// How many numbers a field has.
-    pub(crate) fn count(&self, field: usize) -> usize {
+    pub fn count(&self, field: usize) -> usize {
         self.slots[field].place.count
     }
 
     /// How many numbers of a field have been written.
-    pub(crate) fn filled(&self, field: usize) -> usize {
+    pub fn filled(&self, field: usize) -> usize {
         self.slots[field].filled
     }
 
     /// Whether all numbers are there.
-    pub(crate) fn finish(&self) -> Result<(), Fault> {
+    pub fn finish(&self) -> Result<(), Fault> {
         let missing = self.slots.iter().enumerate().find(|(_, slot)| slot.filled != slot.place.count);
         match missing {
             None => Ok(()),
@@ -252,7 +276,7 @@ fn is_rounded<T: Number>(dtype: DType, value: Value, number: T) -> bool {
 }
 
 /// An element in native byte order as a number of a message.
-pub(crate) fn value_of(dtype: DType, bytes: &[u8]) -> Value {
+pub fn value_of(dtype: DType, bytes: &[u8]) -> Value {
     with_type!(dtype, T, {
         let number: T = pod_read_unaligned(bytes);
         if T::IS_WHOLE { Value::Whole(number.to_whole()) } else { Value::Fraction(number.to_f64()) }

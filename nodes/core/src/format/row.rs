@@ -7,7 +7,7 @@ use limen::node::PlanErrors;
 
 /// The numbers of a row.
 #[derive(Debug)]
-pub(crate) struct Row {
+pub struct Row {
     /// The columns that are read, in their order, each with its field.
     columns: Vec<(usize, usize)>,
     reader: Reader,
@@ -16,13 +16,13 @@ pub(crate) struct Row {
 }
 
 /// The most columns of a row.
-pub(super) const MOST: usize = 1 << 16;
+pub const MOST: usize = 1 << 16;
 
 /// The most bytes that a column with a number may have.
 const LONGEST: usize = 128;
 
 /// Returns the first column of each field.
-pub(crate) fn columns(fields: &[Field]) -> Vec<usize> {
+pub fn columns(fields: &[Field]) -> Vec<usize> {
     let mut end = 0usize;
     let begin = |field: &Field| {
         let begin = field.column.unwrap_or(end);
@@ -33,7 +33,7 @@ pub(crate) fn columns(fields: &[Field]) -> Vec<usize> {
 }
 
 /// Returns the character between columns, and reports one that cannot be.
-pub(crate) fn delimiter(given: Option<char>, errors: &mut PlanErrors) -> u8 {
+pub fn delimiter(given: Option<char>, errors: &mut PlanErrors) -> u8 {
     let Some(given) = given else { return b',' };
     match u8::try_from(given) {
         Ok(byte)
@@ -52,7 +52,7 @@ pub(crate) fn delimiter(given: Option<char>, errors: &mut PlanErrors) -> u8 {
 }
 
 /// Reports fields that have no column of their own, or a column beyond what a message can have.
-pub(crate) fn check(fields: &[Field], errors: &mut PlanErrors) {
+pub fn check(fields: &[Field], errors: &mut PlanErrors) {
     for (i, field) in fields.iter().enumerate() {
         field.allow(i, &["column"], "csv", errors);
     }
@@ -74,7 +74,8 @@ pub(crate) fn check(fields: &[Field], errors: &mut PlanErrors) {
 }
 
 impl Row {
-    pub(crate) fn new(fields: &[Field], delimiter: u8) -> Row {
+    /// Creates a reader of rows with these fields.
+    pub fn new(fields: &[Field], delimiter: u8) -> Row {
         let columns = columns(fields).into_iter().zip(fields).enumerate();
         let each =
             |(at, (begin, field)): (usize, (usize, &Field))| (begin..begin + field.count()).map(move |of| (of, at));
@@ -85,7 +86,7 @@ impl Row {
     }
 
     /// Reads a row.
-    pub(crate) fn read(&mut self, message: &[u8], record: &mut Record) -> Result<(), Fault> {
+    pub fn read(&mut self, message: &[u8], record: &mut Record) -> Result<(), Fault> {
         record.clear();
         self.reader.reset();
         let Row { columns, reader, text } = self;

@@ -10,13 +10,14 @@ use std::time::Duration;
 
 /// Datagrams dropped by the kernel, which reports a wrapping 32-bit count of them with each datagram it delivers.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Overrun {
+pub struct Overrun {
     last: u32,
     lost: LossCounter,
 }
 
 impl Overrun {
-    pub(crate) fn new(lost: LossCounter) -> Self {
+    /// Creates the count of a new socket, which adds to `lost`.
+    pub fn new(lost: LossCounter) -> Self {
         Overrun { last: 0, lost }
     }
 
@@ -26,27 +27,28 @@ impl Overrun {
     }
 
     /// The socket is a new one, which counts from 0.
-    pub(crate) fn renew(&mut self) {
+    pub fn renew(&mut self) {
         self.last = 0;
     }
 }
 
 /// A datagram that was read.
 #[derive(Debug)]
-pub(crate) struct Datagram {
-    pub(crate) bytes: usize,
+pub struct Datagram {
+    /// How many bytes of it were read.
+    pub bytes: usize,
     pub(crate) is_truncated: bool,
     /// When the kernel received it, on the wall clock.
-    pub(crate) stamp: Option<Duration>,
+    pub stamp: Option<Duration>,
 }
 
 /// Returns a buffer for the control messages of a datagram: drop count and timestamp.
-pub(crate) fn control() -> Vec<u8> {
+pub fn control() -> Vec<u8> {
     nix::cmsg_space!(u32, TimeSpec)
 }
 
 /// Reads the next datagram, if there is one, without blocking.
-pub(crate) fn receive(
+pub fn receive(
     socket: &impl AsRawFd,
     buffer: &mut [u8],
     control: &mut [u8],
@@ -79,7 +81,7 @@ const LEAST_QUEUED: usize = 256;
 
 /// Reads and counts the datagrams in the kernel's queue, when the node is about to close the socket. Bounded, so that a peer
 /// that keeps sending cannot keep it busy.
-pub(crate) fn drain(socket: &(impl AsRawFd + AsFd), overrun: &mut Overrun) -> u64 {
+pub fn drain(socket: &(impl AsRawFd + AsFd), overrun: &mut Overrun) -> u64 {
     let most = getsockopt(socket, sockopt::RcvBuf).unwrap_or(0) / LEAST_QUEUED;
     let (mut byte, mut control) = ([0], control());
     let waits = |_: &usize| matches!(receive(socket, &mut byte, &mut control, overrun), Ok(Some(_)));
@@ -87,7 +89,7 @@ pub(crate) fn drain(socket: &(impl AsRawFd + AsFd), overrun: &mut Overrun) -> u6
 }
 
 /// Asks the kernel for both with each datagram of a socket.
-pub(crate) fn stamp_and_count(socket: &impl AsFd) -> io::Result<()> {
+pub fn stamp_and_count(socket: &impl AsFd) -> io::Result<()> {
     setsockopt(socket, sockopt::RxqOvfl, &1)?;
     setsockopt(socket, sockopt::ReceiveTimestampns, &true)?;
     Ok(())

@@ -196,7 +196,7 @@ mod slip {
 
 /// A message that cannot be sent on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unusable {
+pub enum Unusable {
     /// It is longer than allowed: its length in bytes, with what its framing adds.
     TooLarge(usize),
     /// It is not framed as it should be: its first bytes as they came, and its length.
@@ -231,7 +231,7 @@ fn wrong_framing(came: &[u8], length: usize) -> String {
 
 /// Splits a byte stream into messages.
 #[derive(Debug)]
-pub(crate) struct Deframer {
+pub struct Deframer {
     framing: Framing,
     max: usize,
     buffer: Box<[u8]>,
@@ -247,7 +247,8 @@ pub(crate) struct Deframer {
 }
 
 impl Deframer {
-    pub(crate) fn new(framing: Framing, max: usize) -> Self {
+    /// Creates the buffer for a stream whose messages have at most `max` bytes.
+    pub fn new(framing: Framing, max: usize) -> Self {
         let buffer = vec![0; framing.buffer(max)].into_boxed_slice();
         Deframer { framing, max, buffer, start: 0, end: 0, searched: 0, skipped: 0, to_skip: 0 }
     }
@@ -258,7 +259,7 @@ impl Deframer {
     }
 
     /// The free part of the buffer, to be filled. Never empty after [`Deframer::take`] has returned `None`.
-    pub(crate) fn space(&mut self) -> &mut [u8] {
+    pub fn space(&mut self) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.start > 0 && self.buffer.len() - self.end < self.buffer.len() / 2 {
@@ -269,12 +270,12 @@ impl Deframer {
     }
 
     /// Records that `n` bytes of [`Deframer::space`] were filled.
-    pub(crate) fn filled(&mut self, n: usize) {
+    pub fn filled(&mut self, n: usize) {
         self.end = (self.end + n).min(self.buffer.len());
     }
 
     /// Takes the next complete message: the range of its bytes, valid until the next call that changes the buffer.
-    pub(crate) fn take(&mut self) -> Option<Result<Range<usize>, Unusable>> {
+    pub fn take(&mut self) -> Option<Result<Range<usize>, Unusable>> {
         match self.framing {
             Framing::Raw => self.chunk(),
             Framing::Fixed => self.whole_chunk(),
@@ -286,7 +287,7 @@ impl Deframer {
     }
 
     /// The bytes of a message taken last.
-    pub(crate) fn bytes(&self, message: Range<usize>) -> &[u8] {
+    pub fn bytes(&self, message: Range<usize>) -> &[u8] {
         self.buffer.get(message).unwrap_or_default()
     }
 
@@ -296,7 +297,7 @@ impl Deframer {
     }
 
     /// Takes the last message of a stream that has ended: a last line without a line ending.
-    pub(crate) fn last(&mut self) -> Option<Result<Range<usize>, Unusable>> {
+    pub fn last(&mut self) -> Option<Result<Range<usize>, Unusable>> {
         if !self.framing.is_lines() || !self.is_partial() {
             return None;
         }
@@ -338,7 +339,7 @@ impl Deframer {
     }
 
     /// Discards everything received, because another stream begins.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         (self.start, self.end, self.searched, self.skipped, self.to_skip) = (0, 0, 0, 0, 0);
     }
 

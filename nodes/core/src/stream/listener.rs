@@ -13,7 +13,7 @@ const MAX_ABORTED: usize = 64;
 
 /// A listening socket, which the node's worker waits for.
 #[derive(Debug)]
-pub(crate) struct Listener {
+pub struct Listener {
     socket: Watched<TcpListener>,
     /// Do not accept before this time; zero if accepting works.
     next: Time,
@@ -21,7 +21,7 @@ pub(crate) struct Listener {
 
 impl Listener {
     /// Listens on an address.
-    pub(crate) fn bind(address: Address, descriptors: &Descriptors) -> Result<Self, NodeError> {
+    pub fn bind(address: Address, descriptors: &Descriptors) -> Result<Self, NodeError> {
         let bind = || {
             let socket = TcpListener::bind(address.0)?;
             socket.set_nonblocking(true)?;
@@ -32,7 +32,7 @@ impl Listener {
     }
 
     /// Begins to accept again, after a failure, if that is due. Returns whether connections may be waiting.
-    pub(crate) fn poll(&mut self, now: Time) -> bool {
+    pub fn poll(&mut self, now: Time) -> bool {
         if self.next > now {
             return false;
         }
@@ -45,7 +45,7 @@ impl Listener {
     }
 
     /// Returns the next connection that is waiting, without blocking; `None` if there is none, or none can be accepted.
-    pub(crate) fn accept(&mut self, now: Time) -> Option<TcpStream> {
+    pub fn accept(&mut self, now: Time) -> Option<TcpStream> {
         for _ in 0..MAX_ABORTED {
             match self.socket.accept() {
                 Ok((stream, _)) => return Some(stream),
@@ -67,12 +67,12 @@ impl Listener {
     }
 
     /// Accepts nothing any more.
-    pub(crate) fn end(&mut self) {
+    pub fn end(&mut self) {
         self.pause(Time::NEVER);
     }
 
     /// When to accept again, although the socket is not waited for.
-    pub(crate) fn next(&self) -> Time {
+    pub fn next(&self) -> Time {
         if self.next > Time::ZERO { self.next } else { Time::NEVER }
     }
 }

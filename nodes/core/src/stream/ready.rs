@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 /// Returns without blocking whether a read would not block: there are bytes, or the stream has ended.
-pub(crate) fn is_readable(fd: impl AsFd) -> io::Result<bool> {
+pub fn is_readable(fd: impl AsFd) -> io::Result<bool> {
     match poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO) {
         Ok(n) => Ok(n > 0),
         Err(Errno::EINTR) => Ok(false),
@@ -16,7 +16,7 @@ pub(crate) fn is_readable(fd: impl AsFd) -> io::Result<bool> {
 
 /// The result of one read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Read {
+pub enum Read {
     /// This many bytes were read, at least one.
     Some(usize),
     /// There are no bytes at the moment.
@@ -26,7 +26,7 @@ pub(crate) enum Read {
 }
 
 /// Interprets the result of a nonblocking `read`.
-pub(crate) fn outcome(read: io::Result<usize>) -> io::Result<Read> {
+pub fn outcome(read: io::Result<usize>) -> io::Result<Read> {
     match read {
         Ok(0) => Ok(Read::End),
         Ok(n) => Ok(Read::Some(n)),

@@ -8,7 +8,7 @@ use std::io;
 
 /// A device that is open, or gone until it can be opened again.
 #[derive(Debug)]
-pub(crate) struct Removable<D> {
+pub struct Removable<D> {
     device: Option<D>,
     backoff: Backoff,
     /// When to open it again.
@@ -18,7 +18,7 @@ pub(crate) struct Removable<D> {
 
 impl<D> Removable<D> {
     /// Holds the open device of a node.
-    pub(crate) fn new(device: D, cx: &Building<'_>) -> Self {
+    pub fn new(device: D, cx: &Building<'_>) -> Self {
         Self::seeded(device, cx.node(), cx.now(), cx.connection())
     }
 
@@ -29,43 +29,43 @@ impl<D> Removable<D> {
     }
 
     /// The open device; `None` while it is gone.
-    pub(crate) fn get(&self) -> Option<&D> {
+    pub fn get(&self) -> Option<&D> {
         self.device.as_ref()
     }
 
     /// The open device; `None` while it is gone.
-    pub(crate) fn get_mut(&mut self) -> Option<&mut D> {
+    pub fn get_mut(&mut self) -> Option<&mut D> {
         self.device.as_mut()
     }
 
     /// Records that the device works, so that it is retried soon the next time it is gone.
-    pub(crate) fn works(&mut self) {
+    pub fn works(&mut self) {
         self.backoff.reset();
     }
 
     /// Counts a disconnect. The device stays open until it is closed: what is left in it may be read.
-    pub(crate) fn count_disconnect(&mut self) {
+    pub fn count_disconnect(&mut self) {
         self.connection.ended();
     }
 
     /// Records that a device that stayed open works again.
-    pub(crate) fn count_reconnect(&mut self) {
+    pub fn count_reconnect(&mut self) {
         self.connection.begun();
     }
 
     /// Closes the device, which is opened again later.
-    pub(crate) fn close(&mut self, now: Time) {
+    pub fn close(&mut self, now: Time) {
         self.device = None;
         self.due = self.backoff.after(now);
     }
 
     /// Closes the device at the end of its node.
-    pub(crate) fn end(&mut self) {
+    pub fn end(&mut self) {
         self.device = None;
     }
 
     /// Opens a device that is gone, if a retry is due. Returns whether it was opened.
-    pub(crate) fn reopen(&mut self, now: Time, open: impl FnOnce() -> io::Result<D>) -> bool {
+    pub fn reopen(&mut self, now: Time, open: impl FnOnce() -> io::Result<D>) -> bool {
         if self.device.is_some() || self.due > now {
             return false;
         }
@@ -83,12 +83,7 @@ impl<D> Removable<D> {
     }
 
     /// Opens the device of a source that is gone. Returns what the source does meanwhile; `None` if the device was opened.
-    pub(crate) fn come_back(
-        &mut self,
-        on_close: OnClose,
-        now: Time,
-        open: impl FnOnce() -> io::Result<D>,
-    ) -> Option<Next> {
+    pub fn come_back(&mut self, on_close: OnClose, now: Time, open: impl FnOnce() -> io::Result<D>) -> Option<Next> {
         if on_close == OnClose::End {
             return Some(Next::Done);
         }
@@ -96,7 +91,7 @@ impl<D> Removable<D> {
     }
 
     /// When the next attempt to open it is due.
-    pub(crate) fn due(&self) -> Time {
+    pub fn due(&self) -> Time {
         self.due
     }
 }

@@ -8,23 +8,27 @@ use super::framing::Framing;
 use limen::node::{Building, Claim, NodeError, PlanErrors, Ports};
 use limen::unit::Span;
 use links::{Idle, Links, PeerRole};
-pub(crate) use peer::set_up;
+pub use peer::set_up;
 
 /// The default of `max_connections`.
 const DEFAULT_CONNECTIONS: usize = 16;
 
 /// The keys that the configs of both ends share.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct TcpConfig {
-    pub(crate) listen: Option<Address>,
-    pub(crate) connect: Option<Address>,
-    pub(crate) max_connections: Option<usize>,
-    pub(crate) idle: Option<Span>,
+pub struct TcpConfig {
+    /// The address to wait for connections at.
+    pub listen: Option<Address>,
+    /// The address to connect to.
+    pub connect: Option<Address>,
+    /// The limit of connections at a time; only with `listen`.
+    pub max_connections: Option<usize>,
+    /// After how long without a byte a connection is closed.
+    pub idle: Option<Span>,
 }
 
 impl TcpConfig {
     /// Checks while planning that exactly one of `listen` and `connect` is set, and that the limits are possible.
-    pub(crate) fn check(self, errors: &mut PlanErrors) {
+    pub fn check(self, errors: &mut PlanErrors) {
         if self.idle.is_some_and(|idle| idle.as_nanos() == 0) {
             errors
                 .at("idle", "0 would close every connection at once")
@@ -61,7 +65,7 @@ impl TcpConfig {
     }
 
     /// Claims the port that the node listens on, or notes the address that it connects to.
-    pub(crate) fn claim(self, ports: Ports) -> Ports {
+    pub fn claim(self, ports: Ports) -> Ports {
         let Some(address) = self.listen else {
             return self.connect.into_iter().fold(ports, |ports, address| ports.note(format!("connects to {address}")));
         };

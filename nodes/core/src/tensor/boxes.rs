@@ -7,28 +7,29 @@ use limen::node::NodeError;
 use std::cmp::Ordering;
 
 /// Numbers in a row.
-pub(crate) const ROW: usize = 6;
+pub const ROW: usize = 6;
 
 /// One row: left, top, right, bottom in pixels, score, class.
-pub(crate) type Row = [f32; ROW];
+pub type Row = [f32; ROW];
 
 /// Returns the spec of at most `rows` boxes.
-pub(crate) fn spec(rows: usize) -> PortSpec {
+pub fn spec(rows: usize) -> PortSpec {
     PortSpec::new(DType::F32, [Dim::AtMost(rows), Dim::Fixed(ROW)])
 }
 
 /// Returns the spec of a port that takes as many boxes as the connected output can give.
-pub(crate) fn any_spec(given: Option<&PortSpec>) -> PortSpec {
+pub fn any_spec(given: Option<&PortSpec>) -> PortSpec {
     shape::any_rows(given, ROW)
 }
 
 /// Returns the rows of a tensor.
-pub(crate) fn rows(tensor: &Tensor) -> Result<&[Row], NodeError> {
+pub fn rows(tensor: &Tensor) -> Result<&[Row], NodeError> {
     Ok(tensor.as_slice::<f32>()?.as_chunks().0)
 }
 
 /// Orders by score, the highest first; equal scores by row, the lower first; NaN last.
-pub(crate) fn by_score(a: (f32, usize), b: (f32, usize)) -> Ordering {
+#[inline]
+pub fn by_score(a: (f32, usize), b: (f32, usize)) -> Ordering {
     let scores = match (a.0.is_nan(), b.0.is_nan()) {
         (false, false) => b.0.partial_cmp(&a.0).unwrap_or(Ordering::Equal),
         (a, b) => a.cmp(&b),
@@ -38,7 +39,7 @@ pub(crate) fn by_score(a: (f32, usize), b: (f32, usize)) -> Ordering {
 
 /// The candidates with the highest scores above a threshold: score and index, reusing a buffer of twice as many as are kept.
 #[derive(Debug)]
-pub(crate) struct Best {
+pub struct Best {
     threshold: f32,
     most: usize,
     kept: Vec<(f32, usize)>,
@@ -46,12 +47,12 @@ pub(crate) struct Best {
 
 impl Best {
     /// Keeps at most `most` of `candidates` candidates with a score above the threshold.
-    pub(crate) fn new(threshold: f32, most: usize, candidates: usize) -> Self {
+    pub fn new(threshold: f32, most: usize, candidates: usize) -> Self {
         Best { threshold, most, kept: Vec::with_capacity(Best::room(most, candidates)) }
     }
 
     /// Returns the bytes of the buffer for at most `most` of `candidates` candidates.
-    pub(crate) fn bytes(most: usize, candidates: usize) -> usize {
+    pub fn bytes(most: usize, candidates: usize) -> usize {
         Best::room(most, candidates).saturating_mul(size_of::<(f32, usize)>())
     }
 
@@ -60,13 +61,13 @@ impl Best {
     }
 
     /// Forgets all candidates.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.kept.clear();
     }
 
     /// Adds a candidate if its score is above the threshold; NaN is not.
     #[inline]
-    pub(crate) fn offer(&mut self, score: f32, at: usize) {
+    pub fn offer(&mut self, score: f32, at: usize) {
         if score > self.threshold {
             self.kept.push((score, at));
             if self.kept.len() >= self.most.saturating_mul(2) {
@@ -76,7 +77,7 @@ impl Best {
     }
 
     /// Returns the candidates, the highest score first; of equal scores the lower index.
-    pub(crate) fn sorted(&mut self) -> &[(f32, usize)] {
+    pub fn sorted(&mut self) -> &[(f32, usize)] {
         self.shorten();
         self.kept.sort_unstable_by(|a, b| by_score(*a, *b));
         &self.kept
@@ -91,7 +92,8 @@ impl Best {
 }
 
 /// Returns the intersection over union; 0 if the boxes do not overlap or if a corner is NaN.
-pub(crate) fn iou(a: &Row, b: &Row) -> f32 {
+#[inline]
+pub fn iou(a: &Row, b: &Row) -> f32 {
     if a[..4].iter().chain(&b[..4]).any(|corner| corner.is_nan()) {
         return 0.0;
     }

@@ -22,7 +22,7 @@ pub(crate) fn takes(given: &Connected, errors: &mut PlanErrors) -> Ports {
 }
 
 /// Returns the names of the inputs, in the order of their messages.
-pub(crate) fn names(cx: &Building<'_>) -> Vec<String> {
+pub fn names(cx: &Building<'_>) -> Vec<String> {
     cx.inputs().iter().map(|(name, _)| name.clone()).collect()
 }
 

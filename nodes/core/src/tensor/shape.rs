@@ -8,22 +8,22 @@ use limen::message::{Content, DType, Dim, PortSpec};
 use limen::node::{Connected, NodeError, OutPort, PlanErrors, Ports};
 
 /// Returns height, width and channels of the connected image; `None` if there is no spec with three dims.
-pub(crate) fn image_dims(given: Option<&PortSpec>) -> Option<&[Dim; 3]> {
+pub fn image_dims(given: Option<&PortSpec>) -> Option<&[Dim; 3]> {
     given.and_then(|spec| <&[Dim; 3]>::try_from(&spec.shape[..]).ok())
 }
 
 /// Returns both dims of the connected matrix; `None` if there is no spec with two dims.
-pub(crate) fn matrix_dims(given: Option<&PortSpec>) -> Option<&[Dim; 2]> {
+pub fn matrix_dims(given: Option<&PortSpec>) -> Option<&[Dim; 2]> {
     given.and_then(|spec| <&[Dim; 2]>::try_from(&spec.shape[..]).ok())
 }
 
 /// Returns three dims of any length. The engine compares them with the connected output and refuses another rank.
-pub(crate) fn any_image() -> [Dim; 3] {
+pub fn any_image() -> [Dim; 3] {
     ["h", "w", "c"].map(|name| Dim::Symbol(name.into()))
 }
 
 /// Returns the spec of a port that takes as many rows of this length as the connected output can give.
-pub(crate) fn any_rows(given: Option<&PortSpec>, length: usize) -> PortSpec {
+pub fn any_rows(given: Option<&PortSpec>, length: usize) -> PortSpec {
     let rows = matrix_dims(given).map(|[rows, _]| rows.clone());
     PortSpec::new(DType::F32, [rows.unwrap_or_else(|| Dim::Symbol("n".into())), Dim::Fixed(length)])
 }
@@ -34,7 +34,7 @@ pub(crate) fn any_shape(given: &Connected, dtype: DType) -> Option<PortSpec> {
 }
 
 /// Returns ports with an input `in`.
-pub(crate) fn takes(spec: Option<PortSpec>) -> Ports {
+pub fn takes(spec: Option<PortSpec>) -> Ports {
     match spec {
         Some(spec) => Ports::new().input("in", spec),
         None => Ports::new().input_any("in"),
@@ -48,7 +48,7 @@ pub(crate) fn passes(given: &Connected) -> Ports {
 }
 
 /// Adds an output `out`.
-pub(crate) fn gives(ports: Ports, spec: Option<PortSpec>) -> Ports {
+pub fn gives(ports: Ports, spec: Option<PortSpec>) -> Ports {
     ports.out_port(OutPort { name: "out".into(), spec, emits: 1, rows: 1, forwards: Vec::new() })
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn how_to_fix(spec: &PortSpec) -> &'static str {
 }
 
 /// Sets the run-time lengths of a loaned tensor to those of another of the same rank.
-pub(crate) fn set_shape(tensor: &mut TensorMut, shape: &[usize]) -> Result<(), NodeError> {
+pub fn set_shape(tensor: &mut TensorMut, shape: &[usize]) -> Result<(), NodeError> {
     for (dim, length) in shape.iter().enumerate() {
         tensor.set_len(dim, *length)?;
     }

@@ -17,18 +17,30 @@ pub(crate) enum Form {
 
 /// The elements of a tensor.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Values<'a> {
+pub enum Values<'a> {
+    /// Of `f32`.
     F32(&'a [f32]),
+    /// Of `f16`.
     F16(&'a [f16]),
+    /// Of `bf16`.
     BF16(&'a [bf16]),
+    /// Of `f64`.
     F64(&'a [f64]),
+    /// Of `i8`.
     I8(&'a [i8]),
+    /// Of `u8`.
     U8(&'a [u8]),
+    /// Of `i16`.
     I16(&'a [i16]),
+    /// Of `u16`.
     U16(&'a [u16]),
+    /// Of `i32`.
     I32(&'a [i32]),
+    /// Of `u32`.
     U32(&'a [u32]),
+    /// Of `i64`.
     I64(&'a [i64]),
+    /// Of `u64`.
     U64(&'a [u64]),
 }
 
@@ -53,7 +65,11 @@ macro_rules! each {
 }
 
 impl<'a> Values<'a> {
-    pub(crate) fn of(tensor: &'a Tensor) -> Result<Self, NodeError> {
+    /// Returns the elements of a tensor.
+    ///
+    /// # Errors
+    /// That the tensor is on a device.
+    pub fn of(tensor: &'a Tensor) -> Result<Self, NodeError> {
         Ok(match tensor.dtype() {
             DType::F32 => Values::F32(tensor.as_slice()?),
             DType::F16 => Values::F16(tensor.as_slice()?),

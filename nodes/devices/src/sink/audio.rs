@@ -1,7 +1,5 @@
 //! Sound to a device.
 
-use crate::file::sound_file;
-use crate::stream::removable::Removable;
 use crate::stream::sound_device::{Ask, MAX_CHANNELS, SampleFormat, SoundDevice, default_name};
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{
@@ -11,6 +9,8 @@ use limen::node::{
 use limen::unit::{Rate, Span};
 use limen::{Clock, Message, Tensor, Time};
 use limen_alsa::{Channels, Direction, State};
+use limen_nodes_core::pace;
+use limen_nodes_core::stream::removable::Removable;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io;
@@ -212,7 +212,7 @@ impl Node for Audio {
 
     fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
-        let rate = sound_file::frames_per_second(config.sample_rate);
+        let rate = pace::frames_per_second(config.sample_rate);
         if let Err(message) = &rate {
             errors.at("sample_rate", message).help("write a rate such as `16kHz`");
         }
@@ -249,7 +249,7 @@ impl Node for Audio {
         let given = given.ok_or_else(|| NodeError::input("in", "its shape is not known while planning"))?;
         let channels = channels(given).map_err(|(message, _)| NodeError::input("in", message))?;
         let wrong = |message| NodeError::input(&*config.device, message);
-        let rate = sound_file::frames_per_second(config.sample_rate).map_err(wrong)?;
+        let rate = pace::frames_per_second(config.sample_rate).map_err(wrong)?;
         let failed = |error: io::Error| NodeError::input(format!("the sound device `{}`", config.device), error);
         let ask = config.ask(rate, given, channels);
         let samples = given.max_bytes().unwrap_or(0) / given.dtype.size();

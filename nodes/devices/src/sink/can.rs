@@ -2,12 +2,12 @@
 
 use crate::stream::bus_errors::{self, BusErrors};
 use crate::stream::can_frame::{self, check_interface};
-use crate::stream::removable::Removable;
-use crate::stream::{self, Framing};
 use limen::node::{
     Building, Connected, Cost, LossCounter, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Progress, Sink,
 };
 use limen::{Clock, Message, Tensor, Time};
+use limen_nodes_core::stream::removable::Removable;
+use limen_nodes_core::stream::{self, Framing};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv, send};
 use schemars::JsonSchema;

@@ -1,10 +1,10 @@
 //! Frames of a CAN bus as a log.
 
-use crate::file::output_file::{self, Exists, FullDisk, MessageEnd, OnFull, OutputFile};
 use crate::stream::can_frame;
-use crate::stream::{self, Framing};
 use limen::node::{Building, Connected, Cost, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink};
 use limen::{Message, Tensor};
+use limen_nodes_core::file::output_file::{self, Exists, FullDisk, MessageEnd, OnFull, OutputFile};
+use limen_nodes_core::stream::{self, Framing};
 use schemars::JsonSchema;
 use serde::Deserialize;
 

@@ -1,9 +1,6 @@
 //! Sound from a device.
 
-use crate::file::sound_file;
-use crate::stream::OnClose;
 use crate::stream::device_clock::{DeviceClock, Offset, Stamp, StampClock};
-use crate::stream::removable::Removable;
 use crate::stream::sound_device::{Ask, MAX_CHANNELS, SampleFormat, SoundDevice, default_name, time_of};
 use limen::message::{DType, PortSpec};
 use limen::node::{
@@ -13,6 +10,9 @@ use limen::node::{
 use limen::unit::{Rate, Span};
 use limen::{Clock, Tensor, Time};
 use limen_alsa::{Channels as DeviceChannels, Direction, State};
+use limen_nodes_core::pace;
+use limen_nodes_core::stream::OnClose;
+use limen_nodes_core::stream::removable::Removable;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io;
@@ -253,7 +253,7 @@ impl Node for Audio {
                 .help("write a number such as 1, or `mono`");
             asks = false;
         }
-        let rate = config.sample_rate.map(sound_file::frames_per_second).transpose().unwrap_or_else(|message| {
+        let rate = config.sample_rate.map(pace::frames_per_second).transpose().unwrap_or_else(|message| {
             errors.at("sample_rate", message).help("write a rate such as `16kHz`");
             asks = false;
             None
@@ -282,7 +282,7 @@ impl Node for Audio {
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let wrong = |message| NodeError::input(&*config.device, message);
-        let rate = config.sample_rate.map(sound_file::frames_per_second).transpose().map_err(wrong)?;
+        let rate = config.sample_rate.map(pace::frames_per_second).transpose().map_err(wrong)?;
         let failed = |error: io::Error| NodeError::input(format!("the sound device `{}`", config.device), error);
         let descriptors = cx.descriptors();
         let mut ask = config.ask(rate);

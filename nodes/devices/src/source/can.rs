@@ -1,12 +1,8 @@
 //! Frames from a CAN bus.
 
-use crate::format::excerpt::excerpt;
 use crate::stream::bus_errors::BusErrors;
 use crate::stream::can_frame::{self, CLASSIC, EXTENDED, FD, LONGEST, STANDARD, check_interface};
-use crate::stream::datagram::{Datagram, Overrun, control, drain, receive, stamp_and_count};
 use crate::stream::device_clock::{DeviceClock, Stamp, StampClock};
-use crate::stream::removable::Removable;
-use crate::stream::{self, OnClose};
 use limen::message::{Content, DType, Dim, PortSpec};
 use limen::node::{
     Building, Connected, Cost, Descriptors, Emit, Interest, LossCounter, Metrics, Next, Node, NodeError, PlanErrors,
@@ -14,6 +10,10 @@ use limen::node::{
 };
 use limen::unit::Bytes;
 use limen::{Clock, Tensor, Time};
+use limen_nodes_core::format::excerpt::excerpt;
+use limen_nodes_core::stream::datagram::{Datagram, Overrun, control, drain, receive, stamp_and_count};
+use limen_nodes_core::stream::removable::Removable;
+use limen_nodes_core::stream::{self, OnClose};
 use nix::errno::Errno;
 use nix::sys::socket::{setsockopt, sockopt};
 use schemars::JsonSchema;

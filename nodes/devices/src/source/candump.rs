@@ -1,10 +1,6 @@
 //! Frames of logs of `candump`.
 
-use crate::file::input_file;
-use crate::pace::{RecordedPace, Timeline};
 use crate::stream::can_frame::{self, CLASSIC, FD};
-use crate::stream::framing::Deframer;
-use crate::stream::{self, Framing};
 use limen::Tensor;
 use limen::files::InputFile;
 use limen::message::{Content, DType, Dim, PortSpec};
@@ -13,6 +9,10 @@ use limen::node::{
     Ports, Source,
 };
 use limen::unit::{Bytes, Span};
+use limen_nodes_core::file::input_file;
+use limen_nodes_core::pace::{RecordedPace, Timeline};
+use limen_nodes_core::stream::framing::Deframer;
+use limen_nodes_core::stream::{self, Framing};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io::{ErrorKind, Read, Seek};

@@ -1,10 +1,6 @@
 //! Frames of cameras.
 
-use crate::file::image_file::Encoded;
-use crate::stream::OnClose;
 use crate::stream::device_clock::{DeviceClock, Stamp, StampClock};
-use crate::stream::removable::Removable;
-use crate::tensor::yuv::YuvToRgb;
 use limen::message::{DType, PortSpec};
 use limen::node::{
     Building, Claim, Connected, Cost, Descriptors, Emit, Interest, LossCounter, Metrics, Next, Node, NodeError,
@@ -12,7 +8,11 @@ use limen::node::{
 };
 use limen::unit::{Rate, Span};
 use limen::{Folders, Tensor, Time};
+use limen_nodes_core::stream::OnClose;
+use limen_nodes_core::stream::removable::Removable;
 use limen_v4l2::{Camera, Format, FourCc, Frame, Mode};
+use limen_vision::file::image_file::Encoded;
+use limen_vision::tensor::yuv::YuvToRgb;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fs::File;

@@ -164,7 +164,7 @@ impl Ask {
         }
         if !limen_alsa::IS_LINKED {
             let help =
-                "build limen-run with `--features audio` (in a program of your own, that feature of limen-nodes)";
+                "build limen-run with `--features audio` (in a program of your own, that feature of limen-devices)";
             errors.at("device", "this program was built without sound devices").help(help);
             return false;
         }

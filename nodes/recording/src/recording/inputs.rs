@@ -1,9 +1,9 @@
 //! Inputs of a node as topics with schemas.
 
 use super::meaning::{Channel, Meaning, Scan, Schemas};
-use crate::format::precision::READ_AS_F64;
 use limen::message::{DType, PortSpec};
 use limen::node::{Building, Connected, NodeError, PlanErrors};
+use limen_nodes_core::format::precision::READ_AS_F64;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,12 +3,12 @@
 use super::proto::Fields;
 use super::schema::{descriptors, ros_definition};
 use super::{CONTENT, DTYPE, NAMES, ORIENTATION, SHAPE, UNITS, ros};
-use crate::tensor::boxes::{self, ROW};
-use crate::tensor::text::Values;
 use half::{bf16, f16};
 use limen::Tensor;
 use limen::message::{Content, DType, Dim, Label, Layout, PortSpec};
 use limen::node::NodeError;
+use limen_nodes_core::tensor::boxes::{self, ROW};
+use limen_nodes_core::tensor::text::Values;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Continuous times of a recording whose clocks were set back.
 
-use crate::pace::STEP_BACK;
+use limen_nodes_core::pace::STEP_BACK;
 use std::collections::BTreeMap;
 
 const STEP: i128 = STEP_BACK as i128;

@@ -3,10 +3,10 @@
 use super::cdr::{CdrReader, CdrWriter};
 use super::decoded::{Decoded, Elements, MAX_COLUMNS, point_columns};
 use super::meaning::{Channel, Meaning, doubles, image_encoding, image_format, image_size, point_value};
-use crate::tensor::text::Values;
 use limen::Tensor;
 use limen::message::DType;
 use limen::node::NodeError;
+use limen_nodes_core::tensor::text::Values;
 
 /// The name of a type of `std_msgs` that holds elements of a type.
 pub(crate) fn type_name(dtype: DType) -> &'static str {

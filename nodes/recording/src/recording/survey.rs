@@ -2,10 +2,10 @@
 
 use super::reader::{RecordingReader, Unreadable};
 use super::topic::Topic;
-use crate::file::input_file::{self, FileProblem};
 use limen::Folders;
 use limen::files::InputFile;
 use limen::message::{Dim, MAX_PORTS, PortSpec};
+use limen_nodes_core::file::input_file::{self, FileProblem};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufReader, Seek, SeekFrom};
 use std::path::PathBuf;

@@ -6,11 +6,11 @@
 
 use super::mcap_file::McapFile;
 use super::meaning::{Channel, Schemas};
-use crate::file::output_file::FullDisk;
 use limen::files::{Part, Target};
 use limen::node::NodeError;
 use limen::unit::{Bytes, Span};
 use limen::{Folders, Tensor};
+use limen_nodes_core::file::output_file::FullDisk;
 use mcap::records::MessageHeader;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};

@@ -2,8 +2,6 @@
 
 use crate::recording::inputs::{InputTopics, TopicConfig};
 use crate::recording::meaning::{Channel, Schemas};
-use crate::stream::Address;
-use crate::stream::tcp::TcpConfig;
 use crate::stream::web_socket::{CONNECTION_MEMORY, Client, Incoming, Rules, Server, Taken};
 use data_encoding::BASE64;
 use limen::node::{
@@ -12,6 +10,8 @@ use limen::node::{
 };
 use limen::unit::Bytes;
 use limen::{Clock, Tensor, Time};
+use limen_nodes_core::stream::Address;
+use limen_nodes_core::stream::tcp::TcpConfig;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};

@@ -1,6 +1,5 @@
 //! Recordings of edges as MCAP files.
 
-use crate::file::output_file::{self, Exists, FullDisk, OnFull};
 use crate::recording::inputs::{InputTopics, TopicConfig};
 use crate::recording::meaning::Schemas;
 use crate::recording::reader::MAX_RECORD;
@@ -10,6 +9,7 @@ use limen::node::{
 };
 use limen::unit::{Bytes, Span};
 use limen::{Clock, Tensor, Time};
+use limen_nodes_core::file::output_file::{self, Exists, FullDisk, OnFull};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;

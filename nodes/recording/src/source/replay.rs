@@ -1,7 +1,5 @@
 //! Messages of recordings in MCAP files.
 
-use crate::format::excerpt::excerpt;
-use crate::pace::RecordedPace;
 use crate::recording::reader::{Progress, Unreadable};
 use crate::recording::recorded_clock::RecordedClock;
 use crate::recording::survey::{FileReader, OTHER_CLOCK, TopicPorts, begin, open, survey, topic_of};
@@ -13,6 +11,8 @@ use limen::node::{
 };
 use limen::unit::Span;
 use limen::{Folders, Tensor, Time};
+use limen_nodes_core::format::excerpt::excerpt;
+use limen_nodes_core::pace::RecordedPace;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;

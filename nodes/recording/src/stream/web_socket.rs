@@ -1,10 +1,10 @@
 //! A WebSocket server for a sink: its connections never block, and none can make it use more memory than it was given.
 
-use super::address::Address;
-use super::listener::Listener;
-use super::tcp;
 use limen::node::{Descriptors, Interest, NodeError, Watched};
 use limen::{Clock, Time};
+use limen_nodes_core::stream::Address;
+use limen_nodes_core::stream::listener::Listener;
+use limen_nodes_core::stream::tcp;
 use std::cell::Cell;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;

@@ -4,11 +4,10 @@ mod resampler;
 mod sound;
 mod wave;
 
-use crate::file::input_file::{self, FileProblem};
 use limen::Folders;
 use limen::files::InputFile;
 use limen::node::NodeError;
-use limen::unit::Rate;
+use limen_nodes_core::file::input_file::{self, FileProblem};
 use std::fmt;
 use std::io::{self, BufReader, Read, Seek as _, SeekFrom};
 use std::path::PathBuf;
@@ -18,14 +17,6 @@ use wave::{Coding, Wave};
 
 /// Most channels of a file.
 const MAX_CHANNELS: u16 = 256;
-
-/// Returns a number of frames per second, which files store as a whole number.
-pub(crate) fn frames_per_second(Rate(rate): Rate) -> Result<u32, String> {
-    if rate.fract() != 0.0 || !(1.0..=1e7).contains(&rate) {
-        return Err(format!("{rate} frames per second, expected a whole number from 1 to 10 million"));
-    }
-    Ok(rate as u32)
-}
 
 /// Most bytes that are read at once; a frame has fewer.
 const MAX_READ: usize = 64 << 10;

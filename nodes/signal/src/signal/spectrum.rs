@@ -1,10 +1,10 @@
 //! Spectra of frames of samples.
 
 use super::samples::{Along, Samples, takes_f32};
-use crate::tensor::{cost, shape};
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{Connected, Emit, NodeError, PlanErrors, Ports};
 use limen::{Message, Tensor};
+use limen_nodes_core::tensor::{cost, shape};
 use realfft::num_complex::Complex;
 use realfft::{RealFftPlanner, RealToComplex};
 use schemars::JsonSchema;

@@ -1,12 +1,12 @@
 //! Sound as WAV files.
 
-use crate::file::output_file::{self, Exists, FullDisk, OnFull, OutputFile};
-use crate::file::sound_file;
 use hound::{SampleFormat, WavSpec, WavWriter};
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{Building, Connected, Cost, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink};
 use limen::unit::Rate;
 use limen::{Message, Tensor};
+use limen_nodes_core::file::output_file::{self, Exists, FullDisk, OnFull, OutputFile};
+use limen_nodes_core::pace;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::cell::RefCell;
@@ -125,7 +125,7 @@ impl Node for Wav {
         if config.exists == Exists::Append {
             errors.at("exists", "sound cannot be appended to").help("write `exists: replace` or `exists: fail`");
         }
-        if let Err(message) = sound_file::frames_per_second(config.sample_rate) {
+        if let Err(message) = pace::frames_per_second(config.sample_rate) {
             errors.at("sample_rate", message).help("write a rate such as `16kHz`");
         }
         let mut ports = Ports::new().cost(Cost::Medium);

@@ -1,11 +1,11 @@
 //! Sound from WAV files.
 
-use crate::file::sound_file::{self, Format, Sound};
-use crate::pace::Pace;
+use crate::file::sound_file::{Format, Sound};
 use limen::Tensor;
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{Building, Connected, Cost, Emit, Next, Node, NodeError, PlanErrors, Planning, Ports, Source};
 use limen::unit::Rate;
+use limen_nodes_core::pace::{self, Pace};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -101,7 +101,7 @@ impl Node for Wav {
             errors.at("context", message).help("write a number such as 64");
         }
         let mut ports = Ports::new().cost(Cost::Medium);
-        let rate = config.sample_rate.map(sound_file::frames_per_second).transpose().unwrap_or_else(|message| {
+        let rate = config.sample_rate.map(pace::frames_per_second).transpose().unwrap_or_else(|message| {
             errors.at("sample_rate", message).help("write a rate such as `16kHz`");
             None
         });
@@ -133,7 +133,7 @@ impl Node for Wav {
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let wrong = |message| NodeError::input(&*config.path, message);
-        let rate = config.sample_rate.map(sound_file::frames_per_second).transpose().map_err(wrong)?;
+        let rate = config.sample_rate.map(pace::frames_per_second).transpose().map_err(wrong)?;
         let format = Format::open(&config.path, config.channels == Channels::Mono, rate, cx.folders())
             .map_err(|(_, (message, _))| wrong(message))?;
         let channels = format.channels();

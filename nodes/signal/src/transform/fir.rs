@@ -3,11 +3,11 @@
 use crate::signal::Along;
 use crate::signal::band::{self, Band};
 use crate::signal::samples::{Samples, takes_f32, with_notice};
-use crate::tensor::{cost, shape};
 use limen::message::PortSpec;
 use limen::node::{Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, Reset, Transform};
 use limen::unit::Rate;
 use limen::{Tensor, TensorMut};
+use limen_nodes_core::tensor::{cost, shape};
 use schemars::JsonSchema;
 use serde::Deserialize;
 

@@ -26,11 +26,13 @@ const JPEG_SIGNATURE: [u8; 3] = [0xFF, 0xD8, 0xFF];
 
 /// Height, width and channels of a decoded image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Size {
-    pub(crate) height: usize,
-    pub(crate) width: usize,
+pub struct Size {
+    /// Pixels from top to bottom.
+    pub height: usize,
+    /// Pixels from left to right.
+    pub width: usize,
     /// 1 grey, 3 RGB, 4 RGBA.
-    pub(crate) channels: usize,
+    pub channels: usize,
 }
 
 impl Size {
@@ -159,11 +161,17 @@ pub(crate) fn read(Found { path, real }: &Found, largest: Size, into: &mut Vec<u
 }
 
 /// An image whose header was read.
-pub(crate) struct Encoded<'a> {
+pub struct Encoded<'a> {
     decoder: Decoder<'a>,
     size: Size,
     /// The file.
     bytes: &'a [u8],
+}
+
+impl fmt::Debug for Encoded<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes of {}", self.bytes.len(), self.size)
+    }
 }
 
 enum Decoder<'a> {
@@ -173,7 +181,7 @@ enum Decoder<'a> {
 
 impl<'a> Encoded<'a> {
     /// Reads the header of a file.
-    pub(crate) fn new(bytes: &'a [u8]) -> Result<Self, String> {
+    pub fn new(bytes: &'a [u8]) -> Result<Self, String> {
         Ok(match Format::of(bytes)? {
             Format::Png => {
                 let (reader, size) = open_png(Cursor::new(bytes))?;
@@ -186,7 +194,8 @@ impl<'a> Encoded<'a> {
         })
     }
 
-    pub(crate) fn size(&self) -> Size {
+    /// Returns the size of the decoded image.
+    pub fn size(&self) -> Size {
         self.size
     }
 
@@ -202,7 +211,7 @@ impl<'a> Encoded<'a> {
     }
 
     /// Decodes the image into a buffer of its size.
-    pub(crate) fn decode(self, into: &mut [u8]) -> Result<(), String> {
+    pub fn decode(self, into: &mut [u8]) -> Result<(), String> {
         match self.decoder {
             Decoder::Png(reader) => decode_png(*reader, self.size, into),
             Decoder::Jpeg(mut decoder) => {

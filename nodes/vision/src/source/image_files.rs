@@ -2,13 +2,14 @@
 
 use crate::file::image_file::{self, Encoded, Found, Size};
 use crate::file::image_survey::Survey;
-use crate::pace::Pace;
 use crate::tensor::colour::{self, Colour};
-use crate::tensor::{image, shape};
+use crate::tensor::image;
 use limen::message::{Content, DType, Dim, PortSpec};
 use limen::node::{Building, Connected, Cost, Emit, Next, Node, NodeError, PlanErrors, Planning, Ports, Source};
 use limen::unit::Rate;
 use limen::{Folders, Tensor, TensorMut};
+use limen_nodes_core::pace::Pace;
+use limen_nodes_core::tensor::shape;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};

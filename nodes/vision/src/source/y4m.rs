@@ -1,8 +1,5 @@
 //! Frames of uncompressed video, from files and pipes.
 
-use crate::file::input_file;
-use crate::pace::{RecordedPace, Timeline};
-use crate::stream::ready::{self, Read};
 use crate::tensor::yuv::YuvToRgb;
 use limen::files::InputFile;
 use limen::message::{DType, PortSpec};
@@ -12,6 +9,9 @@ use limen::node::{
 };
 use limen::unit::Rate;
 use limen::{Folders, Tensor, Time};
+use limen_nodes_core::file::input_file;
+use limen_nodes_core::pace::{RecordedPace, Timeline};
+use limen_nodes_core::stream::ready::{self, Read};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io::{self, Read as _, Seek, Stdin};

@@ -1,9 +1,9 @@
 //! Images: tensors `u8[h,w,c]`, while planning and at run time.
 
-use crate::tensor::shape;
 use limen::Tensor;
 use limen::message::{DType, Dim, Layout, PortSpec};
 use limen::node::{NodeError, PlanErrors};
+use limen_nodes_core::tensor::shape;
 
 /// Largest side of an image, in pixels: far above any camera, far below what overflows a size.
 pub(crate) const MAX_SIDE: usize = 1 << 15;

@@ -1,9 +1,10 @@
 //! Placements: where an image lies in a frame that it was scaled into.
 
-use crate::tensor::{boxes, quads};
+use crate::tensor::quads;
 use limen::Tensor;
 use limen::message::{DType, PortSpec};
 use limen::node::NodeError;
+use limen_nodes_core::tensor::boxes;
 
 /// Numbers of a placement.
 const NUMBERS: usize = 6;

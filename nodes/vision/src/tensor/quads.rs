@@ -1,9 +1,9 @@
 //! Quads: rows of four corners in a tensor `f32[≤n,8]`, and the smallest rectangle around the pixels of a region.
 
-use crate::tensor::shape;
 use limen::Tensor;
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{Connected, NodeError};
+use limen_nodes_core::tensor::shape;
 
 /// Numbers in a row.
 pub(crate) const ROW: usize = 8;

@@ -28,7 +28,7 @@ fn write(first: impl Fn(usize) -> u32, second: impl Fn(usize) -> u32, into: &mut
 
 /// Coefficients of a conversion, in 2⁻¹⁶.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct YuvToRgb {
+pub struct YuvToRgb {
     black: i32,
     luma: i32,
     red_v: i32,
@@ -39,7 +39,7 @@ pub(crate) struct YuvToRgb {
 
 impl YuvToRgb {
     /// By ITU-R BT.709 or BT.601, with luma from 0 to 255 or from 16 to 235.
-    pub(crate) fn new(is_709: bool, is_full_range: bool) -> Self {
+    pub fn new(is_709: bool, is_full_range: bool) -> Self {
         let (red, blue) = if is_709 { (0.2126, 0.0722) } else { (0.299, 0.114) };
         let green = 1.0 - red - blue;
         let (luma, chroma) = if is_full_range { (1.0, 1.0) } else { (255.0 / 219.0, 255.0 / 224.0) };
@@ -99,7 +99,7 @@ impl YuvToRgb {
     }
 
     /// Converts rows of two pixels in four bytes, Y U Y V; each row begins at a multiple of `stride`.
-    pub(crate) fn yuyv(&self, frame: &[u8], stride: usize, width: usize, into: &mut [u8]) {
+    pub fn yuyv(&self, frame: &[u8], stride: usize, width: usize, into: &mut [u8]) {
         for (row, into) in frame.chunks(stride.max(1)).zip(into.chunks_exact_mut((width * 3).max(1))) {
             let row = row.as_chunks().0;
             let most = into.len().min(row.len() * 6);
@@ -111,7 +111,7 @@ impl YuvToRgb {
     }
 
     /// Converts a plane of Y and one of U and V in turn, half as high; rows of both begin at multiples of `stride`.
-    pub(crate) fn nv12(&self, frame: &[u8], stride: usize, (height, width): (usize, usize), into: &mut [u8]) {
+    pub fn nv12(&self, frame: &[u8], stride: usize, (height, width): (usize, usize), into: &mut [u8]) {
         let stride = stride.max(1);
         let (luma, chroma) = frame.split_at(frame.len().min(stride * height));
         let rows = luma.chunks(stride).zip(into.chunks_exact_mut((width * 3).max(1)));

@@ -1,10 +1,11 @@
 //! Conversion of colours.
 
 use crate::tensor::colour::{self, Colour};
-use crate::tensor::{image, shape};
+use crate::tensor::image;
 use limen::message::Dim;
 use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
 use limen::{Message, Tensor};
+use limen_nodes_core::tensor::shape;
 use schemars::JsonSchema;
 use serde::Deserialize;
 

@@ -1,8 +1,9 @@
 //! A part of each image.
 
-use crate::tensor::{image, shape};
+use crate::tensor::image;
 use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
 use limen::{Message, Tensor};
+use limen_nodes_core::tensor::shape;
 use schemars::JsonSchema;
 use serde::Deserialize;
 

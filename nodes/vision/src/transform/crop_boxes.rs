@@ -1,15 +1,16 @@
 //! The parts of an image that boxes show.
 
-use crate::tensor::boxes::{self, Row};
 use crate::tensor::filter::Filter;
 use crate::tensor::frame::Frame;
-use crate::tensor::parts::Empty;
-use crate::tensor::{image, quads, shape};
+use crate::tensor::{image, quads};
 use limen::message::{Dim, Header, PortSpec};
 use limen::node::{
     Building, Connected, Cost, Emit, Metrics, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Transform,
 };
 use limen::{Message, Tensor};
+use limen_nodes_core::tensor::Empty;
+use limen_nodes_core::tensor::boxes::{self, Row};
+use limen_nodes_core::tensor::shape;
 use schemars::JsonSchema;
 use serde::Deserialize;
 

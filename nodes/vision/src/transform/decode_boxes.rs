@@ -1,9 +1,9 @@
 //! Boxes from the outputs of a detector.
 
-use crate::tensor::boxes::{self, Best, ROW, Row};
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
 use limen::{Message, Tensor};
+use limen_nodes_core::tensor::boxes::{self, Best, ROW, Row};
 use schemars::JsonSchema;
 use serde::Deserialize;
 

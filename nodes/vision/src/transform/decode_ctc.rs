@@ -1,11 +1,11 @@
 //! Text from the output of a model for speech or printed text.
 
-use crate::file::input_file::{self, FileProblem};
-use crate::tensor::{cost, shape};
 use limen::Folders;
 use limen::message::{Content, DType, Dim, PortSpec};
 use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Transform};
 use limen::{Message, Tensor};
+use limen_nodes_core::file::input_file::{self, FileProblem};
+use limen_nodes_core::tensor::{cost, shape};
 use schemars::JsonSchema;
 use serde::Deserialize;
 

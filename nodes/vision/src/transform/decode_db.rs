@@ -1,11 +1,11 @@
 //! Boxes of text from a map of probabilities.
 
-use crate::tensor::boxes::{self, Best, Row};
 use crate::tensor::quads::{self, Outline};
 use crate::tensor::regions::{MAX_PIXELS, Member, Region, Regions};
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{Building, Connected, Cost, Emit, Many, Node, NodeError, PlanErrors, Planning, Ports, Transform};
 use limen::{Message, Tensor};
+use limen_nodes_core::tensor::boxes::{self, Best, Row};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::cmp::Ordering;

@@ -3,11 +3,11 @@
 mod grid;
 mod layout;
 
-use crate::tensor::boxes::{self, Best, ROW, Row};
-use crate::tensor::{cost, shape};
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
 use limen::{Message, Tensor};
+use limen_nodes_core::tensor::boxes::{self, Best, ROW, Row};
+use limen_nodes_core::tensor::{cost, shape};
 use schemars::JsonSchema;
 use serde::Deserialize;
 

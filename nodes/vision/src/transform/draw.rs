@@ -1,7 +1,6 @@
 //! Boxes and their labels, drawn into images.
 
-use crate::tensor::boxes::{self, Row};
-use crate::tensor::{cost, image, joined, shape};
+use crate::tensor::image;
 use embedded_graphics::Pixel;
 use embedded_graphics::draw_target::DrawTarget;
 use embedded_graphics::geometry::{OriginDimensions, Point, Size};
@@ -16,6 +15,8 @@ use limen::node::{
     Building, Connected, Emit, Many, MessageSet, Metrics, Node, NodeError, OutPort, PlanErrors, Planning, Ports,
     Transform,
 };
+use limen_nodes_core::tensor::boxes::{self, Row};
+use limen_nodes_core::tensor::{cost, joined, shape};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::convert::Infallible;

@@ -1,13 +1,13 @@
 //! Images as the bytes of files.
 
 use crate::tensor::image::{input_spec, largest, pixels};
-use crate::tensor::shape;
 use jpeg_encoder::{Encoder, ImageBuffer, JpegColorType, rgb_to_ycbcr};
 use limen::message::{Content, DType, Dim, PortSpec};
 use limen::node::{
     Building, Connected, Cost, Emit, LossCounter, Node, NodeError, PlanErrors, Planning, Ports, Transform,
 };
 use limen::{Message, Tensor};
+use limen_nodes_core::tensor::shape;
 use schemars::JsonSchema;
 use serde::Deserialize;
 

@@ -2,11 +2,12 @@
 
 use crate::tensor::filter::Filter;
 use crate::tensor::frame::Frame;
+use crate::tensor::image;
 use crate::tensor::placement::Placement;
-use crate::tensor::{image, shape};
 use limen::message::PortSpec;
 use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Transform};
 use limen::{Message, Tensor};
+use limen_nodes_core::tensor::shape;
 use schemars::JsonSchema;
 use serde::Deserialize;
 

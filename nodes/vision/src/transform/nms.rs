@@ -1,9 +1,9 @@
 //! Non-maximum suppression: one box per object.
 
-use crate::tensor::boxes::{self, ROW, Row};
 use limen::message::Dim;
 use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
 use limen::{Message, Tensor};
+use limen_nodes_core::tensor::boxes::{self, ROW, Row};
 use schemars::JsonSchema;
 use serde::Deserialize;
 

@@ -1,9 +1,10 @@
 //! Image scaling.
 
 use crate::tensor::filter::Filter;
-use crate::tensor::{image, shape};
+use crate::tensor::image;
 use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
 use limen::{Message, Tensor};
+use limen_nodes_core::tensor::shape;
 use limen_resize::Resizer;
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,10 +1,10 @@
 //! Model inputs from pixels.
 
-use crate::tensor::shape;
 use half::f16;
 use limen::message::{DType, Element, Layout, PortSpec};
 use limen::node::{Building, Connected, Cost, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
 use limen::{Message, Tensor};
+use limen_nodes_core::tensor::shape;
 use schemars::JsonSchema;
 use serde::Deserialize;
 

@@ -1,12 +1,12 @@
 //! The same object from frame to frame.
 
 use crate::tensor::assignment::Assignment;
-use crate::tensor::boxes::{self, ROW, Row};
 use limen::message::{DType, Dim, PortSpec};
 use limen::node::{
     Building, Connected, Cost, Emit, Metrics, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Transform,
 };
 use limen::{Message, Tensor};
+use limen_nodes_core::tensor::boxes::{self, ROW, Row};
 use schemars::JsonSchema;
 use serde::Deserialize;
 

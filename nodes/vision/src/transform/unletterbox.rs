@@ -1,10 +1,11 @@
 //! Boxes in the images that `letterbox` scaled.
 
 use crate::tensor::placement::Placement;
-use crate::tensor::{boxes, quads, shape};
+use crate::tensor::quads;
 use limen::message::PortSpec;
 use limen::node::{Building, Connected, Emit, Node, NodeError, OutPort, PlanErrors, Planning, Ports, Transform};
 use limen::{Message, Tensor};
+use limen_nodes_core::tensor::{boxes, shape};
 use schemars::JsonSchema;
 use serde::Deserialize;
 

@@ -7,7 +7,14 @@ use super::side::{Length, Side};
 use super::ultralytics::{Task, Ultralytics};
 use crate::text::escape::one_line;
 use limen_backends::{Binding, Inspection};
-use limen_nodes::transform::decode_yolo;
+#[cfg(feature = "vision")]
+use limen_vision::transform::decode_yolo::cells;
+
+/// Without the crate of `decode_yolo`, no model is taken for YOLOX.
+#[cfg(not(feature = "vision"))]
+fn cells(_: usize, _: usize) -> Option<usize> {
+    None
+}
 
 /// A model, with the name of its file.
 #[derive(Clone, Debug)]
@@ -151,7 +158,7 @@ impl Output {
     /// each cell.
     fn guessed_layout(&self, form: Form, frame: Frame, tried: Option<&TriedModel>) -> YoloLayout {
         let Frame { width, height, .. } = frame;
-        let cells = decode_yolo::cells(width, height).map(Length::Fixed);
+        let cells = cells(width, height).map(Length::Fixed);
         let may_be_yolox = form == Form::Rows && cells.is_some_and(|cells| self.item().first() == Some(&cells));
         let size = if width == height { String::new() } else { format!(", width: {width}, height: {height}") };
         let yolox = format!("yolox{size}");

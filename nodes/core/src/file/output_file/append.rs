@@ -6,7 +6,7 @@ use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
 
 /// How a reader finds the end of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum MessageEnd {
+pub enum MessageEnd {
     /// By the byte that follows it.
     Mark(u8),
     /// By the length before it, 4 bytes.
@@ -24,7 +24,7 @@ impl OutputFile {
     ///
     /// # Errors
     /// The file cannot be read, or its first message is unfinished, so that it may not be a file of such messages.
-    pub(crate) fn resume(&mut self, end: MessageEnd) -> Result<(), NodeError> {
+    pub fn resume(&mut self, end: MessageEnd) -> Result<(), NodeError> {
         if !self.continues {
             return Ok(());
         }

@@ -26,7 +26,7 @@ pub enum OnFull {
 
 /// A disk that may be full, and the messages that were accepted and not written.
 #[derive(Debug, Default)]
-pub(crate) struct FullDisk {
+pub struct FullDisk {
     policy: OnFull,
     /// While it is full: when to write again.
     again: Option<Instant>,
@@ -36,7 +36,8 @@ pub(crate) struct FullDisk {
 }
 
 impl FullDisk {
-    pub(crate) fn new(policy: OnFull, cx: &Building<'_>) -> Self {
+    /// Creates the state of a disk that is not full. It counts losses as `disk_full` and `unwritten`.
+    pub fn new(policy: OnFull, cx: &Building<'_>) -> Self {
         FullDisk { policy, again: None, lost: cx.lost("disk_full"), unwritten: cx.lost("unwritten") }
     }
 
@@ -46,7 +47,7 @@ impl FullDisk {
     }
 
     /// Whether the last write failed because it is full, and the node goes on.
-    pub(crate) fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         self.again.is_some()
     }
 
@@ -56,14 +57,14 @@ impl FullDisk {
     }
 
     /// Notes that a write succeeded.
-    pub(crate) fn is_over(&mut self) {
+    pub fn is_over(&mut self) {
         if self.again.take().is_some() {
             self.lost.recovered();
         }
     }
 
     /// Counts messages as lost: because the disk is full, if it is, otherwise by the error that `why` names.
-    pub(crate) fn lose(&mut self, messages: u64, why: impl FnOnce() -> String) {
+    pub fn lose(&mut self, messages: u64, why: impl FnOnce() -> String) {
         if self.is_full() {
             self.lost += messages;
         } else {
@@ -73,7 +74,7 @@ impl FullDisk {
 
     /// Returns the error of a write; with the policy, if the disk is full.
     #[cold]
-    pub(crate) fn judge(&mut self, error: NodeError) -> NodeError {
+    pub fn judge(&mut self, error: NodeError) -> NodeError {
         let NodeErrorKind::File { path, source } = error.kind() else { return error };
         if !matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) {
             return error;

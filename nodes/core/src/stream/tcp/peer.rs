@@ -33,7 +33,7 @@ pub(crate) struct Peer {
 }
 
 /// Sets the options of a new connection: it does not block, does not delay, and ends when its peer is gone.
-pub(crate) fn set_up(stream: &TcpStream) -> io::Result<()> {
+pub fn set_up(stream: &TcpStream) -> io::Result<()> {
     stream.set_nonblocking(true)?;
     // Writes are whole messages: Nagle's algorithm would only delay them.
     stream.set_nodelay(true)?;

@@ -2,8 +2,8 @@
 
 use super::Config;
 use super::grid::Grid;
-use crate::tensor::boxes::ROW;
 use limen::message::Dim;
+use limen_nodes_core::tensor::boxes::ROW;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fmt;

@@ -1,0 +1,12 @@
+//! What `decode` reads and `encode` writes: packets at fixed offsets, JSON, CBOR, rows of text, sentences of NMEA 0183, with a checksum
+//! behind them or without.
+
+pub(crate) mod crc;
+pub(crate) mod packet;
+pub(crate) mod sentence;
+pub(crate) mod sentence_writer;
+pub(crate) mod template;
+pub(crate) mod tree;
+
+pub use crc::{Algorithm, Checksum};
+pub use sentence::Sentence;

@@ -1,0 +1,4 @@
+//! Sinks: nodes that consume messages.
+
+pub mod foxglove;
+pub mod record;

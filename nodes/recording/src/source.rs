@@ -1,0 +1,3 @@
+//! Sources: nodes that create messages.
+
+pub mod replay;

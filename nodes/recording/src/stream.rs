@@ -1,0 +1,3 @@
+//! Connections to viewers.
+
+pub(crate) mod web_socket;

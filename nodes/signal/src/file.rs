@@ -1,0 +1,3 @@
+//! Sound files.
+
+pub(crate) mod sound_file;

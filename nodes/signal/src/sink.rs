@@ -1,0 +1,3 @@
+//! Sinks: nodes that consume messages.
+
+pub mod wav;

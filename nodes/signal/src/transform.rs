@@ -1,0 +1,6 @@
+//! Transforms: nodes that convert messages. Unless a kind says otherwise, its input is `in` and its output is `out`.
+
+pub mod fir;
+pub mod iir;
+pub mod log_mel;
+pub mod stft;
