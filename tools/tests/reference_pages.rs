@@ -164,3 +164,30 @@ fn files_in_the_book_are_the_files() {
     }
     assert_eq!(found, 3);
 }
+
+/// The page on nodes of one's own names the kinds of each feature, and with the README every example.
+#[test]
+fn features_and_examples_are_listed() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let [readme, page] =
+        ["README.md", "docs/own-node.md"].map(|file| std::fs::read_to_string(root.join(file)).unwrap());
+    let features: [(&str, fn(limen::Registry) -> limen::Registry); 5] = [
+        ("codec", limen_codec::register),
+        ("devices", limen_devices::register),
+        ("recording", limen_recording::register),
+        ("signal", limen_signal::register),
+        ("vision", limen_vision::register),
+    ];
+    for (feature, register) in features {
+        let registry = register(limen::Registry::new());
+        let mut kinds: Vec<String> = registry.kinds().map(|kind| format!("`{}`", kind.name)).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        let row = format!("| `{feature}` | {} |\n", kinds.join(", "));
+        assert!(page.contains(&row), "docs/own-node.md lacks: {row}");
+    }
+    for file in std::fs::read_dir(root.join("tools/examples")).unwrap() {
+        let name = format!("`{}`", file.unwrap().path().file_stem().unwrap().to_string_lossy());
+        assert!(readme.contains(&name) && page.contains(&format!("| {name} |")), "{name} is not listed");
+    }
+}
