@@ -48,7 +48,7 @@ impl Field {
     }
 
     /// What the last part of its path calls it, with its unit.
-    pub(crate) fn label_of_path(&self) -> Label {
+    pub fn label_of_path(&self) -> Label {
         let is_word = |part: &&str| part.contains(|c: char| c.is_alphabetic());
         let last = self.path().rsplit(|c: char| !c.is_alphanumeric() && c != '_').find(is_word);
         Label::of(last.unwrap_or_default(), self.unit.as_deref().unwrap_or_default().trim())
