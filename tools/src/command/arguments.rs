@@ -201,14 +201,6 @@ pub enum Verb {
 /// The arguments of one run.
 #[derive(Clone, Debug, Default, Args)]
 pub struct RunArguments {
-    /// Print the graph in Graphviz format.
-    #[arg(skip)]
-    pub dot: bool,
-
-    /// Print the flat graph.
-    #[arg(skip)]
-    pub expand: bool,
-
     /// The graph file; a name that ends in .yaml or .yml or contains `/` needs no verb before it
     #[arg(value_name = "GRAPH", required = true)]
     pub graph: Option<PathBuf>,
@@ -238,20 +230,9 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Overrides")]
     pub env: Vec<String>,
 
-    /// Check the graph, print every problem, run nothing
-    #[arg(long, env = "LIMEN_CHECK", value_parser = BoolishValueParser::new(), conflicts_with = "plan")]
-    #[arg(hide_env = true, help_heading = "Dry run")]
-    pub check: bool,
-
-    /// Print the plan (threads, edges, pools, memory, backends), run nothing
-    #[arg(long, env = "LIMEN_PLAN", value_parser = BoolishValueParser::new())]
-    #[arg(hide_env = true, help_heading = "Dry run")]
-    pub plan: bool,
-
-    /// Print, instead of the plan, why each node is on its thread, and why edges and pools have their sizes
-    #[arg(long, env = "LIMEN_WHY", value_parser = BoolishValueParser::new())]
-    #[arg(hide_env = true, help_heading = "Dry run")]
-    pub why: bool,
+    /// What is printed instead of a run.
+    #[command(flatten)]
+    pub dry_run: DryRun,
 
     /// Stop after this time, for example 5s or 1m30s, with exit code 0
     #[arg(long, env = "LIMEN_DURATION", value_name = "TIME")]
@@ -428,6 +409,25 @@ pub struct RunArguments {
     #[arg(short, long, env = "LIMEN_QUIET", value_parser = BoolishValueParser::new())]
     #[arg(hide_env = true, help_heading = "Output", action = ArgAction::SetTrue)]
     pub quiet: bool,
+}
+
+/// Options that print something about a graph and run nothing.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct DryRun {
+    /// Check the graph, print every problem, run nothing
+    #[arg(long, env = "LIMEN_CHECK", value_parser = BoolishValueParser::new(), conflicts_with = "plan")]
+    #[arg(hide_env = true, help_heading = "Dry run")]
+    pub check: bool,
+
+    /// Print the plan (threads, edges, pools, memory, backends), run nothing
+    #[arg(long, env = "LIMEN_PLAN", value_parser = BoolishValueParser::new())]
+    #[arg(hide_env = true, help_heading = "Dry run")]
+    pub plan: bool,
+
+    /// Print, instead of the plan, why each node is on its thread, and why edges and pools have their sizes
+    #[arg(long, env = "LIMEN_WHY", value_parser = BoolishValueParser::new())]
+    #[arg(hide_env = true, help_heading = "Dry run")]
+    pub why: bool,
 }
 
 fn telemetry() -> impl TypedValueParser<Value = Telemetry> {

@@ -2,7 +2,7 @@
 //!
 //! Only reports go to stdout. A stdout or stderr that was closed early is not an error.
 
-use super::arguments::{Arguments, RunArguments, Verb, looks_like_graph, no_verb, verbs};
+use super::arguments::{Arguments, Verb, looks_like_graph, no_verb, verbs};
 use super::doctor::{examine, show_findings};
 use super::explain::explain;
 use super::hist::hist;
@@ -26,6 +26,7 @@ use limen::policy::Trials;
 use limen::text::nearest;
 use limen_backends::BackendOptions;
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -64,84 +65,81 @@ pub fn main(registry: Registry) -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(REFUSED));
         }
     };
-    let code = match &arguments.verb {
-        Some(Verb::Kinds { json: true }) => Stdout::default().print(&kinds_json(&registry), 0),
-        Some(Verb::Kinds { json: false }) => Stdout::default().print(&show_kinds(&registry), 0),
-        Some(Verb::Check(arguments)) => {
-            Run::new(&RunArguments { check: true, plan: false, ..*arguments.clone() }).go(registry)
+    let run = match &arguments.verb {
+        None => &arguments.run,
+        Some(verb) => return ExitCode::from(execute(verb, registry)),
+    };
+    ExitCode::from(Run::execute(run, registry, Run::run_or_dry_run))
+}
+
+/// Does what a verb says, and returns the exit code.
+fn execute(verb: &Verb, registry: Registry) -> u8 {
+    let print = |text: &str| Stdout::default().print(text, 0);
+    match verb {
+        Verb::Run(run) => Run::execute(run, registry, Run::run_or_dry_run),
+        Verb::Check(run) => Run::execute(run, registry, Run::check),
+        Verb::Plan(run) => Run::execute(run, registry, Run::plan),
+        Verb::Dot(run) => Run::execute(run, registry, Run::dot),
+        Verb::Expand(run) => Run::execute(run, registry, Run::expand),
+        Verb::Compile(run) => Run::execute(run, registry, Run::compile),
+        Verb::Calibrate(run) => Run::execute(run, registry, Run::calibrate),
+        Verb::VerifyBackend { against, run } => {
+            Run::execute(run, registry, |run, registry| run.verify_backend(registry, against))
         }
-        Some(Verb::Plan(arguments)) => {
-            Run::new(&RunArguments { plan: true, check: false, ..*arguments.clone() }).go(registry)
-        }
-        Some(Verb::VerifyBackend { against, run }) => Run::new(run).verify_backend(registry, against),
-        Some(Verb::Inspect { file, json, tensors, onnxruntime, model_limits }) => {
+        Verb::Inspect { file, json, tensors, onnxruntime, model_limits } => {
             let options = with_library(&registry, onnxruntime.clone());
-            match show_inspection(file, *json, *tensors, &model_limits.clone().unwrap_or_default().0, &options) {
-                Ok(text) => Stdout::default().print(&text, 0),
-                Err(error) => {
-                    let text = format!("{}: {}", file.to_string_lossy(), reason(&error));
-                    print_error(&format!("limen-run: {}", one_line(&text)));
-                    REFUSED
-                }
-            }
-        }
-        Some(Verb::Compile(arguments)) => Run::new(arguments).prepare_models(registry, false),
-        Some(Verb::Calibrate(arguments)) => Run::new(arguments).prepare_models(registry, true),
-        Some(Verb::Dot(arguments)) => Run::new(&RunArguments { dot: true, ..*arguments.clone() }).go(registry),
-        Some(Verb::Expand(arguments)) => Run::new(&RunArguments { expand: true, ..*arguments.clone() }).go(registry),
-        Some(Verb::Completions { shell }) => {
-            let mut text = Vec::new();
-            clap_complete::generate(*shell, &mut Arguments::command(), "limen-run", &mut text);
-            Stdout::default().print(&String::from_utf8_lossy(&text), 0)
+            let trials = model_limits.clone().unwrap_or_default().0;
+            let shown = show_inspection(file, *json, *tensors, &trials, &options);
+            print_about(file, shown.map_err(|error| one_line(&reason(&error))), REFUSED)
         }
         #[cfg(feature = "recording")]
-        Some(Verb::Recover { file, out }) => match recover(file, out.as_deref()) {
-            Ok(text) => Stdout::default().print(&text, 0),
-            Err(error) => {
-                print_error(&format!("limen-run: {}: {error}", one_line(&file.to_string_lossy())));
-                crate::report::exit_code::FAILED
-            }
-        },
-        Some(Verb::Hist { verb }) => hist(verb),
-        Some(Verb::Schema) => Stdout::default().print(&format!("{:#}\n", schema(&registry)), 0),
-        Some(Verb::New { folder, model, input, onnxruntime, model_limits }) => {
+        Verb::Recover { file, out } => print_about(file, recover(file, out.as_deref()), FAILED),
+        Verb::New { folder, model, input, onnxruntime, model_limits } => {
             let trials = model_limits.clone().unwrap_or_default().0;
-            match begin_graph(folder, model, *input, onnxruntime.clone(), &trials, registry) {
-                Ok(text) => Stdout::default().print(&text, 0),
-                Err(error) => {
-                    print_error(&format!("limen-run: {}: {error}", one_line(&folder.to_string_lossy())));
-                    REFUSED
-                }
-            }
+            let begun = begin_graph(folder, model, *input, onnxruntime.clone(), &trials, registry);
+            print_about(folder, begun, REFUSED)
         }
-        Some(Verb::Doctor { json }) => {
-            let findings = examine();
-            let text = if *json {
-                format!("{:#}\n", serde_json::json!({ "findings": findings }))
-            } else {
-                show_findings(&findings)
-            };
-            Stdout::default().print(&text, 0)
+        Verb::Hist { verb } => hist(verb),
+        Verb::Schema => print(&format!("{:#}\n", schema(&registry))),
+        Verb::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(*shell, &mut Arguments::command(), "limen-run", &mut text);
+            print(&String::from_utf8_lossy(&text))
         }
-        Some(Verb::Explain { what }) => match explain(what, &registry) {
-            Some(text) => Stdout::default().print(&text, 0),
-            None => {
-                let what = one_line(what);
-                let kinds: Vec<&str> = registry.kinds().map(|kind| kind.name.as_str()).collect();
-                let help = match nearest(&what, kinds) {
-                    Some(near) => format!("did you mean `{near}`?"),
-                    None => "`limen-run kinds` lists the kinds".into(),
-                };
-                print_error(&format!(
-                    "limen-run: `{what}` is not a code such as E0122, a kind of node, a key or a counter; {help}"
-                ));
-                REFUSED
-            }
+        Verb::Doctor { json: true } => print(&format!("{:#}\n", serde_json::json!({ "findings": examine() }))),
+        Verb::Doctor { json: false } => print(&show_findings(&examine())),
+        Verb::Kinds { json: true } => print(&kinds_json(&registry)),
+        Verb::Kinds { json: false } => print(&show_kinds(&registry)),
+        Verb::Explain { what } => match explain(what, &registry) {
+            Some(text) => print(&text),
+            None => refuse_word(what, &registry),
         },
-        Some(Verb::Run(arguments)) => Run::new(arguments).go(registry),
-        None => Run::new(&arguments.run).go(registry),
+    }
+}
+
+/// Prints the text of a verb about a file or a folder, or with its path why there is none. Returns the exit code, which is `failed` then.
+fn print_about(path: &Path, text: Result<String, impl Display>, failed: u8) -> u8 {
+    match text {
+        Ok(text) => Stdout::default().print(&text, 0),
+        Err(error) => {
+            print_error(&format!("limen-run: {}: {error}", one_line(&path.to_string_lossy())));
+            failed
+        }
+    }
+}
+
+/// Prints that there is nothing to explain a word with, and returns the exit code.
+fn refuse_word(what: &str, registry: &Registry) -> u8 {
+    let what = one_line(what);
+    let kinds: Vec<&str> = registry.kinds().map(|kind| kind.name.as_str()).collect();
+    let help = match nearest(&what, kinds) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "`limen-run kinds` lists the kinds".into(),
     };
-    ExitCode::from(code)
+    print_error(&format!(
+        "limen-run: `{what}` is not a code such as E0122, a kind of node, a key or a counter; {help}"
+    ));
+    REFUSED
 }
 
 /// Returns the backend options of a registry, with another library of ONNX Runtime if there is one.

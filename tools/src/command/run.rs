@@ -1,8 +1,8 @@
-//! The verb `run`: plans a graph, runs it, prints and dumps the report, and applies the gates.
+//! The verbs on a graph file. `run` plans a graph, runs it, prints and dumps the report, and applies the gates.
 //!
 //! The crate's public functions make everything it prints; this file decides their order and the exit code.
 
-use super::arguments::RunArguments;
+use super::arguments::{DryRun, RunArguments};
 use super::option_values::{ServerAddress, Shadow};
 use super::plan::{plan_json, show_plan, show_why};
 use super::problems::show_problems;
@@ -47,10 +47,19 @@ fn print_problems(problems: &Problems) {
     print_error(&format!("\n{}; nothing was started", count(problems.0.len(), "problem")));
 }
 
-/// Why a setting could not be applied to the nodes that run models.
-enum NotApplied {
+/// Why nothing has run.
+pub(crate) enum NotRun {
+    /// The graph has problems.
     Refused(Problems),
-    Because(String),
+    /// The reason, and the exit code.
+    Because(String, u8),
+    /// The reason was printed; the exit code.
+    Printed(u8),
+}
+
+/// A reason with the exit code [`REFUSED`].
+fn because(why: impl Into<String>) -> NotRun {
+    NotRun::Because(why.into(), REFUSED)
 }
 
 /// An option that names an output folder, the folder, and a predicate for the names of files that may be written there.
@@ -96,131 +105,153 @@ fn backend_options(registry: &Registry) -> BackendOptions {
     registry.extensions().get().cloned().unwrap_or_default()
 }
 
-/// One run of `limen-run GRAPH`.
+/// One command on a graph file.
 pub(crate) struct Run<'a> {
     arguments: &'a RunArguments,
+    path: &'a Path,
+    /// The name of the graph; until it is planned, that of its file.
+    name: String,
     stdout: Stdout,
 }
 
 impl<'a> Run<'a> {
-    pub(crate) fn new(arguments: &'a RunArguments) -> Self {
+    /// Does what one of the functions below does, prints why it could not, and returns the exit code.
+    pub(crate) fn execute(
+        arguments: &'a RunArguments,
+        registry: Registry,
+        command: impl FnOnce(&mut Self, Registry) -> Result<u8, NotRun>,
+    ) -> u8 {
         log::set_format(arguments.log_format);
         let stdout = if arguments.json { Stdout::alone() } else { Stdout::default() };
-        Run { arguments, stdout }
-    }
-
-    /// Does what the arguments ask for and gives the exit code.
-    pub(crate) fn go(mut self, registry: Registry) -> u8 {
-        let arguments = self.arguments;
         let path = arguments.graph.as_deref().unwrap_or(Path::new(""));
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        if arguments.expand {
-            return match Spec::from_file_with(path, &arguments.layers()) {
-                Ok(spec) => {
-                    registry.read_configs(&spec);
-                    self.stdout.print_file(&spec.to_yaml_with_places())
-                }
-                Err(problems) => self.refused(&name, &problems),
-            };
+        let mut run = Run { arguments, path, name, stdout };
+        let (json, code) = match command(&mut run, registry) {
+            Ok(code) | Err(NotRun::Printed(code)) => return code,
+            Err(NotRun::Refused(problems)) => {
+                print_problems(&problems);
+                (Summary::refused(&run.name, &problems).json(), REFUSED)
+            }
+            Err(NotRun::Because(why, code)) => {
+                print_error(&format!("limen-run: {}; nothing has run", one_line(&why)));
+                (Summary::not_started(&run.name, &why, code).json(), code)
+            }
+        };
+        if arguments.json { run.stdout.print(&json, code) } else { code }
+    }
+
+    /// `run`, or what an option of it asks for instead.
+    pub(crate) fn run_or_dry_run(&mut self, registry: Registry) -> Result<u8, NotRun> {
+        match &self.arguments.dry_run {
+            DryRun { check: true, .. } => self.check(registry),
+            DryRun { plan: true, .. } | DryRun { why: true, .. } => self.plan(registry),
+            _ => self.run(registry),
         }
-        let registry = &self.with_backend_options(registry, false);
+    }
+
+    /// `expand`: prints the flat graph.
+    pub(crate) fn expand(&mut self, registry: Registry) -> Result<u8, NotRun> {
+        let spec = Spec::from_file_with(self.path, &self.arguments.layers()).map_err(NotRun::Refused)?;
+        registry.read_configs(&spec);
+        Ok(self.stdout.print_file(&spec.to_yaml_with_places()))
+    }
+
+    /// `check`: prints that the graph can run.
+    pub(crate) fn check(&mut self, registry: Registry) -> Result<u8, NotRun> {
+        let json = self.arguments.json;
+        self.print_planned(registry, |plan| {
+            if json {
+                let mut object = plan_json(plan);
+                object["ok"] = true.into();
+                return format!("{object:#}\n");
+            }
+            let (nodes, edges) = (count(plan.nodes().len(), "node"), count(plan.edges().len(), "edge"));
+            let mut text = format!("graph `{}`: {nodes}, {edges}: ok\n", one_line(plan.graph()));
+            plan.notes().iter().for_each(|note| paragraph(&mut text, "note: ", note));
+            text
+        })
+    }
+
+    /// `plan`: prints the plan, or the reasons for it.
+    pub(crate) fn plan(&mut self, registry: Registry) -> Result<u8, NotRun> {
+        let (json, why) = (self.arguments.json, self.arguments.dry_run.why);
+        self.print_planned(registry, |plan| match (json, why) {
+            (true, _) => format!("{:#}\n", plan_json(plan)),
+            (false, true) => show_why(plan),
+            (false, false) => show_plan(plan),
+        })
+    }
+
+    /// `dot`: prints the graph for Graphviz.
+    pub(crate) fn dot(&mut self, registry: Registry) -> Result<u8, NotRun> {
+        self.print_planned(registry, |plan| Picture::new(plan).dot())
+    }
+
+    /// Plans the graph, writes the pictures of it that were asked for, and prints a text about it.
+    fn print_planned(&mut self, registry: Registry, text: impl FnOnce(&Plan) -> String) -> Result<u8, NotRun> {
+        let plan = self.planned(registry)?;
+        match self.write_pictures(&Picture::new(&plan)) {
+            0 => Ok(self.stdout.print(&text(&plan), 0)),
+            code => Ok(code),
+        }
+    }
+
+    /// Plans the graph as it would run, and checks what the options name.
+    fn planned(&mut self, registry: Registry) -> Result<Plan, NotRun> {
+        let (registry, arguments) = (&self.with_backend_options(registry, false), self.arguments);
         let (mut layers, mut option) = (arguments.layers(), None);
         if let Some(Shadow { backend, every }) = &arguments.shadow {
             let setting = format!("shadow={{ backend: {backend}, every: {every} }}");
-            match self.set_for_models(&mut layers, registry, &setting) {
-                Ok(_) => {}
-                Err(NotApplied::Refused(problems)) => return self.refused(&name, &problems),
-                Err(NotApplied::Because(why)) => return self.not_started(&name, &why, REFUSED),
-            }
+            self.set_for_models(&mut layers, registry, &setting)?;
             option = Some((setting, format!("--shadow {backend}:{every}")));
         }
-        let plan = match Plan::from_file(path, &layers, registry, &arguments.options()) {
-            Ok(plan) => plan,
-            Err(problems) => return self.refused(&name, &at_option(problems, option)),
-        };
-        if let Some(code) = self.refuse_stdout_conflict(&plan) {
-            return code;
+        let plan =
+            self.plan_with(&layers, registry).map_err(|problems| NotRun::Refused(at_option(problems, option)))?;
+        self.refuse_stdout_conflict(&plan)?;
+        self.name = plan.graph().to_string();
+        for gate in &arguments.fail_on {
+            gate.check(&plan).map_err(|error| because(format!("--fail-on '{gate}': {error}")))?;
         }
-        let name = plan.graph().to_string();
-        if let Err((error, gate)) =
-            arguments.fail_on.iter().try_for_each(|gate| gate.check(&plan).map_err(|e| (e, gate)))
-        {
-            return self.not_started(&name, &format!("--fail-on '{gate}': {error}"), REFUSED);
-        }
-        if let Some(why) = self.overwritten_file(&plan, registry) {
-            return self.not_started(&name, &why, REFUSED);
-        }
+        self.refuse_overwriting(&plan, registry)?;
         // Fails now, not after an hour of measuring.
         for (option, path) in written_files(arguments) {
-            if let Err(error) = check_output(path) {
-                return self.not_started(&name, &format!("{option} {}: {error}", path.display()), REFUSED);
-            }
+            check_output(path).map_err(|error| because(format!("{option} {}: {error}", path.display())))?;
         }
-        let is_dry = arguments.check || arguments.dot || arguments.plan || arguments.why;
-        if is_dry {
-            let code = self.write_pictures(&Picture::new(&plan));
-            if code != 0 {
-                return code;
-            }
-        }
-        if arguments.check {
-            return self.checked(&plan);
-        }
-        if arguments.dot {
-            return self.stdout.print(&Picture::new(&plan).dot(), 0);
-        }
-        if arguments.plan || arguments.why {
-            let text = match (arguments.json, arguments.why) {
-                (true, _) => format!("{:#}\n", plan_json(&plan)),
-                (false, true) => show_why(&plan),
-                (false, false) => show_plan(&plan),
-            };
-            return self.stdout.print(&text, 0);
-        }
+        Ok(plan)
+    }
+
+    fn plan_with(&self, layers: &Layers, registry: &Registry) -> Result<Plan, Problems> {
+        Plan::from_file(self.path, layers, registry, &self.arguments.options())
+    }
+
+    /// `run`: runs the graph to its end.
+    fn run(&mut self, registry: Registry) -> Result<u8, NotRun> {
+        let (plan, arguments) = (self.planned(registry)?, self.arguments);
         for (option, folder) in [("--out", &arguments.out), ("--histograms", &arguments.histograms)] {
-            if let Some(folder) = folder
-                && let Err(error) = fs::create_dir_all(folder)
-            {
-                return self.not_started(&name, &format!("{option} {}: {error}", folder.display()), REFUSED);
-            }
+            let Some(folder) = folder else { continue };
+            fs::create_dir_all(folder).map_err(|error| because(format!("{option} {}: {error}", folder.display())))?;
         }
         // The reader of a pipe would see the end of it if it were only opened as a check.
         let mut held = Vec::new();
         for (option, path) in written_files(arguments) {
-            match hold_output(path) {
-                Ok(stream) => held.extend(stream),
-                Err(error) => {
-                    return self.not_started(&name, &format!("{option} {}: {error}", path.display()), REFUSED);
-                }
-            }
+            let opened = hold_output(path);
+            held.extend(opened.map_err(|error| because(format!("{option} {}: {error}", path.display())))?);
         }
-        let base = match arguments.report_base.as_deref().map(|base| (base, BaseReport::read(base))) {
-            Some((base, Err(error))) => {
-                return self.not_started(&name, &format!("--report-base {}: {error}", base.display()), REFUSED);
-            }
-            read => read.and_then(|(_, read)| read.ok()),
+        let read = |base: &Path| {
+            BaseReport::read(base).map_err(|error| because(format!("--report-base {}: {error}", base.display())))
         };
-        let server = match self.metrics_server() {
-            Ok(server) => server,
-            Err(why) => return self.not_started(&name, &why, REFUSED),
-        };
+        let base = arguments.report_base.as_deref().map(read).transpose()?;
+        let server = self.metrics_server().map_err(because)?;
         #[cfg(not(feature = "otlp"))]
         if arguments.otlp.is_some() {
-            return self.not_started(
-                &name,
-                "--otlp: this program was built without it (cargo feature `otlp`)",
-                REFUSED,
-            );
+            return Err(because("--otlp: this program was built without it (cargo feature `otlp`)"));
         }
-        let graph = GraphFile::read(path);
-        let monitor = match self.monitor(&plan) {
-            Ok(monitor) => monitor,
-            Err(why) => return self.not_started(&name, &format!("--monitor: {why}"), REFUSED),
-        };
+        let graph = GraphFile::read(self.path);
+        let monitor = self.monitor(&plan).map_err(|why| because(format!("--monitor: {why}")))?;
         #[cfg(feature = "otlp")]
-        let exporter = match arguments.otlp.as_deref().map(OtlpExporter::new).transpose() {
-            Ok(exporter) => exporter,
-            Err(why) => return self.not_started(&name, &format!("--otlp: {why}"), REFUSED),
+        let exporter = {
+            let exporter = arguments.otlp.as_deref().map(OtlpExporter::new).transpose();
+            exporter.map_err(|why| because(format!("--otlp: {why}")))?
         };
         let listeners = Listeners {
             server,
@@ -230,26 +261,19 @@ impl<'a> Run<'a> {
         };
         let ran =
             if arguments.simulated { simulated::execute(plan, arguments) } else { execute(plan, arguments, listeners) };
-        let code = match ran {
-            #[cfg(feature = "otlp")]
-            Ok(mut ended) => {
-                let export = ended.export.take();
-                let code = self.finish(ended, &graph, base.as_ref());
-                export.into_iter().for_each(LastExport::send);
-                code
-            }
-            #[cfg(not(feature = "otlp"))]
-            Ok(ended) => self.finish(ended, &graph, base.as_ref()),
-            Err(error) => {
-                // A node that hangs while it is built keeps the files of others open.
-                discard_unfinished();
-                name_unfinished();
-                let code = if matches!(error, RunError::Build { .. }) { FAILED } else { REFUSED };
-                self.not_started(&name, &error.to_string(), code)
-            }
-        };
-        drop(held);
-        code
+        #[cfg_attr(not(feature = "otlp"), allow(unused_mut, reason = "the last message to a collector is taken out"))]
+        let mut ended = ran.map_err(|error| {
+            // A node that hangs while it is built keeps the files of others open.
+            discard_unfinished();
+            name_unfinished();
+            NotRun::Because(error.to_string(), if matches!(error, RunError::Build { .. }) { FAILED } else { REFUSED })
+        })?;
+        #[cfg(feature = "otlp")]
+        let export = ended.export.take();
+        let code = self.finish(ended, &graph, base.as_ref());
+        #[cfg(feature = "otlp")]
+        export.into_iter().for_each(LastExport::send);
+        Ok(code)
     }
 
     /// Opens the socket for monitors, if the command line or the graph asks for one. A graph goes on without the one it asks for itself.
@@ -274,11 +298,16 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Prints an error and returns the exit code if stdout is a file that the graph reads or writes. Must come before any output.
-    fn refuse_stdout_conflict(&self, plan: &Plan) -> Option<u8> {
-        let why = self.stdout.conflict(plan)?;
+    /// Prints an error if stdout is a file that the graph reads or writes. Must come before any output.
+    fn refuse_stdout_conflict(&self, plan: &Plan) -> Result<(), NotRun> {
+        let Some(why) = self.stdout.conflict(plan) else { return Ok(()) };
         print_error(&format!("limen-run: {}; nothing has run", one_line(&why)));
-        Some(REFUSED)
+        Err(NotRun::Printed(REFUSED))
+    }
+
+    /// Refuses options that would overwrite a file of the graph, read or written by it.
+    fn refuse_overwriting(&self, plan: &Plan, registry: &Registry) -> Result<(), NotRun> {
+        self.overwritten_file(plan, registry).map_or(Ok(()), |why| Err(because(why)))
     }
 
     /// The message for a file of the graph, read or written by it, that an option of the command line would overwrite.
@@ -368,118 +397,72 @@ impl<'a> Run<'a> {
         })
     }
 
+    /// `calibrate`: measures every backend on the models.
+    pub(crate) fn calibrate(&mut self, registry: Registry) -> Result<u8, NotRun> {
+        let registry = self.with_backend_options(registry, true);
+        self.prepare_models(&registry)
+    }
+
+    /// `compile`: compiles the models ahead of time.
+    pub(crate) fn compile(&mut self, registry: Registry) -> Result<u8, NotRun> {
+        let registry = self.with_backend_options(registry, false);
+        self.prepare_models(&registry)
+    }
+
     /// Plans the graph, which compiles or measures its models and caches the results, and prints the notes of the models.
-    pub(crate) fn prepare_models(self, registry: Registry, calibrate: bool) -> u8 {
-        let registry = self.with_backend_options(registry, calibrate);
-        if backend_options(&registry).cache.is_none() {
-            let name = self.arguments.graph.as_deref().unwrap_or(Path::new("")).display().to_string();
-            return self.not_started(&name, "there is no folder for the results: add `--cache DIR`", REFUSED);
+    fn prepare_models(&mut self, registry: &Registry) -> Result<u8, NotRun> {
+        if backend_options(registry).cache.is_none() {
+            self.name = self.path.display().to_string();
+            return Err(because("there is no folder for the results: add `--cache DIR`"));
         }
-        let path = self.arguments.graph.as_deref().unwrap_or(Path::new(""));
-        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        match Plan::from_file(path, &self.arguments.layers(), &registry, &self.arguments.options()) {
-            Ok(plan) => match self.overwritten_file(&plan, &registry) {
-                Some(why) => {
-                    self.refuse_stdout_conflict(&plan).unwrap_or_else(|| self.not_started(&name, &why, REFUSED))
-                }
-                None => self.print_notes(&plan, |node| node.kind == "infer"),
-            },
-            Err(problems) => self.refused(&name, &problems),
-        }
+        let plan = self.plan_with(&self.arguments.layers(), registry).map_err(NotRun::Refused)?;
+        self.refuse_stdout_conflict(&plan)?;
+        self.refuse_overwriting(&plan, registry)?;
+        self.print_notes(&plan, |node| node.kind == "infer")
     }
 
     /// Prints the notes of some nodes.
-    fn print_notes(mut self, plan: &Plan, is_shown: impl Fn(&NodePlan) -> bool) -> u8 {
-        if let Some(code) = self.refuse_stdout_conflict(plan) {
-            return code;
-        }
+    fn print_notes(&mut self, plan: &Plan, is_shown: impl Fn(&NodePlan) -> bool) -> Result<u8, NotRun> {
+        self.refuse_stdout_conflict(plan)?;
         let mut text = String::new();
         for node in plan.nodes().iter().filter(|node| is_shown(node)) {
             text.push_str(&format!("{}\n", node.name));
             node.notes.iter().for_each(|note| text.push_str(&format!("  {note}\n")));
         }
-        self.stdout.print(&text, 0)
+        Ok(self.stdout.print(&text, 0))
     }
 
-    /// Plans the graph with every model compared with another backend, and prints what was found.
-    pub(crate) fn verify_backend(self, registry: Registry, against: &str) -> u8 {
+    /// `verify-backend`: plans the graph with every model compared with another backend, and prints what was found.
+    pub(crate) fn verify_backend(&mut self, registry: Registry, against: &str) -> Result<u8, NotRun> {
         let registry = self.with_backend_options(registry, false);
         let options = BackendOptions { report_differences: true, ..backend_options(&registry) };
         let registry = &registry.with_extension(options);
-        let arguments = self.arguments;
-        let path = arguments.graph.as_deref().unwrap_or(Path::new(""));
-        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let mut layers = arguments.layers();
+        let mut layers = self.arguments.layers();
         let setting = format!("verify.against={against}");
-        let models = match self.set_for_models(&mut layers, registry, &setting) {
-            Ok(models) => models,
-            Err(NotApplied::Refused(problems)) => return self.refused(&name, &problems),
-            Err(NotApplied::Because(why)) => return self.not_started(&name, &why, REFUSED),
-        };
-        let plan = match Plan::from_file(path, &layers, registry, &arguments.options()) {
-            Ok(plan) => plan,
-            Err(problems) => {
-                let option = (setting, format!("--against {against}"));
-                return self.refused(&name, &at_option(problems, Some(option)));
-            }
-        };
+        let models = self.set_for_models(&mut layers, registry, &setting)?;
+        let option = (setting, format!("--against {against}"));
+        let plan = self.plan_with(&layers, registry);
+        let plan = plan.map_err(|problems| NotRun::Refused(at_option(problems, Some(option))))?;
         let differs = plan.nodes().iter().flat_map(|node| &node.notes).any(|note| note.starts_with(BEYOND_TOLERANCE));
-        let code = self.print_notes(&plan, |node| models.contains(&node.name));
-        if differs && code == 0 { REFUSED } else { code }
+        let code = self.print_notes(&plan, |node| models.contains(&node.name))?;
+        Ok(if differs && code == 0 { REFUSED } else { code })
     }
 
     /// Sets a key of every node that runs a model, and returns the names of those nodes.
-    fn set_for_models(
-        &self,
-        layers: &mut Layers,
-        registry: &Registry,
-        setting: &str,
-    ) -> Result<Vec<String>, NotApplied> {
-        let path = self.arguments.graph.as_deref().unwrap_or(Path::new(""));
-        let plan = Plan::from_file(path, layers, registry, &self.arguments.options()).map_err(NotApplied::Refused)?;
+    fn set_for_models(&self, layers: &mut Layers, registry: &Registry, setting: &str) -> Result<Vec<String>, NotRun> {
+        let plan = self.plan_with(layers, registry).map_err(NotRun::Refused)?;
         let is_model = |node: &&NodePlan| node.kind == "infer" && !node.notes.iter().any(|note| note == "backend mock");
         let models: Vec<String> = plan.nodes().iter().filter(is_model).map(|node| node.name.clone()).collect();
         if models.is_empty() {
-            return Err(NotApplied::Because("no node of this graph runs a model that can be compared".into()));
+            return Err(because("no node of this graph runs a model that can be compared"));
         }
         if let Some(inner) = models.iter().find(|model| model.contains('.')) {
-            let why = format!(
+            return Err(because(format!(
                 "`{inner}` is inside a subgraph, where an option cannot reach it; write `{setting}` in its `config`"
-            );
-            return Err(NotApplied::Because(why));
+            )));
         }
         layers.set.extend(models.iter().map(|model| format!("nodes.{model}.config.{setting}")));
         Ok(models)
-    }
-
-    fn refused(mut self, name: &str, problems: &Problems) -> u8 {
-        print_problems(problems);
-        if !self.arguments.json {
-            return REFUSED;
-        }
-        self.stdout.print(&Summary::refused(name, problems).json(), REFUSED)
-    }
-
-    fn not_started(mut self, name: &str, error: &str, code: u8) -> u8 {
-        print_error(&format!("limen-run: {}; nothing has run", one_line(error)));
-        if !self.arguments.json {
-            return code;
-        }
-        self.stdout.print(&Summary::not_started(name, error, code).json(), code)
-    }
-
-    fn checked(mut self, plan: &Plan) -> u8 {
-        let text = if self.arguments.json {
-            let mut object = plan_json(plan);
-            object["ok"] = true.into();
-            format!("{object:#}\n")
-        } else {
-            let (nodes, edges) = (count(plan.nodes().len(), "node"), count(plan.edges().len(), "edge"));
-            let mut text = format!("graph `{}`: {nodes}, {edges}: ok\n", one_line(plan.graph()));
-            plan.notes().iter().for_each(|note| paragraph(&mut text, "note: ", note));
-            text
-        };
-        self.stdout.print(&text, 0)
     }
 
     /// Starts the server of `--metrics`, if there is one.
@@ -517,7 +500,7 @@ impl<'a> Run<'a> {
     }
 
     /// Applies the gates to a report, prints it and dumps it.
-    fn finish(mut self, ended: Ended, graph: &GraphFile, base: Option<&BaseReport>) -> u8 {
+    fn finish(&mut self, ended: Ended, graph: &GraphFile, base: Option<&BaseReport>) -> u8 {
         let Ended { report, log, page, picture, trace, .. } = ended;
         let (report, arguments) = (&report, self.arguments);
         let verdicts: Vec<GateVerdict> = arguments.fail_on.iter().map(|gate| gate.judge(report)).collect();
