@@ -168,7 +168,7 @@ fn with_path(path: &Path, error: &io::Error) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::made_up;
+    use crate::report::test_report;
     use run_info::GraphFile;
 
     /// A temporary folder for one test.
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn a_dump_writes_all_files_and_leaves_no_temporary_ones() {
         let folder = folder("complete");
-        let report = made_up::report();
+        let report = test_report::report();
         let summary = Summary::new(&report, &[]);
         let run = RunInfo::new(&report, &GraphFile { path: "g.yaml".into(), hash: Some(1) }, []);
         let dump = Dump { report: &report, summary: &summary, run: &run, log: None };

@@ -3,7 +3,7 @@
 pub(crate) mod exit_code;
 pub(crate) mod gate;
 pub(crate) mod index;
-#[cfg(test)]
-pub(crate) mod made_up;
 pub(crate) mod printed;
 pub(crate) mod summary;
+#[cfg(test)]
+pub(crate) mod test_report;

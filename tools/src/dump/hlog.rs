@@ -142,13 +142,13 @@ fn io_error(error: IntervalLogWriterError<V2DeflateSerializeError>) -> io::Error
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::made_up;
+    use crate::report::test_report;
     use hdrhistogram::serialization::Deserializer;
     use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 
     #[test]
     fn a_log_reads_back_as_written() {
-        let report = made_up::report();
+        let report = test_report::report();
         let bytes = Log::new(Vec::new(), report.started).unwrap().finish(&report).unwrap();
         let mut read = Vec::new();
         for entry in IntervalLogIterator::new(&bytes) {
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn intervals_of_a_tag_add_up_to_its_histogram() {
-        let report = made_up::report();
+        let report = test_report::report();
         let mut log = Log::new(Vec::new(), report.started).unwrap();
         // A tenth of the values in each of two intervals.
         for at in 0..2 {

@@ -167,7 +167,7 @@ fn cpu_model(cpuinfo: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::made_up;
+    use crate::report::test_report;
 
     #[test]
     fn the_hash_is_fnv1a() {
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_missing_file_has_no_hash() {
-        let info = RunInfo::new(&made_up::report(), &GraphFile::read("/nowhere/g.yaml"), ["x".to_string()]);
+        let info = RunInfo::new(&test_report::report(), &GraphFile::read("/nowhere/g.yaml"), ["x".to_string()]);
         let json: serde_json::Value = serde_json::from_str(&info.json()).unwrap();
         assert_eq!(json["graph_fnv1a64"], serde_json::Value::Null);
         assert_eq!(json["workers"][1]["cpus_got"], serde_json::json!([1]));

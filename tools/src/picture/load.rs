@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn the_nodes_of_a_thread_share_its_time() {
-        let report = crate::report::made_up::report();
+        let report = crate::report::test_report::report();
         let loads = loads(&report);
         // 100 calls with a mean of 505 µs in 1.62 s.
         let share = loads[1].share.unwrap();
@@ -109,7 +109,7 @@ mod tests {
             (loads[1].p50, loads[1].p99),
             (report.histogram("digit", Term::Compute).unwrap().quantile(0.5), None)
         );
-        let mut busy = crate::report::made_up::report();
+        let mut busy = crate::report::test_report::report();
         busy.nodes[2].worker = 1;
         busy.wall = std::time::Duration::from_micros(10_000);
         busy.histograms[0].term = Term::Compute;

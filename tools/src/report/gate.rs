@@ -144,7 +144,7 @@ fn unknown(name: &str, report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::made_up;
+    use crate::report::test_report;
     use limen::report::Term;
 
     fn parse(text: &str) -> Result<(Figure, Op, f64), GateError> {
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn verdicts_name_the_figure_and_its_value() {
-        let report = made_up::report();
+        let report = test_report::report();
         for (text, tripped, words) in [
             ("accuracy < 0.999", true, "accuracy < 0.999 holds (accuracy is 0.998)"),
             ("score.accuracy < 0.97", false, "does not hold (score.accuracy is 0.998)"),
@@ -237,7 +237,7 @@ mod tests {
     /// `lost` includes the losses of nodes, and there is a figure for each reason.
     #[test]
     fn losses_have_a_total_and_a_figure_for_each_reason() {
-        let mut report = made_up::report();
+        let mut report = test_report::report();
         report.nodes[0].metrics.lost("overrun", 7);
         report.nodes[3].metrics.lost("unwritten", 2);
         report.nodes[2].metrics.lost("unwritten", 3);
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn e2e_is_that_of_the_worst_path() {
-        let mut report = made_up::report();
+        let mut report = test_report::report();
         let mut second = report.histograms.iter().find(|h| h.to.is_some()).cloned().unwrap();
         second.to = Some("alarm".into());
         second.recorded.histogram.record(30_000_000, 1);

@@ -259,12 +259,12 @@ fn failures(text: &mut String, report: &Report, most: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::made_up;
+    use crate::report::test_report;
     use limen::report::FailureReport;
 
     #[test]
     fn a_good_run_is_printed_in_full() {
-        let text = show_report(&made_up::report(), Detail::Usual);
+        let text = show_report(&test_report::report(), Detail::Usual);
         let expected = "\
 digits: finished in 1.62 s, 140 messages from 1 source, 0 lost, 40 thinned
 
@@ -300,7 +300,7 @@ laws: hold on 3 edges and 4 nodes
 
     #[test]
     fn the_laws_of_recorded_edges_are_printed() {
-        let mut report = made_up::report();
+        let mut report = test_report::report();
         report.nodes[3].kind = "record".into();
         let lines: Vec<String> = show_report(&report, Detail::Usual).lines().map(str::to_string).collect();
         let at = lines.iter().position(|line| line.starts_with("laws: hold")).unwrap();
@@ -316,12 +316,12 @@ laws: hold on 3 edges and 4 nodes
 
     #[test]
     fn a_good_run_has_no_problems_to_print() {
-        assert_eq!(show_report(&made_up::report(), Detail::Problems), "");
+        assert_eq!(show_report(&test_report::report(), Detail::Problems), "");
     }
 
     #[test]
     fn lost_and_thinned_messages_have_separate_columns_and_totals() {
-        let mut report = made_up::report();
+        let mut report = test_report::report();
         report.edges[0].lost.push((Reason::Unmatched, 10));
         report.nodes[3].metrics.lost("unwritten", 3);
         report.nodes[3].metrics.thinned("stopped", 50);
@@ -346,14 +346,14 @@ laws: hold on 3 edges and 4 nodes
             assert!(text.contains("labels: stopped 50, unwritten 3\n"), "{text}");
         }
         // Messages cut off by a stop are lost, but that is not a failure.
-        let mut report = made_up::report();
+        let mut report = test_report::report();
         report.nodes[0].metrics.lost("stopped", 2);
         assert_eq!((report.lost_total(), report.is_degraded()), (2, false));
     }
 
     #[test]
     fn problems_are_always_printed() {
-        let mut report = made_up::report();
+        let mut report = test_report::report();
         report.outcome = Outcome::Failed;
         report.failed_calls = 3;
         report.nodes[1].failed = 3;
@@ -377,7 +377,7 @@ laws: hold on 3 edges and 4 nodes
 
     #[test]
     fn no_line_exceeds_the_width() {
-        let mut report = made_up::report();
+        let mut report = test_report::report();
         report.nodes[1].name = "n".repeat(64);
         report.edges[0].to = format!("{}/in", "n".repeat(64));
         report.notes.push("word ".repeat(60));
@@ -389,7 +389,7 @@ laws: hold on 3 edges and 4 nodes
 
     #[test]
     fn a_run_that_recorded_nothing_says_so() {
-        let mut report = made_up::report();
+        let mut report = test_report::report();
         report.histograms.clear();
         let text = show_report(&report, Detail::Usual);
         assert!(text.contains("no end-to-end latency was recorded"), "{text}");

@@ -206,11 +206,11 @@ fn quoted(field: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::made_up;
+    use crate::report::test_report;
 
     #[test]
     fn the_object_has_all_keys() {
-        let mut report = made_up::report();
+        let mut report = test_report::report();
         report.nodes[3].metrics.thinned("stopped", 2);
         let gate = "accuracy < 0.999".parse::<crate::Gate>().unwrap().judge(&report);
         let gates = [gate];
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn the_csv_has_a_row_for_each_histogram() {
-        let report = made_up::report();
+        let report = test_report::report();
         let csv = Summary::new(&report, &[]).csv();
         let lines: Vec<&str> = csv.lines().collect();
         assert_eq!(lines.len(), 6, "{csv}");
