@@ -15,6 +15,7 @@ use limen::node::{
     Building, Burst, Connected, Cost, Emit, InPort, Interest, Many, MessageSet, Metrics, Next, Node, NodeError,
     OutPort, PlanErrors, Planning, Ports, Reset, Sink, Source, Transform, Watched,
 };
+use limen::report::Reason;
 use limen::{
     Clock, Driven, Event, Message, Plan, Problems, Registry, Report, SimulatedClock, Spec, Tensor, TensorMut, Time,
     Turned,
@@ -22,7 +23,10 @@ use limen::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, UdpSocket};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// The type that every port of these nodes carries.
@@ -100,6 +104,37 @@ pub fn drive_on(driven: &mut Driven, clock: &SimulatedClock, end: Time) -> Vec<E
 
 /// How long a test waits for what must happen. Beside other load a machine is many times slower.
 pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Returns a TCP port that is free at the moment.
+pub fn tcp_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").expect("binds").local_addr().expect("is bound").port()
+}
+
+/// Returns a UDP port that is free at the moment.
+pub fn udp_port() -> u16 {
+    UdpSocket::bind("127.0.0.1:0").expect("binds").local_addr().expect("is bound").port()
+}
+
+/// Returns a metric of a report, which may lack it.
+pub fn figure(report: &Report, name: &str) -> f64 {
+    report.metric(name).unwrap_or(f64::NAN)
+}
+
+/// Returns how many messages all edges lost for a reason.
+pub fn lost(report: &Report, reason: Reason) -> u64 {
+    let all = report.edges.iter().flat_map(|edge| &edge.lost);
+    all.filter(|(found, _)| *found == reason).map(|(_, n)| n).sum()
+}
+
+/// Returns a command that starts a program in a folder, without input and without `LIMEN_*` variables.
+pub fn command(program: &str, folder: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(folder).stdin(Stdio::null());
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LIMEN_")) {
+        command.env_remove(name);
+    }
+    command
+}
 
 /// Runs a graph, given as text, until it ends by itself.
 ///

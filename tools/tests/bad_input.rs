@@ -1,13 +1,13 @@
 //! User errors are refused with their place and a remedy, without starting anything, with exit code 2. Errors during a run are
 //! named, counted, and handled as the policy says.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use crate::program::{Folder, Ran};
+use std::path::Path;
 
 /// A folder with a good image, a corrupt image, a model, and a corrupt model.
-fn folder(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("limen-bad-{name}-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&folder);
+fn folder(name: &str) -> Folder {
+    let made = Folder::with(name, "");
+    let folder = &made.0;
     std::fs::create_dir_all(folder.join("images")).unwrap();
     std::fs::create_dir_all(folder.join("mixed")).unwrap();
     let digits = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs/digits");
@@ -24,20 +24,12 @@ fn folder(name: &str) -> PathBuf {
     std::fs::write(folder.join("digits.onnx"), &model).unwrap();
     std::fs::write(folder.join("cut.onnx"), &model[..model.len() / 2]).unwrap();
     std::fs::write(folder.join("text.onnx"), "this is not a model").unwrap();
-    folder
+    made
 }
 
-fn run(folder: &Path, graph: &str, words: &[&str]) -> (Option<i32>, String) {
-    let file = folder.join("graph.yaml");
-    std::fs::write(&file, graph).unwrap();
-    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_limen-run"))
-        .current_dir(folder)
-        .arg("graph.yaml")
-        .args(words)
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&stderr).into_owned() + &String::from_utf8_lossy(&stdout);
-    (status.code(), text)
+fn run(folder: &Folder, graph: &str, words: &str) -> Ran {
+    std::fs::write(folder.0.join("graph.yaml"), graph).unwrap();
+    folder.run(&format!("graph.yaml {words}"))
 }
 
 /// \[H1\]
@@ -114,15 +106,12 @@ fn every_wrong_graph_is_refused_with_its_place_and_a_remedy() {
         ),
     ] {
         let graph = format!("version: 1\nnodes:\n{}", nodes.replace("CAMERA", camera).replace("PIXELS", pixels));
-        let (code, text) = run(&folder, &graph, &[]);
-        assert_eq!(code, Some(2), "{graph}\n{text}");
-        assert!(text.contains(&format!("graph.yaml:{place}")), "no {place} in\n{text}\n{graph}");
-        assert!(text.contains("help: ") && text.contains("nothing was started"), "{text}\n{graph}");
+        let ran = run(&folder, &graph, "");
+        ran.expect(2, "", &format!("graph.yaml:{place}")).expect(2, "", "help: ").expect(2, "", "nothing was started");
         for part in parts {
-            assert!(text.contains(part), "no {part:?} in\n{text}\n{graph}");
+            ran.expect(2, "", part);
         }
     }
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
@@ -134,37 +123,22 @@ fn a_corrupt_image_is_named_or_skipped_and_counted() {
              b: {{ kind: null, from: camera/image }}\n"
         )
     };
-    let (code, text) = run(&folder, &graph(""), &[]);
-    assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("`camera` failed") && text.contains("0001-"), "{text}");
-    let (code, text) =
-        run(&folder, &graph(", on_error: skip"), &["--fail-on", "messages != 3", "--fail-on", "failed != 1"]);
-    assert_eq!(code, Some(0), "{text}");
-    std::fs::remove_dir_all(folder).unwrap();
+    run(&folder, &graph(""), "").expect(1, "", "`camera` failed").expect(1, "", "0001-");
+    run(&folder, &graph(", on_error: skip"), "--fail-on messages!=3 --fail-on failed!=1").expect(0, "", "");
 }
 
-/// Simulates a disk that is full after 16 KiB by a limit on the size of files, whose signal is ignored, so that writing fails.
-fn run_on_a_full_disk(folder: &Path, graph: &str, words: &str) -> (Option<i32>, String) {
-    std::fs::write(folder.join("graph.yaml"), graph).unwrap();
-    let limited = format!("trap '' XFSZ; ulimit -f 16; exec {} graph.yaml {words}", env!("CARGO_BIN_EXE_limen-run"));
-    let Output { status, stdout, stderr } =
-        Command::new("bash").current_dir(folder).args(["-c", &limited]).output().unwrap();
-    (status.code(), String::from_utf8_lossy(&stderr).into_owned() + &String::from_utf8_lossy(&stdout))
-}
+/// A limit on the size of files, whose signal is ignored, so that writing fails: simulates a disk that is full after 16 blocks.
+const FULL_DISK: &str = "trap '' XFSZ; ulimit -f 16";
 
 #[test]
 fn a_full_disk_is_an_error_of_the_sink_that_names_the_file() {
-    let folder = folder("full");
     let graph = "version: 1\nnodes:\n  a: { kind: synthetic, config: { pattern: counter, count: 100000 } }\n  \
                  full: { kind: csv, config: { path: full.csv }, on_error: POLICY, inputs: { n: a } }\n  \
                  other: { kind: null, from: a }\n";
-    let (code, text) = run_on_a_full_disk(&folder, &graph.replace("POLICY", "stop"), "");
-    assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("`full` failed") && text.contains("full.csv"), "{text}");
+    let folder = Folder::with("full", &graph.replace("POLICY", "stop"));
+    folder.run_after(FULL_DISK, "graph.yaml").expect(1, "", "`full` failed").expect(1, "", "full.csv");
     // With `detach` the other branch receives everything, and the messages that the sink did not take are counted.
-    let words = "--fail-on 'messages != 100000' --fail-on 'lost == 0'";
-    let (code, text) = run_on_a_full_disk(&folder, &graph.replace("POLICY", "detach"), words);
-    assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("detached"), "{text}");
-    std::fs::remove_dir_all(folder).unwrap();
+    let words = "graph.yaml --fail-on 'messages != 100000' --fail-on 'lost == 0'";
+    let folder = Folder::with("full", &graph.replace("POLICY", "detach"));
+    folder.run_after(FULL_DISK, words).expect(0, "", "detached");
 }

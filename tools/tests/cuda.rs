@@ -1,7 +1,7 @@
 //! `backend: cuda` from a user's point of view, on the driver double. The lane `cuda` sets `LIMEN_CUDA_DOUBLE` to its folder, with builds of
 //! it that lack something. Without the variable, these tests do nothing.
 
-use crate::program::{Folder, Ran};
+use crate::program::{Folder, Ran, says};
 use crate::trials::{FLOAT, model_with, node, weight};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -33,14 +33,6 @@ fn run(folder: &Folder, words: &str, libraries: &Path, switches: &[(&str, &str)]
         command.env(format!("CUDA_DOUBLE_{switch}"), value);
     }
     Ran::from(command.output().unwrap())
-}
-
-#[track_caller]
-fn says(ran: &Ran, code: i32, parts: &[&str]) {
-    // Long lines are folded.
-    let all = format!("{} {}", ran.out, ran.err).split_whitespace().collect::<Vec<_>>().join(" ").replace("│ ", "");
-    assert_eq!(ran.code, Some(code), "{all}");
-    parts.iter().for_each(|part| assert!(all.contains(part), "no `{part}`: {all}"));
 }
 
 #[test]

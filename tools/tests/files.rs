@@ -4,7 +4,7 @@ use crate::program::{Folder, Ran, signal, signal_until_it_ends};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::symlink;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 /// A graph that copies a file.
 fn copying(from: &str, to: &str, exists: &str) -> String {
@@ -320,9 +320,7 @@ nodes:
   nothing: { kind: 'null', from: noise }
 ";
     let folder = Folder::with("limit", graph);
-    let program = folder.command("").get_program().to_str().unwrap().to_string();
-    let script = format!("ulimit -f 100; exec {program} graph.yaml --json");
-    let ran = Ran::from(Command::new("sh").arg("-c").arg(script).current_dir(&folder.0).output().unwrap());
+    let ran = folder.run_after("ulimit -f 100", "graph.yaml --json");
     let json = ran.json();
     assert_eq!((ran.code, &json["degraded"]), (Some(0), &true.into()), "{}", ran.out);
     // The file has whole messages, and the header counts them.

@@ -1,12 +1,13 @@
 //! Every graph under `graphs/` runs, and gives the result recorded beside it. `.ci/lanes/packages/graphs` runs those whose results a script checks:
 //! `track`, `navigate`, `bag` and `replay`.
 
-use crate::program::Folder;
+use crate::program::{Folder, Ran};
 use serde_json::Value;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
+#[cfg(feature = "wgpu")]
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 fn graphs() -> PathBuf {
@@ -23,23 +24,21 @@ const BACKENDS: &[&str] = &[
 ];
 
 /// Runs a graph with its output in a new folder; returns its report and that folder.
-fn run(graph: &str, set: &[&str]) -> (Value, PathBuf) {
-    static RUNS: AtomicUsize = AtomicUsize::new(0);
-    let run = RUNS.fetch_add(1, Ordering::Relaxed);
-    let out = std::env::temp_dir().join(format!("limen-graph-{graph}-{}-{run}", std::process::id()));
-    let output = Command::new(env!("CARGO_BIN_EXE_limen-run"))
-        .arg(graphs().join(graph).join("graph.yaml"))
-        .args(["--json", "--out"])
-        .arg(&out)
-        .env("LIMEN_ALLOW_SOFTWARE", "1")
-        .args(set.iter().flat_map(|set| ["--set", set]))
-        .output()
-        .unwrap();
-    let (text, problems) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-    assert_eq!(output.status.code(), Some(0), "{graph}: {problems}\n{text}");
-    let report: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(report["bugs"].as_array().map(Vec::len), Some(0), "{graph}: {text}");
+fn run(graph: &str, set: &[&str]) -> (Value, Folder) {
+    let out = Folder::with(graph, "");
+    let mut command = out.command("--json --out .");
+    command.arg(graphs().join(graph).join("graph.yaml")).args(set.iter().flat_map(|set| ["--set", set]));
+    let ran = Ran::from(command.env("LIMEN_ALLOW_SOFTWARE", "1").output().unwrap());
+    let report = ran.expect(0, "", "").json();
+    assert_eq!(report["bugs"].as_array().map(Vec::len), Some(0), "{graph}: {report}");
     (report, out)
+}
+
+/// Runs a graph that reads files of the folder `listen`.
+fn run_beside_listen(folder: &Folder, graph: &str) -> Ran {
+    std::fs::write(folder.0.join("graph.yaml"), graph).unwrap();
+    let mut command = folder.command("graph.yaml --quiet --allow-path");
+    Ran::from(command.arg(graphs().join("listen").canonicalize().unwrap()).output().unwrap())
 }
 
 fn metric(report: &Value, node: &str, name: &str) -> f64 {
@@ -54,6 +53,18 @@ fn rows(path: &Path) -> Vec<Vec<String>> {
     text.lines().map(|line| line.split(',').map(str::to_string).collect()).collect()
 }
 
+/// Compares a table with the recorded one of a graph: the first two columns are equal, the third differs by less than a tolerance.
+#[track_caller]
+fn agree(graph: &str, found: &Path, tolerance: f64) {
+    let (found, recorded) = (rows(found), rows(&graphs().join(graph).join("expected.csv")));
+    assert_eq!((found.len(), &found[0]), (recorded.len(), &recorded[0]));
+    for (found, recorded) in found[1..].iter().zip(&recorded[1..]) {
+        assert_eq!(found[..2], recorded[..2]);
+        let off = found[2].parse::<f64>().unwrap() - recorded[2].parse::<f64>().unwrap();
+        assert!(off.abs() < tolerance, "{found:?} is off by {off}");
+    }
+}
+
 /// \[L2\]
 #[test]
 fn digits_are_recognized() {
@@ -61,7 +72,7 @@ fn digits_are_recognized() {
         let (report, out) = run("digits", &[&format!("nodes.digit.config.backend={backend}")]);
         assert_eq!(metric(&report, "score", "total"), 6400.0);
         assert!(metric(&report, "score", "accuracy") >= 0.97);
-        let rows = rows(&out.join("out/labels.csv"));
+        let rows = rows(&out.0.join("out/labels.csv"));
         assert_eq!(rows[0], ["seq", "file", "label", "score"]);
         assert_eq!(rows.len(), 1 + 6400);
         // Rows are in order, and each matches the file it names: the digit is the last part of the name.
@@ -70,7 +81,6 @@ fn digits_are_recognized() {
             row[1].ends_with(&format!("-{}.png", row[2]))
         });
         assert!(right.count() >= 6208, "97 % of 6400");
-        std::fs::remove_dir_all(out).unwrap();
     }
 }
 
@@ -78,7 +88,7 @@ fn digits_are_recognized() {
 fn classify_agrees_with_onnxruntime() {
     for backend in BACKENDS {
         let (_, out) = run("classify", &[&format!("nodes.classifier.config.backend={backend}")]);
-        let found = rows(&out.join("out/top.csv"));
+        let found = rows(&out.0.join("out/top.csv"));
         let recorded = rows(&graphs().join("classify/expected.csv"));
         assert_eq!(found.len(), 1 + 90);
         let column = |name: &str| found[0].iter().position(|c| c == name).unwrap_or_else(|| panic!("{:?}", found[0]));
@@ -94,7 +104,6 @@ fn classify_agrees_with_onnxruntime() {
         // 0.01 apart.
         assert!(winners >= 89, "{winners} of 90 winners");
         assert!(worst < 0.05, "a score is off by {worst}");
-        std::fs::remove_dir_all(out).unwrap();
     }
 }
 
@@ -102,19 +111,12 @@ fn classify_agrees_with_onnxruntime() {
 fn softmax_gives_probabilities() {
     let (report, out) = run("scores", &[]);
     assert_eq!(metric(&report, "saved", "items"), 50.0);
-    let (found, recorded) = (rows(&out.join("out/best.csv")), rows(&graphs().join("scores/expected.csv")));
-    assert_eq!((found.len(), &found[0]), (recorded.len(), &recorded[0]));
-    for (found, recorded) in found[1..].iter().zip(&recorded[1..]) {
-        assert_eq!(found[..2], recorded[..2]);
-        let off = found[2].parse::<f64>().unwrap() - recorded[2].parse::<f64>().unwrap();
-        assert!(off.abs() < 1e-6, "{found:?} is off by {off}");
-    }
+    agree("scores", &out.0.join("out/best.csv"), 1e-6);
     // The probabilities of each frame sum to 1.
-    let chances = std::fs::read(out.join("out/chances.npy")).unwrap();
+    let chances = std::fs::read(out.0.join("out/chances.npy")).unwrap();
     let numbers: Vec<f32> = chances[256..].chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
     assert_eq!(numbers.len(), 300);
     assert!(numbers.chunks_exact(6).all(|frame| (frame.iter().sum::<f32>() - 1.0).abs() < 1e-5));
-    std::fs::remove_dir_all(out).unwrap();
 }
 
 #[test]
@@ -129,10 +131,9 @@ fn detect_finds_the_drawn_objects() {
             let (found, expected) = (metric(&report, "score", name), recorded[name].as_f64().unwrap());
             assert!((found - expected).abs() < 0.02, "{name}: {found}, recorded {expected}");
         }
-        let lines = std::fs::read_to_string(out.join("out/objects.jsonl")).unwrap();
+        let lines = std::fs::read_to_string(out.0.join("out/objects.jsonl")).unwrap();
         let frames: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(frames.len(), 200);
-        std::fs::remove_dir_all(out).unwrap();
     }
 }
 
@@ -141,16 +142,9 @@ fn detect_finds_the_drawn_objects() {
 fn listen_agrees_with_onnxruntime() {
     for backend in BACKENDS {
         let (report, out) = run("listen", &[&format!("nodes.ear.config.backend={backend}")]);
-        let (found, recorded) = (rows(&out.join("out/heard.csv")), rows(&graphs().join("listen/expected.csv")));
-        assert_eq!((found.len(), &found[0]), (recorded.len(), &recorded[0]));
-        for (found, recorded) in found[1..].iter().zip(&recorded[1..]) {
-            assert_eq!(found[..2], recorded[..2], "{backend}");
-            let off = found[2].parse::<f64>().unwrap() - recorded[2].parse::<f64>().unwrap();
-            assert!(off.abs() < 1e-4, "{backend}: {found:?} is off by {off}");
-        }
+        agree("listen", &out.0.join("out/heard.csv"), 1e-4);
         let node = report["nodes"].as_array().unwrap().iter().find(|node| node["name"] == "ear").unwrap();
         assert_eq!((node["backend"]["name"].as_str(), node["backend"]["calls"].as_u64()), (Some(*backend), Some(301)));
-        std::fs::remove_dir_all(out).unwrap();
     }
 }
 
@@ -158,14 +152,7 @@ fn listen_agrees_with_onnxruntime() {
 #[test]
 fn voice_agrees_with_numpy() {
     let (_, out) = run("voice", &[]);
-    let (found, recorded) = (rows(&out.join("out/voice.csv")), rows(&graphs().join("voice/expected.csv")));
-    assert_eq!((found.len(), &found[0]), (recorded.len(), &recorded[0]));
-    for (found, recorded) in found[1..].iter().zip(&recorded[1..]) {
-        assert_eq!(found[..2], recorded[..2]);
-        let off = found[2].parse::<f64>().unwrap() - recorded[2].parse::<f64>().unwrap();
-        assert!(off.abs() < 1e-3, "{found:?} is off by {off}");
-    }
-    std::fs::remove_dir_all(out).unwrap();
+    agree("voice", &out.0.join("out/voice.csv"), 1e-3);
 }
 
 /// Each repetition gives the scores of the first; with `on_end: keep` it starts with the state of the end of the sound, and the
@@ -174,8 +161,7 @@ fn voice_agrees_with_numpy() {
 fn repeated_sound_resets_the_state() {
     let heard = |on_end: &str| {
         let (_, out) = run("listen", &["nodes.sound.config.repeat=20", &format!("nodes.ear.config.on_end={on_end}")]);
-        let rows = rows(&out.join("out/heard.csv"));
-        std::fs::remove_dir_all(out).unwrap();
+        let rows = rows(&out.0.join("out/heard.csv"));
         assert_eq!(rows.len(), 1 + 20 * 301);
         rows
     };
@@ -200,8 +186,7 @@ fn repeated_sound_resets_the_state() {
 #[test]
 fn streams_that_share_a_model_do_not_share_its_state() {
     let listen = graphs().join("listen").canonicalize().unwrap();
-    let folder = std::env::temp_dir().join(format!("limen-streams-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+    let folder = Folder::with("streams", "");
     let heard = |backend: &str, between: &str, config: &str| {
         let listen = listen.display();
         let text = format!(
@@ -211,15 +196,8 @@ fn streams_that_share_a_model_do_not_share_its_state() {
              state: [{{ input: state, output: next_state }}]{config} }}, from: last }}\n  best: {{ kind: argmax, from: ear }}\n  \
              table: {{ kind: csv, config: {{ path: heard.csv }}, inputs: {{ class: best/index, score: best/value }} }}\n"
         );
-        std::fs::write(folder.join("graph.yaml"), text).unwrap();
-        let output = Command::new(env!("CARGO_BIN_EXE_limen-run"))
-            .arg(folder.join("graph.yaml"))
-            .args(["--quiet", "--allow-path"])
-            .arg(listen.to_string())
-            .output()
-            .unwrap();
-        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-        rows(&folder.join("heard.csv"))
+        run_beside_listen(&folder, &text).expect(0, "", "");
+        rows(&folder.0.join("heard.csv"))
     };
     let expected = rows(&graphs().join("listen/expected.csv"));
     let off = |row: &[String]| {
@@ -238,15 +216,13 @@ fn streams_that_share_a_model_do_not_share_its_state() {
         assert!(off(&anew[1]) < 1e-4 && anew[100..].iter().any(|row| off(row) > 0.05), "{backend}");
         assert_ne!(heard(backend, thinned, "")[100], anew[100], "{backend}: kept, the state is another");
     }
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 /// With a state that is always zeros, each message is heard as the first.
 #[test]
 fn a_models_input_may_have_a_constant_value() {
     let listen = graphs().join("listen").canonicalize().unwrap();
-    let folder = std::env::temp_dir().join(format!("limen-constant-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+    let folder = Folder::with("constant", "");
     let run = |state: &str| {
         let listen = listen.display();
         let text = format!(
@@ -255,19 +231,11 @@ fn a_models_input_may_have_a_constant_value() {
              best: {{ kind: argmax, from: ear/scores }}\n  rest: {{ kind: \"null\", from: ear/next_state }}\n  \
              table: {{ kind: csv, config: {{ path: heard.csv }}, inputs: {{ class: best/index, score: best/value }} }}\n"
         );
-        std::fs::write(folder.join("graph.yaml"), text).unwrap();
-        let output = Command::new(env!("CARGO_BIN_EXE_limen-run"))
-            .arg(folder.join("graph.yaml"))
-            .args(["--quiet", "--allow-path"])
-            .arg(listen.to_string())
-            .output()
-            .unwrap();
-        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+        run_beside_listen(&folder, &text)
     };
     let zeros = vec!["0"; 24].join(", ");
-    let (code, problems) = run(&format!("{{ value: [[{zeros}]] }}"));
-    assert_eq!(code, Some(0), "{problems}");
-    let (heard, expected) = (rows(&folder.join("heard.csv")), rows(&graphs().join("listen/expected.csv")));
+    run(&format!("{{ value: [[{zeros}]] }}")).expect(0, "", "");
+    let (heard, expected) = (rows(&folder.0.join("heard.csv")), rows(&graphs().join("listen/expected.csv")));
     let score = |rows: &[Vec<String>], at: usize| rows[at][2].parse::<f64>().unwrap();
     assert_eq!(heard.len(), expected.len());
     assert!((score(&heard, 1) - score(&expected, 1)).abs() < 1e-4);
@@ -277,10 +245,8 @@ fn a_models_input_may_have_a_constant_value() {
         ("{ value: [0] }", "the value of input `state`: has the shape [1]; an item of `state` is f32[batch,24]"),
         ("{ value: 1, capacity: 4 }", "E0103"),
     ] {
-        let (code, problems) = run(state);
-        assert!(code == Some(2) && problems.contains(expected), "{expected}: {problems}");
+        run(state).expect(2, "", expected);
     }
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
@@ -317,8 +283,7 @@ fn printed_numbers_are_those_of_the_trigger_or_the_anchor() {
 #[test]
 fn a_gap_resets_the_streams_of_an_input() {
     let listen = graphs().join("listen").canonicalize().unwrap();
-    let folder = std::env::temp_dir().join(format!("limen-silence-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+    let folder = Folder::with("silence", "");
     let heard = |between: &str, from: &str, config: &str| {
         let listen = listen.display();
         let text = format!(
@@ -326,15 +291,15 @@ fn a_gap_resets_the_streams_of_an_input() {
              {between}  ear: {{ kind: infer, config: {{ model: {listen}/listener.onnx, \
              state: [{{ input: state, output: next_state }}]{config} }}, from: {from} }}\n  best: {{ kind: argmax, from: ear }}\n  \
              table: {{ kind: csv, config: {{ path: {}/heard.csv }}, inputs: {{ class: best/index, score: best/value }} }}\n",
-            folder.display()
+            folder.0.display()
         );
-        let allowed = vec![listen.to_string().into(), folder.clone()];
+        let allowed = vec![listen.to_string().into(), folder.0.clone()];
         let layers = limen::Layers { allowed, ..limen::Layers::default() };
         let spec = limen::Spec::from_text_with(&text, "silence.yaml", &layers).unwrap();
         let plan = limen::Plan::new(spec, &limen_run::registry()).unwrap();
         let report = plan.wire().unwrap().simulate(1).unwrap().run_as_scheduled(1_000_000).unwrap();
         assert_eq!(report.exit_code(), 0);
-        (rows(&folder.join("heard.csv")), report.node("ear").unwrap().gaps)
+        (rows(&folder.0.join("heard.csv")), report.node("ear").unwrap().gaps)
     };
     let silent = |may_be: &str| heard("", &format!("{{ from: one, expect_every: {may_be}, on_gap: reset }}"), "");
     let (anew, gaps) = silent("4ms");
@@ -348,7 +313,6 @@ fn a_gap_resets_the_streams_of_an_input() {
     let (kept, gaps) = silent("15ms");
     assert_eq!(gaps, 0);
     assert_ne!(kept[100], anew[100], "without a silence the state stays");
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 /// Pairs two sensors by time. Here a thread sends the packets of the inertial sensor; `.ci/lanes/packages/graphs` runs the script beside the graph,
@@ -359,8 +323,8 @@ fn fusion_pairs_two_sensors_by_time() {
     let actuator = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let is_over = AtomicBool::new(false);
-    let out = std::env::temp_dir().join(format!("limen-graph-fusion-{}", std::process::id()));
-    let output = std::thread::scope(|scope| {
+    let out = Folder::with("fusion", "");
+    let ran = std::thread::scope(|scope| {
         scope.spawn(|| {
             let sensor = UdpSocket::bind("127.0.0.1:0").unwrap();
             let begin = Instant::now();
@@ -378,24 +342,20 @@ fn fusion_pairs_two_sensors_by_time() {
                 let _ = sensor.send_to(&packet[..length], port);
             }
         });
-        let output = Command::new(env!("CARGO_BIN_EXE_limen-run"))
+        let mut command = out.command("--json --duration 3s --out .");
+        command
             .arg(graphs().join("fusion/graph.yaml"))
-            .args(["--json", "--duration", "3s", "--out"])
-            .arg(&out)
             .args(["--set", &format!("nodes.packets.config.listen={}", port.port())])
             .args(["--set", &format!("nodes.command.config.to={}", actuator.local_addr().unwrap().port())])
-            .args(["--set", &format!("nodes.camera.config.count={frames}")])
-            .output()
-            .unwrap();
+            .args(["--set", &format!("nodes.camera.config.count={frames}")]);
+        let output = command.output().unwrap();
         is_over.store(true, Ordering::Relaxed);
-        output
+        Ran::from(output)
     });
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}\n{text}", String::from_utf8_lossy(&output.stderr));
-    let report: Value = serde_json::from_str(&text).unwrap();
+    let (report, text) = (ran.expect(0, "", "").json(), &ran.out);
     assert_eq!(report["bugs"].as_array().map(Vec::len), Some(0), "{text}");
     // Every frame has a command, or is counted as one without a reading in time.
-    let rows = rows(&out.join("out/log.csv"));
+    let rows = rows(&out.0.join("out/log.csv"));
     let edges = report["edges"].as_array().unwrap();
     let lost = |to: &str| {
         let lost = &edges.iter().find(|edge| edge["to"] == to).unwrap()["lost"];
@@ -434,7 +394,6 @@ fn fusion_pairs_two_sensors_by_time() {
         assert_eq!(command, [row[1].parse::<f32>().unwrap(), row[2].parse().unwrap()]);
     }
     assert!(actuator.recv(&mut [0; 64]).is_err(), "more commands than rows");
-    std::fs::remove_dir_all(out).unwrap();
 }
 
 /// On the adapter of this machine, which may compute on the CPU; skipped where there is none.
@@ -461,14 +420,7 @@ fn a_device_hears_what_the_cpu_hears() {
     assert_eq!(code, Some(0), "{problems}");
     assert!(shown.contains("ear: runs on `") && shown.contains("driver"), "{shown}");
     let (_, out) = run("listen", &["nodes.ear.config.backend=wgpu"]);
-    let (found, recorded) = (rows(&out.join("out/heard.csv")), rows(&graphs().join("listen/expected.csv")));
-    assert_eq!((found.len(), &found[0]), (recorded.len(), &recorded[0]));
-    for (found, recorded) in found[1..].iter().zip(&recorded[1..]) {
-        assert_eq!(found[..2], recorded[..2]);
-        let off = found[2].parse::<f64>().unwrap() - recorded[2].parse::<f64>().unwrap();
-        assert!(off.abs() < 1e-4, "{found:?} is off by {off}");
-    }
-    std::fs::remove_dir_all(out).unwrap();
+    agree("listen", &out.0.join("out/heard.csv"), 1e-4);
 }
 
 /// Each reading that is too hot is sent on, in the frames that a program in Python expects.
@@ -476,8 +428,7 @@ fn a_device_hears_what_the_cpu_hears() {
 fn bus_warns_of_heat() {
     let (_, out) = run("bus", &[]);
     let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap();
-    let (found, expected) = (read(out.join("out/warnings.log")), read(graphs().join("bus/expected.txt")));
+    let (found, expected) = (read(out.0.join("out/warnings.log")), read(graphs().join("bus/expected.txt")));
     let frames: Vec<&str> = found.lines().map(|line| line.split_once(' ').unwrap().1).collect();
     assert_eq!(frames, expected.lines().collect::<Vec<_>>());
-    std::fs::remove_dir_all(out).unwrap();
 }

@@ -1,14 +1,15 @@
 //! Graphs that `limen-run new --model` writes: each runs, or says why not.
 
 use crate::program::Folder;
-use crate::trials::{FLOAT, I64, integer, node, number, text, weight};
+use crate::trials::{FLOAT, I64, integer, node, weight};
+use limen_tests::protobuf::{field, number};
 use std::fs;
 
 /// An input or output of a model; a dim is a number or a name.
-fn side(field: u64, (name, elem, dims): Side<'_>) -> Vec<u8> {
-    let dim = |dim: &&str| text(1, dim.parse().map_or_else(|_| text(2, dim), |length| number(1, length)));
+fn side(tag: u64, (name, elem, dims): Side<'_>) -> Vec<u8> {
+    let dim = |dim: &&str| field(1, dim.parse().map_or_else(|_| field(2, dim), |length| number(1, length)));
     let dims: Vec<u8> = dims.iter().flat_map(dim).collect();
-    text(field, [text(1, name), text(2, text(1, [number(1, elem), text(2, dims)].concat()))].concat())
+    field(tag, [field(1, name), field(2, field(1, [number(1, elem), field(2, dims)].concat()))].concat())
 }
 
 type Side<'a> = (&'a str, u64, &'a [&'a str]);
@@ -17,10 +18,10 @@ type Side<'a> = (&'a str, u64, &'a [&'a str]);
 fn model(inputs: &[Side<'_>], outputs: &[Side<'_>], parts: &[Vec<u8>], metadata: &[(&str, &str)]) -> Vec<u8> {
     let inputs: Vec<u8> = inputs.iter().flat_map(|input| side(11, *input)).collect();
     let outputs: Vec<u8> = outputs.iter().flat_map(|output| side(12, *output)).collect();
-    let entry = |(key, value): &(&str, &str)| text(14, [text(1, key), text(2, value)].concat());
+    let entry = |(key, value): &(&str, &str)| field(14, [field(1, key), field(2, value)].concat());
     let metadata: Vec<u8> = metadata.iter().flat_map(entry).collect();
-    let graph = [parts.concat(), text(2, "g"), inputs, outputs].concat();
-    [number(1, 8), text(7, graph), text(8, number(2, 17)), metadata].concat()
+    let graph = [parts.concat(), field(2, "g"), inputs, outputs].concat();
+    [number(1, 8), field(7, graph), field(8, number(2, 17)), metadata].concat()
 }
 
 fn longs(name: &str, numbers: &[i64]) -> Vec<u8> {
@@ -58,7 +59,7 @@ fn end_to_end() -> Vec<Vec<u8>> {
 
 #[test]
 fn every_graph_runs() {
-    let mean = text(5, [text(1, "axes"), number(8, 1), number(20, 7)].concat());
+    let mean = field(5, [field(1, "axes"), number(8, 1), number(20, 7)].concat());
     let ultralytics = [
         ("task", "detect"),
         ("stride", "32"),
@@ -69,7 +70,7 @@ fn every_graph_runs() {
     // A size that no image has, and numbers of classes that no list has.
     let lies =
         [("stride", "32"), ("imgsz", "[99999999, 99999999]"), ("names", "{4294967295: 'a'}"), ("end2end", "True")];
-    let first = text(5, [text(1, "axes"), number(8, 0), number(20, 7)].concat());
+    let first = field(5, [field(1, "axes"), number(8, 0), number(20, 7)].concat());
     let cases: [(&str, Vec<u8>, &[&str]); 11] = [
         (
             // A cloud of points: the first dim is no batch, as the output shows.

@@ -28,16 +28,25 @@ impl Folder {
     }
 
     pub(crate) fn command(&self, words: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_limen-run"));
-        command.current_dir(&self.0).args(words.split_whitespace()).stdin(Stdio::null());
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LIMEN_")) {
-            command.env_remove(name);
-        }
+        let mut command = limen_tests::command(env!("CARGO_BIN_EXE_limen-run"), &self.0);
+        command.args(words.split_whitespace());
         command
     }
 
     pub(crate) fn run(&self, words: &str) -> Ran {
         Ran::from(self.command(words).output().unwrap())
+    }
+
+    /// A shell that executes commands, such as `ulimit`, and then the program.
+    pub(crate) fn command_after(&self, commands: &str, words: &str) -> Command {
+        let script = format!("{commands}; exec {} {words}", env!("CARGO_BIN_EXE_limen-run"));
+        let mut command = limen_tests::command("sh", &self.0);
+        command.args(["-c", &script]);
+        command
+    }
+
+    pub(crate) fn run_after(&self, commands: &str, words: &str) -> Ran {
+        Ran::from(self.command_after(commands, words).output().unwrap())
     }
 }
 
@@ -69,6 +78,15 @@ impl Ran {
         // Trailing text is an error of the parser: there is exactly one object.
         serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e} in:\n{}", self.out))
     }
+}
+
+/// Checks the exit code of a run, and that it printed these parts.
+#[track_caller]
+pub(crate) fn says(ran: &Ran, code: i32, parts: &[&str]) {
+    // Long lines are folded.
+    let all = format!("{} {}", ran.out, ran.err).split_whitespace().collect::<Vec<_>>().join(" ").replace("│ ", "");
+    assert_eq!(ran.code, Some(code), "{all}");
+    parts.iter().for_each(|part| assert!(all.contains(part), "no `{part}`: {all}"));
 }
 
 const COUNTING: &str = "
@@ -820,9 +838,9 @@ fn a_graph_with_inlets_and_outlets_is_planned_and_not_run() {
 fn a_plan_beyond_the_address_space_limit_is_refused() {
     let graph = "version: 1\nnodes:\n  a: { kind: synthetic, config: { pattern: counter, count: 10 } }\n  \
                  b: { kind: \"null\", from: { from: a, capacity: 16000000 } }\nrun: { max_memory: 64GiB }\n";
-    let folder = Folder::with("addresses", graph);
-    let script = format!("ulimit -v 1500000; exec {} graph.yaml", env!("CARGO_BIN_EXE_limen-run"));
-    let mut command = Command::new("sh");
-    command.current_dir(&folder.0).args(["-c", &script]).stdin(Stdio::null());
-    Ran::from(command.output().unwrap()).expect(2, "", "address space: `ulimit -v`");
+    Folder::with("addresses", graph).run_after("ulimit -v 1500000", "graph.yaml").expect(
+        2,
+        "",
+        "address space: `ulimit -v`",
+    );
 }

@@ -1,10 +1,9 @@
 //! Recordings of graphs: what is recorded replays the same, a full disk loses what is counted, and mistakes are named.
 
-use crate::program::{Folder, Ran};
+use crate::program::Folder;
 use limen_recording::reader::RecordingReader;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::time::Instant;
 
 /// A graph of two sources whose edges are written as JSON Lines.
@@ -69,10 +68,8 @@ fn a_full_disk_loses_what_is_counted() {
     };
     for (rest, code) in [("", 1), (", on_error: skip", 0)] {
         let folder = Folder::with("full-recording", &graph(60, rest));
-        let program = folder.command("").get_program().to_str().unwrap().to_string();
         // In units of 512 bytes or of 1024: between 2 and 5 MB.
-        let script = format!("ulimit -f 4500; exec {program} graph.yaml --json");
-        let ran = Ran::from(Command::new("sh").arg("-c").arg(script).current_dir(&folder.0).output().unwrap());
+        let ran = folder.run_after("ulimit -f 4500", "graph.yaml --json");
         let json = ran.expect(code, "", "").json();
         let number = |key: &str| json["metrics"][format!("rec.{key}")].as_f64().unwrap() as u64;
         let node = json["nodes"].as_array().unwrap().iter().find(|node| node["name"] == "rec").unwrap();

@@ -2,6 +2,7 @@
 //! comes.
 
 use crate::program::Folder;
+use limen_tests::{tcp_port, udp_port};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, UdpSocket};
@@ -50,8 +51,8 @@ pub(crate) fn quoted(section: &str) -> BTreeSet<String> {
 
 /// Two ports that are free.
 fn ports() -> (u16, u16) {
-    let udp = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let tcp = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let udp = udp_port();
+    let tcp = tcp_port();
     (udp, tcp)
 }
 

@@ -1,11 +1,10 @@
 //! Runs that do not start: every file stays as it was, and nothing of theirs is left.
 
-use crate::program::{Folder, Ran};
+use crate::program::Folder;
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::Command;
 
 const SINKS: &str = "
   s: { kind: timer, config: { rate: 1kHz, count: 30 } }
@@ -58,12 +57,10 @@ fn a_failed_start_leaves_every_file_as_it_was() {
 #[test]
 fn a_start_without_descriptors_leaves_every_file_as_it_was() {
     let folder = Folder::with("descriptors", &format!("version: 1\nnodes:{SINKS}"));
-    let program = folder.command("").get_program().to_str().unwrap().to_string();
     let mut failed = 0;
     for most in 4..60 {
         let before = results(&folder);
-        let script = format!("ulimit -n {most}; exec {program} graph.yaml {OPTIONS}");
-        let ran = Ran::from(Command::new("sh").arg("-c").arg(script).current_dir(&folder.0).output().unwrap());
+        let ran = folder.run_after(&format!("ulimit -n {most}"), &format!("graph.yaml {OPTIONS}"));
         if ran.code == Some(0) {
             break;
         }

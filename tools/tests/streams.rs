@@ -1,9 +1,10 @@
 //! The program in a pipeline, on a full disk, and on the network.
 
 use crate::program::{Folder, Ran};
+use limen_tests::{tcp_port, udp_port};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -103,10 +104,7 @@ nodes:
   nothing: { kind: 'null', from: numbers }
 ";
     let folder = Folder::with("full", graph);
-    let program = folder.command("");
-    let script =
-        format!("trap '' XFSZ; ulimit -f 64; exec {} graph.yaml --json", program.get_program().to_str().unwrap());
-    let ran = Ran::from(Command::new("sh").arg("-c").arg(script).current_dir(&folder.0).output().unwrap());
+    let ran = folder.run_after("trap '' XFSZ; ulimit -f 64", "graph.yaml --json");
     let json = ran.json();
     assert_eq!((ran.code, &json["degraded"]), (Some(0), &true.into()), "{}", ran.out);
     let node = |name: &str| json["nodes"].as_array().unwrap().iter().find(|n| n["name"] == name).unwrap().clone();
@@ -158,7 +156,7 @@ nodes:
   a: { kind: udp, config: { listen: '0.0.0.0:PORT' } }
   b: { kind: 'null', from: a }
 ";
-    let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let port = udp_port().to_string();
     let folder = Folder::with("listens", &graph.replace("PORT", &port));
     let notice = format!("`a` listens on 0.0.0.0:{port}: other machines can send to it");
     let said = format!("limen-run: {notice}\n");
@@ -194,7 +192,7 @@ nodes:
   c: { kind: 'null', from: client }
   d: { kind: 'null', from: datagrams }
 ";
-    let ports = [free_port(), free_port()];
+    let ports = [tcp_port(), tcp_port()];
     let graph = graph.replace("PORT1", &ports[0].to_string()).replace("PORT2", &ports[1].to_string());
     let folder = Folder::with("waits", &graph);
     let program = folder.command("");
@@ -222,10 +220,6 @@ nodes:
     assert!(busy < 1.0, "{times}");
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 /// A process that is stopped for 250 ms while a sensor sends at 1 kHz misses its deadlines of 50 ms, and counts them.
 #[test]
 fn a_frozen_process_counts_missed_deadlines() {
@@ -238,7 +232,7 @@ paths: [{ from: imu, to: out, deadline: 50ms, on_miss: count }]
 ";
     let far = UdpSocket::bind("127.0.0.1:0").unwrap();
     far.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = udp_port();
     let graph = graph.replace("PORT", &port.to_string());
     let graph = graph.replace("BACK", &far.local_addr().unwrap().port().to_string());
     let folder = Folder::with("frozen", &graph);
@@ -297,19 +291,10 @@ nodes:
   in: { kind: tcp, config: { listen: PORT, max_connections: 64 } }
   out: { kind: stdout, from: in }
 ";
-    let port = free_port();
+    let port = tcp_port();
     let folder = Folder::with("descriptors", &graph.replace("PORT", &port.to_string()));
-    let program = folder.command("");
-    let script = format!("ulimit -n 30; exec {} graph.yaml -q --duration 60s", program.get_program().to_str().unwrap());
-    let mut command = Command::new("sh");
-    let mut child = command
-        .arg("-c")
-        .arg(script)
-        .current_dir(&folder.0)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut command = folder.command_after("ulimit -n 30", "graph.yaml -q --duration 60s");
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let end = Instant::now() + Duration::from_secs(30);
     let connect = || loop {
         match TcpStream::connect(("127.0.0.1", port)) {

@@ -1,6 +1,7 @@
 //! Text from files, models, libraries and the command line never reaches the terminal with control characters.
 
 use crate::program::{Folder, Ran};
+use limen_tests::protobuf::field;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -22,13 +23,6 @@ fn run(folder: &Folder, words: &[&OsStr]) -> Ran {
     let output = folder.command("").args(words).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ran { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
-}
-
-/// A length-delimited field of a protocol buffer.
-fn field(number: u8, bytes: impl AsRef<[u8]>) -> Vec<u8> {
-    let bytes = bytes.as_ref();
-    let length = [bytes.len() as u8 & 127 | 128, (bytes.len() >> 7) as u8];
-    [&[number << 3 | 2][..], &length, bytes].concat()
 }
 
 /// A model of one operator, with the given names.

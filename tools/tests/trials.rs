@@ -4,6 +4,7 @@ use crate::program::Folder;
 use limen::policy::Trials;
 use limen::{Layers, Options, Plan};
 use limen_backends::BackendOptions;
+use limen_tests::protobuf::{field, number};
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,40 +17,20 @@ nodes:
   b: { kind: 'null', from: m }
 ";
 
-/// A varint of a protocol buffer.
-fn varint(mut n: u64) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    while n > 127 {
-        bytes.push(n as u8 | 128);
-        n >>= 7;
-    }
-    bytes.push(n as u8);
-    bytes
-}
-
-pub(crate) fn number(field: u64, n: u64) -> Vec<u8> {
-    [varint(field << 3), varint(n)].concat()
-}
-
-pub(crate) fn text(field: u64, bytes: impl AsRef<[u8]>) -> Vec<u8> {
-    let bytes = bytes.as_ref();
-    [varint(field << 3 | 2), varint(bytes.len() as u64), bytes.to_vec()].concat()
-}
-
 /// A graph's input or output: `n` items of two numbers, or one value.
 fn value(name: &str, elem: u64, is_item: bool) -> Vec<u8> {
-    let dims = if is_item { [text(1, text(2, "n")), text(1, number(1, 2))].concat() } else { Vec::new() };
-    [text(1, name), text(2, text(1, [number(1, elem), text(2, dims)].concat()))].concat()
+    let dims = if is_item { [field(1, field(2, "n")), field(1, number(1, 2))].concat() } else { Vec::new() };
+    [field(1, name), field(2, field(1, [number(1, elem), field(2, dims)].concat()))].concat()
 }
 
 pub(crate) fn node(op: &str, inputs: &[&str], outputs: &[&str], attribute: &[u8]) -> Vec<u8> {
-    let inputs: Vec<u8> = inputs.iter().flat_map(|name| text(1, name)).collect();
-    let names: Vec<u8> = outputs.iter().flat_map(|name| text(2, name)).collect();
-    text(1, [inputs, names, text(3, outputs[0]), text(4, op), attribute.to_vec()].concat())
+    let inputs: Vec<u8> = inputs.iter().flat_map(|name| field(1, name)).collect();
+    let names: Vec<u8> = outputs.iter().flat_map(|name| field(2, name)).collect();
+    field(1, [inputs, names, field(3, outputs[0]), field(4, op), attribute.to_vec()].concat())
 }
 
 pub(crate) fn integer(name: &str, n: u64) -> Vec<u8> {
-    text(5, [text(1, name), number(3, n), number(20, 2)].concat())
+    field(5, [field(1, name), number(3, n), number(20, 2)].concat())
 }
 
 pub(crate) const FLOAT: u64 = 1;
@@ -59,22 +40,22 @@ const BOOL: u64 = 9;
 /// The file of a model with the input `x` and the output `y` of these shapes.
 pub(crate) fn model_with(x: &[u64], y: &[u64], parts: &[Vec<u8>]) -> Vec<u8> {
     let value = |name: &str, shape: &[u64]| {
-        let dims: Vec<u8> = shape.iter().flat_map(|length| text(1, number(1, *length))).collect();
-        [text(1, name), text(2, text(1, [number(1, FLOAT), text(2, dims)].concat()))].concat()
+        let dims: Vec<u8> = shape.iter().flat_map(|length| field(1, number(1, *length))).collect();
+        [field(1, name), field(2, field(1, [number(1, FLOAT), field(2, dims)].concat()))].concat()
     };
-    let graph = [parts.concat(), text(2, "g"), text(11, value("x", x)), text(12, value("y", y))].concat();
-    [number(1, 8), text(7, graph), text(8, number(2, 17))].concat()
+    let graph = [parts.concat(), field(2, "g"), field(11, value("x", x)), field(12, value("y", y))].concat();
+    [number(1, 8), field(7, graph), field(8, number(2, 17))].concat()
 }
 
 pub(crate) fn weight(name: &str, elem: u64, dims: &[u64], bytes: &[u8]) -> Vec<u8> {
     let dims: Vec<u8> = dims.iter().flat_map(|dim| number(1, *dim)).collect();
-    text(5, [dims, number(2, elem), text(8, name), text(9, bytes)].concat())
+    field(5, [dims, number(2, elem), field(8, name), field(9, bytes)].concat())
 }
 
 fn model(parts: &[Vec<u8>]) -> Vec<u8> {
-    let ends = [text(2, "g"), text(11, value("x", FLOAT, true)), text(12, value("y", FLOAT, true))];
+    let ends = [field(2, "g"), field(11, value("x", FLOAT, true)), field(12, value("y", FLOAT, true))];
     let graph = [parts.concat(), ends.concat()].concat();
-    [number(1, 8), text(7, graph), text(8, number(2, 17))].concat()
+    [number(1, 8), field(7, graph), field(8, number(2, 17))].concat()
 }
 
 /// A model that loops 2⁴⁰ times.
@@ -82,11 +63,11 @@ fn endless() -> Vec<u8> {
     let body = [
         node("Identity", &["c"], &["c2"], &[]),
         node("Relu", &["v"], &["v2"], &[]),
-        text(2, "body"),
-        [value("i", I64, false), value("c", BOOL, false), value("v", FLOAT, true)].map(|v| text(11, v)).concat(),
-        [value("c2", BOOL, false), value("v2", FLOAT, true)].map(|v| text(12, v)).concat(),
+        field(2, "body"),
+        [value("i", I64, false), value("c", BOOL, false), value("v", FLOAT, true)].map(|v| field(11, v)).concat(),
+        [value("c2", BOOL, false), value("v2", FLOAT, true)].map(|v| field(12, v)).concat(),
     ];
-    let attribute = text(5, [text(1, "body"), text(6, body.concat()), number(20, 5)].concat());
+    let attribute = field(5, [field(1, "body"), field(6, body.concat()), number(20, 5)].concat());
     let turns = weight("turns", I64, &[], &(1_u64 << 40).to_le_bytes());
     model(&[node("Loop", &["turns", "yes", "x"], &["y"], &attribute), turns, weight("yes", BOOL, &[], &[1])])
 }
@@ -359,9 +340,9 @@ fn a_backend_that_crashes_on_a_model_is_skipped() {
 /// The file of a model, and the file of its weights beside it.
 #[test]
 fn a_model_above_the_limit_of_its_size_is_refused_with_the_one_that_it_needs() {
-    let beside = |key: &str, value: &str| text(13, [text(1, key), text(2, value)].concat());
+    let beside = |key: &str, value: &str| field(13, [field(1, key), field(2, value)].concat());
     let place = [beside("location", "w.data"), beside("length", "8"), number(14, 1)].concat();
-    let outside = text(5, [number(1, 2), number(2, FLOAT), text(8, "w"), place].concat());
+    let outside = field(5, [number(1, 2), number(2, FLOAT), field(8, "w"), place].concat());
     let adds = || node("Add", &["x", "w"], &["y"], &[]);
     let inside = model(&[adds(), weight("w", FLOAT, &[2], &[0; 8]), weight("unused", FLOAT, &[1024], &[0; 4096])]);
     for (name, model, data, why) in [

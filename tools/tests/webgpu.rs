@@ -1,8 +1,9 @@
 //! `backend: ort` with `device: webgpu`, from a user's point of view. Those that need the plugin and a driver do nothing without
 //! `LIMEN_ONNXRUNTIME_PLUGIN`.
 
-use crate::program::{Folder, Ran};
-use crate::trials::{FLOAT, model_with, node, number, text, weight};
+use crate::program::{Folder, Ran, says};
+use crate::trials::{FLOAT, model_with, node, weight};
+use limen_tests::protobuf::{field, number};
 use std::fs;
 use std::path::Path;
 
@@ -17,7 +18,7 @@ fn six_channels() -> Vec<u8> {
     let ones = 1f32.to_le_bytes().repeat(4 * 6 * 2);
     // The defaults, which rten wants to be written.
     let list = |name: &str, value: u64, length: usize| {
-        text(5, [text(1, name), number(8, value).repeat(length), number(20, 7)].concat())
+        field(5, [field(1, name), number(8, value).repeat(length), number(20, 7)].concat())
     };
     let defaults = [list("strides", 1, 2), list("dilations", 1, 2), list("pads", 0, 4)].concat();
     model_with(
@@ -41,14 +42,6 @@ nodes:
     let folder = Folder::with(test, &graph);
     fs::write(folder.0.join("m.onnx"), model).unwrap();
     folder
-}
-
-#[track_caller]
-fn says(ran: &Ran, code: i32, parts: &[&str]) {
-    // Long lines are folded.
-    let all = format!("{} {}", ran.out, ran.err).split_whitespace().collect::<Vec<_>>().join(" ").replace("│ ", "");
-    assert_eq!(ran.code, Some(code), "{all}");
-    parts.iter().for_each(|part| assert!(all.contains(part), "{part}: {all}"));
 }
 
 #[test]

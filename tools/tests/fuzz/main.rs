@@ -11,14 +11,11 @@ mod models;
 mod signals;
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-/// A command that starts the program in a folder, without `LIMEN_*` variables.
+/// A command that starts the program in a folder.
 fn program(folder: &Path, words: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_limen-run"));
-    command.current_dir(folder).args(words.split_whitespace()).stdin(Stdio::null());
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LIMEN_")) {
-        command.env_remove(name);
-    }
+    let mut command = limen_tests::command(env!("CARGO_BIN_EXE_limen-run"), folder);
+    command.args(words.split_whitespace());
     command
 }
