@@ -3,6 +3,7 @@
 
 use limen::{Drain, Plan, Report, Running, Spec, Tensor};
 use limen_tests::fuzz::{attack, damage, pick};
+use limen_tests::{tcp_port, udp_port};
 use nix::pty::{OpenptyResult, openpty};
 use nix::sys::socket::{setsockopt, sockopt};
 use std::fs::File;
@@ -287,10 +288,6 @@ fn own_address() -> Ipv4Addr {
     Ipv4Addr::new(127, 1 + high % 250, low, 1)
 }
 
-fn free_tcp() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 fn accepted(listener: &TcpListener) -> Result<TcpStream, String> {
     let end = Instant::now() + PATIENCE;
     listener.set_nonblocking(true).unwrap();
@@ -319,7 +316,7 @@ fn tcp(folder: &Path, rng: &mut fastrand::Rng) -> Result<(), String> {
         let running = start(folder, &nodes("connect", format!("'{}'", listener.local_addr().unwrap())))?;
         (running, vec![accepted(&listener)?])
     } else {
-        let (running, port) = listening(folder, free_tcp, |port| nodes("listen", port.to_string()))?;
+        let (running, port) = listening(folder, tcp_port, |port| nodes("listen", port.to_string()))?;
         let count = *pick(rng, &[1, 1, 2, 3]);
         let peers = (0..count).map(|_| TcpStream::connect(("127.0.0.1", port)).map_err(|error| error.to_string()));
         (running, peers.collect::<Result<Vec<_>, _>>()?)
@@ -397,9 +394,8 @@ fn tcp(folder: &Path, rng: &mut fastrand::Rng) -> Result<(), String> {
 
 fn udp(folder: &Path, rng: &mut fastrand::Rng) -> Result<(), String> {
     let max = *pick(rng, MAXIMA);
-    let port = || UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let nodes = |port| format!("  a: {{ kind: udp, config: {{ listen: {port}, max_bytes: {max}B }} }}\n{SINK}");
-    let (running, port) = listening(folder, port, nodes)?;
+    let (running, port) = listening(folder, udp_port, nodes)?;
     let far = UdpSocket::bind("127.0.0.1:0").unwrap();
     let mut sent = Vec::new();
     for _ in 0..rng.usize(..60) {

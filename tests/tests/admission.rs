@@ -2,12 +2,7 @@
 
 use limen::Report;
 use limen::report::Reason;
-use limen_tests::{plan, turn};
-
-fn lost(report: &Report, reason: Reason) -> u64 {
-    let all = report.edges.iter().flat_map(|edge| &edge.lost);
-    all.filter(|(found, _)| *found == reason).map(|(_, n)| n).sum()
-}
+use limen_tests::{lost, plan, turn};
 
 /// A number every microsecond into a node that takes 3 µs for each, within a core and across two.
 fn overloaded(source: &str, edge: &str, check: impl Fn(&Report, &str)) {

@@ -4,8 +4,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 
-use limen::{Clock, Drain, Inlet, Outlet, Plan, SimulatedClock, Spec, Tap, Tensor, Time};
-use limen_tests::{plan, registry};
+use limen::{Clock, Drain, Driven, Inlet, Outlet, Plan, Report, SimulatedClock, Spec, Tap, Tensor, Time};
+use limen_tests::{plan, registry, tcp_port};
 use nix::pty::{OpenptyResult, openpty};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -82,6 +82,15 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+/// Counts the allocations of an action, in all threads.
+fn allocations(action: impl FnOnce()) -> u64 {
+    COUNT.store(0, Ordering::Relaxed);
+    ARMED.store(true, Ordering::Relaxed);
+    action();
+    ARMED.store(false, Ordering::Relaxed);
+    COUNT.load(Ordering::Relaxed)
+}
+
 /// Runs a graph, and counts allocations while its last node takes another 20,000 messages.
 fn check(name: &str, graph: &str, last: usize) {
     let running = plan(graph).unwrap_or_else(|e| panic!("{e}")).wire().unwrap().start().unwrap();
@@ -94,12 +103,8 @@ fn check(name: &str, graph: &str, last: usize) {
     };
     reach(20_000);
     let before = running.stats()[last].done;
-    COUNT.store(0, Ordering::Relaxed);
-    ARMED.store(true, Ordering::Relaxed);
     // `stats` allocates, so it is not called while counting.
-    std::thread::sleep(Duration::from_millis(200));
-    ARMED.store(false, Ordering::Relaxed);
-    let count = COUNT.load(Ordering::Relaxed);
+    let count = allocations(|| std::thread::sleep(Duration::from_millis(200)));
     reach(before + 1);
     let report = running.stop(limen::Drain::within(limen_tests::PATIENCE));
     assert_eq!(report.bugs, Vec::<String>::new(), "{name}");
@@ -110,11 +115,7 @@ fn check(name: &str, graph: &str, last: usize) {
 #[test]
 fn nothing_is_allocated_while_messages_move() {
     let _alone = alone();
-    COUNT.store(0, Ordering::Relaxed);
-    ARMED.store(true, Ordering::Relaxed);
-    drop(std::hint::black_box(Box::new(1)));
-    ARMED.store(false, Ordering::Relaxed);
-    assert_eq!(COUNT.load(Ordering::Relaxed), 1, "the counter counts");
+    assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(1)))), 1, "the counter counts");
     check(
         "one core",
         "version: 1\nnodes:\n  a: { kind: numbers }\n  b: { kind: step, from: a }\n  c: { kind: add, config: { n: 1 }, from: b }\n  \
@@ -211,11 +212,7 @@ fn nothing_is_allocated_while_a_program_uses_handles() {
         assert_eq!(moved, most);
     };
     move_some(&mut inlet, &mut outlet, &mut tap, 10_000);
-    COUNT.store(0, Ordering::Relaxed);
-    ARMED.store(true, Ordering::Relaxed);
-    move_some(&mut inlet, &mut outlet, &mut tap, 10_000);
-    ARMED.store(false, Ordering::Relaxed);
-    let count = COUNT.load(Ordering::Relaxed);
+    let count = allocations(|| move_some(&mut inlet, &mut outlet, &mut tap, 10_000));
     drop((inlet, outlet));
     let report = running.wait();
     assert_eq!((report.bugs, count), (Vec::new(), 0));
@@ -240,6 +237,25 @@ fn held() -> (usize, i64, i64) {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages = statm.split(' ').nth(1).unwrap().parse().unwrap();
     (files, pages, LIVE.load(Ordering::Relaxed))
+}
+
+/// Repeats a cycle until memory has settled, and up to `times` cycles: they leave no open file and no memory behind.
+fn leave_nothing_behind(settled: u64, times: u64, mut cycle: impl FnMut(u64)) {
+    (0..settled).for_each(&mut cycle);
+    let before = held();
+    (settled..times).for_each(&mut cycle);
+    let after = held();
+    assert_eq!(after.0, before.0, "open files");
+    // One byte per cycle would be more than a hundred; the harness allocates too.
+    assert!((after.2 - before.2).abs() < 1_000, "{} bytes allocated became {}", before.2, after.2);
+}
+
+/// Stops a graph, in which nothing may have failed.
+fn stopped(driven: Driven) -> Report {
+    driven.stopper().stop();
+    let report = driven.run();
+    assert_eq!((report.bugs.len(), report.exit_code()), (0, 0), "{:?}", report.failures);
+    report
 }
 
 /// \[L8\] A graph leaks nothing, whether it ended by itself, was stopped, dropped, driven, never started, or could not be built.
@@ -318,7 +334,7 @@ fn two_hundred_reconnects_leave_nothing_behind() {
     // The backoff uses this clock.
     let clock = SimulatedClock::new(Time(1_000_000_000));
     let mut driven = plan(&text).unwrap().wire().unwrap().drive(Clock::Simulated(clock.clone())).unwrap();
-    let mut cycle = |n: u64| {
+    let cycle = |n: u64| {
         let mut peer = None;
         let begin = Instant::now();
         while driven.stats()[1].done <= n {
@@ -331,13 +347,7 @@ fn two_hundred_reconnects_leave_nothing_behind() {
             assert!(begin.elapsed() < limen_tests::PATIENCE, "no reconnect: {:?}", driven.stats());
         }
     };
-    (0..20).for_each(&mut cycle);
-    let before = held();
-    (20..200).for_each(&mut cycle);
-    let after = held();
-    assert_eq!(after.0, before.0, "open files");
-    // One byte per connection would be 180; the harness allocates too.
-    assert!((after.2 - before.2).abs() < 1_000, "{} bytes allocated became {}", before.2, after.2);
+    leave_nothing_behind(20, 200, cycle);
     // After one more reconnect the end of the last connection has been noticed.
     let begin = Instant::now();
     while far.accept().is_err() {
@@ -345,9 +355,7 @@ fn two_hundred_reconnects_leave_nothing_behind() {
         clock.advance(1_000_000);
         assert!(begin.elapsed() < limen_tests::PATIENCE, "no reconnect: {:?}", driven.stats());
     }
-    driven.stopper().stop();
-    let report = driven.run();
-    assert_eq!((report.bugs.len(), report.exit_code()), (0, 0), "{:?}", report.failures);
+    let report = stopped(driven);
     for (name, value) in [("received", 200.0), ("disconnects", 200.0), ("partial", 200.0)] {
         assert_eq!(report.metric(&format!("a.{name}")), Some(value), "{name} of {:?}", report.nodes);
     }
@@ -376,7 +384,7 @@ fn two_hundred_returns_of_a_serial_device_leave_nothing_behind() {
     let clock = SimulatedClock::new(Time(1_000_000_000));
     let plan = Plan::new(spec, &registry()).unwrap();
     let mut driven = plan.wire().unwrap().drive(Clock::Simulated(clock.clone())).unwrap();
-    let mut cycle = |_: u64| {
+    let cycle = |_: u64| {
         let (begin, before) = (Instant::now(), driven.stats()[1].done);
         let (mut master, slave) = ends.take().unwrap_or_else(plug);
         for turn in 0.. {
@@ -393,15 +401,8 @@ fn two_hundred_returns_of_a_serial_device_leave_nothing_behind() {
         }
         drop((master, slave));
     };
-    (0..20).for_each(&mut cycle);
-    let before = held();
-    (20..200).for_each(&mut cycle);
-    let after = held();
-    assert_eq!(after.0, before.0, "open files");
-    assert!((after.2 - before.2).abs() < 1_000, "{} bytes allocated became {}", before.2, after.2);
-    driven.stopper().stop();
-    let report = driven.run();
-    assert_eq!((report.bugs.len(), report.exit_code()), (0, 0), "{:?}", report.failures);
+    leave_nothing_behind(20, 200, cycle);
+    let report = stopped(driven);
     // Lines that were read before the device went may end a cycle before it is opened again.
     assert!(report.metric("a.disconnects").is_some_and(|times| times >= 150.0), "{:?}", report.nodes);
 }
@@ -410,7 +411,7 @@ fn two_hundred_returns_of_a_serial_device_leave_nothing_behind() {
 #[test]
 fn two_hundred_viewers_leave_nothing_behind() {
     let _alone = alone();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = tcp_port();
     let text = format!(
         "version: 1\nnodes:\n  a: {{ kind: timer, config: {{ rate: 1kHz }} }}\n  \
          v: {{ kind: foxglove, inputs: {{ ticks: a }}, config: {{ listen: {port} }} }}\n"
@@ -420,7 +421,7 @@ fn two_hundred_viewers_leave_nothing_behind() {
                    Sec-WebSocket-Protocol: foxglove.sdk.v1\r\n\r\n";
     let clock = SimulatedClock::new(Time(1_000_000_000));
     let mut driven = plan(&text).unwrap().wire().unwrap().drive(Clock::Simulated(clock.clone())).unwrap();
-    let mut cycle = |_: u64| {
+    let cycle = |_: u64| {
         let mut viewer = TcpStream::connect(("127.0.0.1", port)).unwrap();
         viewer.set_nonblocking(true).unwrap();
         viewer.write_all(request.as_bytes()).unwrap();
@@ -447,15 +448,8 @@ fn two_hundred_viewers_leave_nothing_behind() {
         }
     };
     // The first windows of the statistics take memory.
-    (0..80).for_each(&mut cycle);
-    let before = held();
-    (80..200).for_each(&mut cycle);
-    let after = held();
-    assert_eq!(after.0, before.0, "open files");
-    assert!((after.2 - before.2).abs() < 1_000, "{} bytes allocated became {}", before.2, after.2);
-    driven.stopper().stop();
-    let report = driven.run();
-    assert_eq!((report.bugs.len(), report.exit_code()), (0, 0), "{:?}", report.failures);
+    leave_nothing_behind(80, 200, cycle);
+    let report = stopped(driven);
     assert_eq!(report.metric("v.connections"), Some(200.0), "{:?}", report.nodes);
     assert_eq!(report.metric("v.disconnects"), Some(200.0), "{:?}", report.nodes);
 }

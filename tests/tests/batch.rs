@@ -3,7 +3,7 @@
 use limen::Report;
 use limen::report::Outcome;
 use limen::sim::Step;
-use limen_tests::{plan, turn};
+use limen_tests::{figure, plan, turn};
 
 /// Numbers through a model that takes 50 µs a call for any batch size.
 fn batched(numbers: &str, batch: &str, keys: &str, rest: &str) -> Report {
@@ -20,10 +20,6 @@ fn batched(numbers: &str, batch: &str, keys: &str, rest: &str) -> Report {
     assert_eq!(report.bugs, Vec::<String>::new());
     assert_eq!(report.metric("disorder"), Some(0.0));
     report
-}
-
-fn figure(report: &Report, name: &str) -> f64 {
-    report.metric(name).unwrap_or(f64::NAN)
 }
 
 #[test]

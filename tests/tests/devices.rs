@@ -4,6 +4,7 @@ use limen::message::Header;
 use limen::report::Outcome;
 use limen::{Plan, Problems, Report, Spec, Tensor, Time};
 use limen_backends::device::{MockDevice, MockFaults};
+use limen_tests::figure;
 use std::time::Duration;
 
 /// Plans a graph on a mock device, which is returned too.
@@ -22,10 +23,6 @@ fn turn(text: &str, seed: u64, faults: MockFaults) -> (Report, MockDevice) {
     let report = simulation.run(1_000_000).unwrap_or_else(|stuck| panic!("seed {seed}: {stuck}\n{text}"));
     assert_eq!(report.bugs, Vec::<String>::new(), "seed {seed}");
     (report, device)
-}
-
-fn figure(report: &Report, name: &str) -> f64 {
-    report.metric(name).unwrap_or(f64::NAN)
 }
 
 /// Three nodes on the device, between nodes of the host.

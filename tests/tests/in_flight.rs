@@ -3,7 +3,7 @@
 
 use limen::Report;
 use limen::report::Outcome;
-use limen_tests::{run, turn};
+use limen_tests::{figure, run, turn};
 
 /// Numbers through a model, with a number of calls in flight.
 fn graph(count: u64, in_flight: usize, batch: &str, mock: &str, keys: &str) -> String {
@@ -14,10 +14,6 @@ fn graph(count: u64, in_flight: usize, batch: &str, mock: &str, keys: &str) -> S
          from: {{ from: a, capacity: 64 }}{keys}\n  \
          c: {{ kind: collect, from: {{ from: m, capacity: 16 }} }}\n"
     )
-}
-
-fn figure(report: &Report, name: &str) -> f64 {
-    report.metric(name).unwrap_or(f64::NAN)
 }
 
 #[test]

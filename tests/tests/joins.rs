@@ -2,17 +2,8 @@
 
 use limen::report::{Reason, TailCause, Term};
 use limen::{Clock, Report, SimulatedClock, Tensor, Time};
-use limen_tests::{plan, turn};
+use limen_tests::{figure, lost, plan, turn};
 use std::time::Duration;
-
-fn figure(report: &Report, name: &str) -> f64 {
-    report.metric(name).unwrap_or(f64::NAN)
-}
-
-fn lost(report: &Report, reason: Reason) -> u64 {
-    let all = report.edges.iter().flat_map(|edge| &edge.lost);
-    all.filter(|(found, _)| *found == reason).map(|(_, n)| n).sum()
-}
 
 /// Two sources into one node with inputs `x` and `y`.
 fn two(a: &str, b: &str, node: &str) -> Report {

@@ -3,8 +3,8 @@
 use limen::message::Message;
 use limen::node::{Building, Connected, Node, NodeError, PlanErrors, Planning, Ports, RunStats, Sink, Statistics};
 use limen::run::{IntervalReport, Window};
-use limen::{Clock, Driven, Plan, SimulatedClock, Spec, Tensor, Time, Turned};
-use limen_tests::{plan, registry};
+use limen::{Clock, Plan, SimulatedClock, Spec, Tensor, Time, Turned};
+use limen_tests::{drive_on, plan, registry};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -12,17 +12,6 @@ use std::time::{Duration, Instant};
 const GRAPH: &str = "version: 1\nnodes:\n  a: { kind: numbers, core: 0, config: { period_ns: 1000000 } }\n  \
                      b: { kind: step, core: 1, from: { from: a, capacity: 16 }, fault: { delay: 200us } }\n  \
                      z: { kind: collect, core: 1, from: b }\nrun: { telemetry: full }\n";
-
-/// Drives a graph until its clock reaches a time.
-fn until(driven: &mut Driven, clock: &SimulatedClock, end: Time) {
-    while clock.now() < end {
-        match driven.turn() {
-            Turned::Worked => clock.advance(1_000),
-            Turned::Idle(time) => clock.advance_to(time.min(end).max(clock.now() + 1_000)),
-            Turned::Ended => return,
-        }
-    }
-}
 
 #[test]
 fn intervals_add_up_to_the_report() {
@@ -33,9 +22,9 @@ fn intervals_add_up_to_the_report() {
         let mut driven = plan(&graph).unwrap().wire().unwrap().drive(Clock::Simulated(clock.clone())).unwrap();
         let mut all: Vec<IntervalReport> = driven.intervals();
         for second in 1..=6u64 {
-            until(&mut driven, &clock, begin + second * 1_100_000_000);
+            drive_on(&mut driven, &clock, begin + second * 1_100_000_000);
             all.extend(driven.intervals());
-            until(&mut driven, &clock, clock.now() + 10_000_000);
+            drive_on(&mut driven, &clock, clock.now() + 10_000_000);
             all.extend(driven.intervals());
         }
         let report = driven.finish();
@@ -68,10 +57,10 @@ fn a_window_counts_only_its_own_messages() {
     assert!(driven.stats().iter().all(|node| node.compute.is_none()) && driven.path_stats().is_empty());
     let (mut counted, mut looked) = (0, Duration::ZERO);
     for second in 1..=5u64 {
-        until(&mut driven, &clock, begin + second * 1_100_000_000);
+        drive_on(&mut driven, &clock, begin + second * 1_100_000_000);
         // Requested, handed over in the next turns, and collected.
         driven.stats();
-        until(&mut driven, &clock, clock.now() + 10_000_000);
+        drive_on(&mut driven, &clock, clock.now() + 10_000_000);
         let stats = driven.stats();
         let Window { within, count, p50, p99, max, .. } = stats[1].compute.unwrap();
         if second > 1 {
@@ -101,7 +90,7 @@ fn an_edge_reports_its_current_and_highest_fill() {
     let clock = SimulatedClock::new(Time(1_000_000_000));
     let graph = GRAPH.replace("delay: 200us", "delay: 5ms");
     let mut driven = plan(&graph).unwrap().wire().unwrap().drive(Clock::Simulated(clock.clone())).unwrap();
-    until(&mut driven, &clock, Time(1_200_000_000));
+    let events = drive_on(&mut driven, &clock, Time(1_200_000_000));
     let edges = driven.edge_stats();
     let names = (edges[0].from.as_str(), edges[0].to.as_str(), edges[0].capacity);
     assert_eq!(names, ("a/out", "b/in", 16));
@@ -109,7 +98,7 @@ fn an_edge_reports_its_current_and_highest_fill() {
     assert!((8..=16).contains(&edges[0].messages), "{edges:?}");
     assert_eq!(edges[0].bytes, Some(8 * edges[0].messages));
     // Every call of `stats` samples the fill.
-    assert_eq!(driven.events().count(), 0);
+    assert_eq!(events.len(), 0);
     driven.stopper().stop();
     while driven.turn() != Turned::Ended {}
     // The highest fill is kept until it is read.
@@ -189,7 +178,7 @@ fn a_node_reads_the_statistics_of_its_own_run() {
     let clock = SimulatedClock::new(Time(1_000_000_000));
     let plan = Plan::new(spec, &registry().sink::<Reader>("reader")).unwrap();
     let mut driven = plan.wire().unwrap().drive(Clock::Simulated(clock.clone())).unwrap();
-    until(&mut driven, &clock, Time(4_500_000_000));
+    drive_on(&mut driven, &clock, Time(4_500_000_000));
     let report = driven.finish();
     let read = READ.lock().unwrap().take().expect("the run has begun");
     let done: Vec<u64> = read.nodes.iter().map(|node| node.done).collect();

@@ -3,21 +3,13 @@
 use super::{Graph, end, figures, stop};
 use limen::report::Outcome;
 use limen::{Clock, Driven, Options, Plan, SimulatedClock, Spec, Tensor, Time};
+use limen_tests::{tcp_port, udp_port};
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
-
-/// A port that is free at the moment.
-fn tcp_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-fn udp_port() -> u16 {
-    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 /// The timeout of every wait.
 const PATIENCE: Option<Duration> = Some(limen_tests::PATIENCE);

@@ -3,20 +3,13 @@
 use super::{Graph, checked, figures, stop};
 use limen::report::Outcome;
 use limen::{Clock, Drain, Driven, SimulatedClock, Tensor, Time, Turned};
+use limen_tests::{tcp_port, udp_port};
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::resource::{UsageWho, getrusage};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
-
-fn udp_port() -> u16 {
-    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-fn tcp_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 fn sender() -> UdpSocket {
     UdpSocket::bind("127.0.0.1:0").unwrap()

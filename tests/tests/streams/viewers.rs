@@ -1,16 +1,13 @@
 //! The live server for Foxglove on the loopback interface: no viewer, well-behaved or hostile, changes the run.
 
 use super::{Graph, end, figures, stop};
+use limen_tests::tcp_port;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 /// The timeout of every wait.
 const PATIENCE: Duration = limen_tests::PATIENCE;
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 fn connect(port: u16) -> TcpStream {
     let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -101,7 +98,7 @@ fn graph(port: u16) -> String {
 
 #[test]
 fn a_viewer_gets_what_it_subscribed_to_and_no_more() {
-    let port = free_port();
+    let port = tcp_port();
     let graph_file = Graph::new();
     let running = graph_file.start(&graph(port));
     let mut viewer = open(port, "").expect("opens");
@@ -146,7 +143,7 @@ fn a_viewer_gets_what_it_subscribed_to_and_no_more() {
 /// \[N5\]
 #[test]
 fn no_page_but_those_allowed_reads_the_robots_data() {
-    let port = free_port();
+    let port = tcp_port();
     let graph_file = Graph::new();
     let origins = graph(port).replace("listen:", "origins: ['https://viewer.example'], listen:");
     let running = graph_file.start(&origins);
@@ -223,7 +220,7 @@ fn attacks(random: &mut fastrand::Rng) -> Vec<(bool, Vec<u8>)> {
 /// \[N1\]
 #[test]
 fn hostile_viewers_end_alone() {
-    let port = free_port();
+    let port = tcp_port();
     let graph_file = Graph::new();
     let running = graph_file.start(&graph(port).replace("listen:", "max_connections: 16, listen:"));
     let mut viewer = open(port, "").expect("opens");
@@ -270,7 +267,7 @@ fn hostile_viewers_end_alone() {
 /// \[N3\] A viewer that never reads.
 #[test]
 fn a_slow_viewer_misses_messages_and_slows_nobody() {
-    let port = free_port();
+    let port = tcp_port();
     let graph_file = Graph::new();
     let running = graph_file.start(&format!(
         "  a: {{ kind: synthetic, config: {{ pattern: noise, shape: [100000], dtype: u8, count: 400, rate: 1kHz }} }}\n  \
@@ -289,7 +286,7 @@ fn a_slow_viewer_misses_messages_and_slows_nobody() {
 /// A connection that has yet to say what it wants takes no time: the node is not turned for it.
 #[test]
 fn a_silent_connection_wakes_nobody() {
-    let port = free_port();
+    let port = tcp_port();
     let graph_file = Graph::new();
     let running = graph_file.start(&graph(port).replace("1kHz", "20Hz"));
     let mut silent = connect(port);
@@ -306,7 +303,7 @@ fn a_silent_connection_wakes_nobody() {
 /// \[N1\] A message in pieces without content, sent without end, does not keep the others waiting.
 #[test]
 fn a_viewer_that_sends_without_end_has_only_its_share() {
-    let port = free_port();
+    let port = tcp_port();
     let graph_file = Graph::new();
     let running = graph_file.start(&graph(port));
     let mut flood = open(port, "").expect("opens");
@@ -327,7 +324,7 @@ fn a_viewer_that_sends_without_end_has_only_its_share() {
 /// Clients that send nothing, a part of a request, or a whole one and nothing after it, take no places from those that ask.
 #[test]
 fn silent_viewers_keep_nobody_out() {
-    let port = free_port();
+    let port = tcp_port();
     let graph_file = Graph::new();
     let running = graph_file.start(&graph(port));
     let mut viewer = open(port, "").expect("opens");
