@@ -152,12 +152,11 @@ fn threads<P: Payload, L: Link<P>>(c: &Cfg) -> SinkStat {
             let (mut rx, mut tx) = (rxs.next().unwrap(), txs.next().unwrap());
             s.spawn(move || {
                 c.place(i + 1);
-                let mut st = P::stage(c.words);
                 if c.batch > 1 {
-                    L::forward_batch(&mut rx, &mut tx, &mut |m| P::hop(m, &mut st), c.batch);
+                    L::forward_batch(&mut rx, &mut tx, &mut |m| m, c.batch);
                 } else {
                     while let Some(m) = rx.recv() {
-                        tx.send(P::hop(m, &mut st));
+                        tx.send(m);
                     }
                 }
                 tx.close();

@@ -3,13 +3,20 @@
 pub trait Payload: Send + Sized + 'static {
     /// Buffers come from a pool and go back to the source.
     const POOLED: bool;
-    type Stage: Send;
     fn alloc(words: usize) -> Self;
-    fn stage(words: usize) -> Self::Stage;
-    fn put(&mut self, stamp: u64, seq: u64);
-    fn get(&self) -> (u64, u64);
-    /// The pass-through stage.
-    fn hop(self, st: &mut Self::Stage) -> Self;
+    fn words(&self) -> &[u64];
+    fn words_mut(&mut self) -> &mut [u64];
+    #[inline(always)]
+    fn put(&mut self, stamp: u64, seq: u64) {
+        let words = self.words_mut();
+        words[0] = stamp;
+        words[1] = seq;
+    }
+    #[inline(always)]
+    fn get(&self) -> (u64, u64) {
+        let words = self.words();
+        (words[0], words[1])
+    }
 }
 
 /// By value through the ring.
@@ -18,24 +25,17 @@ pub struct Inline<const W: usize>(pub [u64; W]);
 
 impl<const W: usize> Payload for Inline<W> {
     const POOLED: bool = false;
-    type Stage = ();
     #[inline(always)]
     fn alloc(_: usize) -> Self {
         Inline([0; W])
     }
-    fn stage(_: usize) {}
     #[inline(always)]
-    fn put(&mut self, stamp: u64, seq: u64) {
-        self.0[0] = stamp;
-        self.0[1] = seq;
+    fn words(&self) -> &[u64] {
+        &self.0
     }
     #[inline(always)]
-    fn get(&self) -> (u64, u64) {
-        (self.0[0], self.0[1])
-    }
-    #[inline(always)]
-    fn hop(self, _: &mut ()) -> Self {
-        self
+    fn words_mut(&mut self) -> &mut [u64] {
+        &mut self.0
     }
 }
 
@@ -44,22 +44,15 @@ pub struct Handle(pub Box<[u64]>);
 
 impl Payload for Handle {
     const POOLED: bool = true;
-    type Stage = ();
     fn alloc(words: usize) -> Self {
         Handle(vec![1; words].into())
     }
-    fn stage(_: usize) {}
     #[inline(always)]
-    fn put(&mut self, stamp: u64, seq: u64) {
-        self.0[0] = stamp;
-        self.0[1] = seq;
+    fn words(&self) -> &[u64] {
+        &self.0
     }
     #[inline(always)]
-    fn get(&self) -> (u64, u64) {
-        (self.0[0], self.0[1])
-    }
-    #[inline(always)]
-    fn hop(self, _: &mut ()) -> Self {
-        self
+    fn words_mut(&mut self) -> &mut [u64] {
+        &mut self.0
     }
 }
