@@ -31,7 +31,6 @@ impl Deviation {
 pub(crate) const NARROWS_FLOATS: &str = "computes `float64` with 7 digits instead of 15";
 
 /// The deviation of a runtime that computes `int64` as `int32`.
-#[cfg(any(feature = "rten", feature = "wgpu", feature = "cuda"))]
 pub(crate) const NARROWS_CONSTANTS: Deviation = Deviation {
     op: Deviation::ANY,
     concerns: |op| op.has_wide_constant,
@@ -47,7 +46,6 @@ fn is_moving(op: &Op) -> bool {
 }
 
 /// Whether an operator may give a `float16` that overflows.
-#[cfg(feature = "rten")]
 pub(crate) fn computes_halves(op: &Op) -> bool {
     let is_cast = matches!(&*op.id, "Cast" | "CastLike") && op.elems()[0] != Some(Elem::F16);
     op.elems()[2] == Some(Elem::F16) && (is_cast || !is_moving(op))
@@ -63,7 +61,6 @@ pub(crate) fn computes_doubles(op: &Op) -> bool {
 }
 
 /// Whether a softmax covers several dims: before operator set 13 it covers all dims from `axis` on, since then only `axis`.
-#[cfg(feature = "rten")]
 pub(crate) fn covers_several_dims(op: &Op) -> bool {
     if op.opset >= 13 {
         return false;
@@ -77,7 +74,6 @@ pub(crate) fn covers_several_dims(op: &Op) -> bool {
 }
 
 /// Whether a `Resize` aligns corners to a length that its scales give only after rounding.
-#[cfg(any(feature = "ort", feature = "rten"))]
 pub(crate) fn aligns_fractional_corners(op: &Op) -> bool {
     let is_whole = |scales: &Vec<f32>| scales.iter().all(|scale| scale.fract() == 0.0);
     // With a fourth input it has lengths, and no scales.
@@ -87,7 +83,6 @@ pub(crate) fn aligns_fractional_corners(op: &Op) -> bool {
 }
 
 /// Whether `auto_pad` is `SAME_UPPER` or `SAME_LOWER`.
-#[cfg(any(feature = "ort", feature = "rten", feature = "tract"))]
 pub(crate) fn has_same_padding(op: &Op) -> bool {
     op.word("auto_pad").is_some_and(|padding| padding.starts_with("SAME"))
 }

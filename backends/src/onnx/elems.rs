@@ -95,7 +95,7 @@ impl<'a> Elems<'a> {
 }
 
 /// Returns the types of the tensors of a graph and its subgraphs; 0 for a name that has several.
-#[cfg(feature = "rten")]
+#[cfg_attr(not(feature = "rten"), allow(dead_code))]
 pub(super) fn elems_everywhere(graph: &wire::Graph) -> BTreeMap<String, i32> {
     fn collect(graph: &wire::Graph, outer: Option<&Elems<'_>>, all: &mut BTreeMap<String, i32>) {
         let elems = Elems::of(graph, &order(graph).unwrap_or_default(), outer);

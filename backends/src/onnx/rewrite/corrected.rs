@@ -8,7 +8,6 @@ use super::wire;
 use prost::Message;
 
 /// How many operators longer each node makes the longest chain.
-#[cfg(feature = "rten")]
 pub(crate) const LONGER: usize = 5;
 
 /// From here on `Softplus` of a number differs from it by less than half a unit in the last place of 32 bits.

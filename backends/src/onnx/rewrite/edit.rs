@@ -94,13 +94,11 @@ pub(super) fn ints(name: &str, ints: &[i64]) -> wire::Attribute {
 }
 
 /// A number of 32 bits without dims.
-#[cfg(any(feature = "rten", feature = "tract"))]
 pub(super) fn number(number: f32) -> wire::Tensor {
     wire::Tensor { elem: 1, floats: vec![number], ..wire::Tensor::default() }
 }
 
 /// A list of integers of 64 bits.
-#[cfg(any(feature = "rten", feature = "tract"))]
 pub(super) fn list(longs: &[i64]) -> wire::Tensor {
     wire::Tensor { dims: vec![longs.len() as i64], elem: 7, longs: longs.to_vec(), ..wire::Tensor::default() }
 }
