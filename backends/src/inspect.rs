@@ -288,10 +288,10 @@ pub(crate) fn read_manifest(file: &mut InputFile) -> Result<Inspection, String> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::BackendOptions;
     use crate::onnx::test_models::{field, model};
     use crate::plan::Dispatch;
     use limen::message::DType;
+    use limen::node::Extensions;
     use rten_onnx::onnx::DataType as D;
 
     fn digits() -> std::path::PathBuf {
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!((found.format.as_str(), found.inputs.len(), found.outputs.len()), ("onnx", 1, 1));
         assert!(found.inputs[0].spec.as_ref().unwrap().starts_with(DType::F32.name()), "{found:?}");
         assert!(found.operators["Conv"] > 0 && found.parameters() > 1000);
-        let dispatch = found.dispatch(&BackendOptions::default());
+        let dispatch = found.dispatch(&Extensions::default());
         let (_, rten) = dispatch.iter().find(|(name, _)| *name == "rten").unwrap();
         let is_known = matches!(rten, Dispatch::Known { unsupported, .. } if unsupported.is_empty());
         assert_eq!(is_known, cfg!(feature = "rten"), "{rten:?}");
@@ -319,7 +319,7 @@ mod tests {
         let k = [crate::onnx::test_models::ints("k", &[2])];
         let (x, y) = ([("x", D::FLOAT, &["4"][..])], [("y", D::FLOAT, &["2"][..])]);
         std::fs::write(&path, model(&x, &y, &k, &["r = Relu x", "y = TopK r k"])).unwrap();
-        let dispatch = inspect(&path).unwrap().dispatch(&BackendOptions::default());
+        let dispatch = inspect(&path).unwrap().dispatch(&Extensions::default());
         let unsupported = |backend: &str| match dispatch.iter().find(|(name, _)| *name == backend) {
             Some((_, Dispatch::Known { unsupported, .. })) => unsupported.join(" "),
             other => panic!("{other:?}"),

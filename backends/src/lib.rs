@@ -71,8 +71,8 @@ pub use kind::{
 };
 pub use onnx::OnnxModel;
 pub use plan::{
-    BatchDim, Choice, Config, ConstantConfig, Dispatch, Guard, Load, MaxConfig, OrtDevice, Require, RequireMemory,
-    ShadowConfig, StateConfig, VerifyConfig,
+    BatchDim, Config, ConstantConfig, Dispatch, Guard, Load, MaxConfig, OrtDevice, RegisterRuntime, Require,
+    RequireMemory, Runtimes, ShadowConfig, StateConfig, VerifyConfig,
 };
 pub use record::{RecordRequest, RecordedCase, record_case};
 pub use verify::{Case, CaseError, Tolerance};

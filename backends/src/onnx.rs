@@ -80,6 +80,6 @@ pub use prepared::{ModelState, Onnx, OnnxModel, OnnxPrepared};
 pub(crate) use reference::{AnySession, Reference};
 #[allow(unused_imports, reason = "each runtime uses some")]
 pub(crate) use rewrite::*;
-pub use runtime::{Call, CallInput, DeviceCalls, Precision, Provider, Runner, Runtime, Take};
+pub use runtime::{Call, CallInput, DeviceCalls, OpenMemory, Precision, Provider, Runner, Runtime, Take};
 pub use session::OnnxSession;
 pub(crate) use shadow::ShadowPlan;

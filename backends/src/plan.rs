@@ -1,5 +1,6 @@
 //! Planning a node that runs a model: its config, the choice of a runtime, and the checks made with that runtime.
 
+mod backend_name;
 mod candidate;
 mod choose;
 mod compare;
@@ -14,13 +15,15 @@ mod model_file;
 mod onnx_plan;
 mod order;
 mod provider;
+mod registered;
 mod runtimes;
 mod verdict;
 
+pub(crate) use backend_name::{AUTO, MOCK};
 pub(crate) use choose::choose;
 pub(crate) use config::Recorded;
 pub use config::{
-    BatchDim, Choice, Config, Guard, Load, MaxConfig, Require, RequireMemory, ShadowConfig, StateConfig, VerifyConfig,
+    BatchDim, Config, Guard, Load, MaxConfig, Require, RequireMemory, ShadowConfig, StateConfig, VerifyConfig,
 };
 pub use constant::ConstantConfig;
 pub use dispatch::Dispatch;
@@ -30,4 +33,4 @@ pub(crate) use inputs::all_connected;
 pub(crate) use model_file::read_model;
 pub(crate) use onnx_plan::COMPILED;
 pub use provider::OrtDevice;
-pub(crate) use runtimes::runtimes;
+pub use runtimes::{RegisterRuntime, Runtimes};

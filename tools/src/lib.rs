@@ -33,11 +33,6 @@
 #[doc = include_str!("../../docs/embedding.md")]
 mod embedding {}
 
-/// The recipes for nodes and backends; they run as doctests.
-#[cfg(doctest)]
-#[doc = include_str!("../../CONTRIBUTING.md")]
-mod contributing {}
-
 /// The page on nodes of one's own; every example in it runs as a doctest.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/own-node.md")]

@@ -15,7 +15,7 @@ use limen::backend::{
 };
 use limen::infer::{Batch, DeviceSide, DeviceUse, Infer, InferPlan};
 use limen::message::DType;
-use limen::node::{Connected, Cost, PlanErrors, Planning};
+use limen::node::{Connected, Cost, Extensions, PlanErrors, Planning};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::VecDeque;
@@ -314,7 +314,7 @@ impl Infer for MockStepKind {
         })
     }
 
-    fn device(config: &MockStepConfig) -> Option<DeviceUse> {
+    fn device(config: &MockStepConfig, _: &Extensions) -> Option<DeviceUse> {
         Some(DeviceUse { device: MockApi::NAME.into(), side: DeviceSide::Both, is_optional: config.optional })
     }
 }

@@ -5,7 +5,7 @@ use crate::base::BackendOptions;
 use crate::device::{CopyDevice, Devices};
 use limen::infer::{DeviceSide, DeviceUse, Infer, InferPlan};
 use limen::message::PortSpec;
-use limen::node::{Connected, PlanErrors, Planning};
+use limen::node::{Connected, Extensions, PlanErrors, Planning};
 #[cfg(feature = "cuda")]
 use limen::policy::Isolation;
 use schemars::JsonSchema;
@@ -82,7 +82,7 @@ impl Infer for ToDeviceKind {
         plan(&config, given, cx, |device, spec| device.to_device(spec))
     }
 
-    fn device(config: &CopyConfig) -> Option<DeviceUse> {
+    fn device(config: &CopyConfig, _: &Extensions) -> Option<DeviceUse> {
         Some(DeviceUse { device: config.device.clone(), side: DeviceSide::Outputs, is_optional: false })
     }
 }
@@ -98,7 +98,7 @@ impl Infer for ToHostKind {
         plan(&config, given, cx, |device, spec| device.to_host(spec))
     }
 
-    fn device(config: &CopyConfig) -> Option<DeviceUse> {
+    fn device(config: &CopyConfig, _: &Extensions) -> Option<DeviceUse> {
         Some(DeviceUse { device: config.device.clone(), side: DeviceSide::Inputs, is_optional: false })
     }
 }

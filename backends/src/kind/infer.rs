@@ -4,16 +4,14 @@
 
 use crate::backend::Mock;
 use crate::base::BackendOptions;
-use crate::plan::{Choice, Config, Guard, Load, check_node, infer_plan};
+use crate::plan::{Config, Guard, Load, MOCK, Runtimes, check_node, infer_plan};
 use crate::steps::Steps;
 use crate::trial;
 use limen::backend::{Backend, Prepared};
 use limen::infer::{DeviceSide, DeviceUse, InferPlan};
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-use limen::message::DType;
-use limen::node::{Connected, PlanErrors, Planning};
-#[cfg(feature = "cuda")]
-use limen::policy::Isolation;
+use limen::message::{DType, Device};
+use limen::node::{Connected, Extensions, PlanErrors, Planning};
+use std::sync::Arc;
 
 /// The kind `infer`.
 #[derive(Debug)]
@@ -26,14 +24,16 @@ impl limen::infer::Infer for InferKind {
         let is_on_device = given.is_on_device();
         // Until the model is planned, only types matter.
         let given = &given.in_host_memory();
+        let runtimes = Runtimes::of(cx.extensions);
+        config.check_names(runtimes)?;
         let mut errors = PlanErrors::default();
-        config.check(&mut errors);
+        config.check(runtimes, &mut errors);
         let recorded = config.recorded(cx, &mut errors);
-        if !config.has_fitting_device() {
+        if !config.has_fitting_device(runtimes) {
             return Err(errors);
         }
-        let planned = match (config.backend, &config.model) {
-            (Choice::Mock, _) => match config.mock.clone().map(Mock::prepare) {
+        let planned = match (&*config.backend, &config.model) {
+            (MOCK, _) => match config.mock.clone().map(Mock::prepare) {
                 Some(Ok(prepared)) => {
                     let least = prepared.least();
                     let (case, steps) = (recorded.case.as_ref(), Steps::default());
@@ -46,9 +46,12 @@ impl limen::infer::Infer for InferKind {
             },
             (_, None) => return Err(errors),
             (_, Some(model)) => {
-                trial::planned(&config, model, given, cx, recorded).and_then(|plan| match is_on_device {
-                    true => reside(plan, config.backend, &BackendOptions::of(cx)),
-                    false => Ok(note_copies(&config, plan)),
+                let device = || runtimes.get(&config.backend)?.memory(&BackendOptions::of(cx));
+                trial::planned(&config, model, given, cx, recorded).and_then(|plan| {
+                    match is_on_device.then(device).flatten() {
+                        Some(device) => reside(plan, device),
+                        None => Ok(note_copies(&config, runtimes, plan)),
+                    }
                 })
             }
         };
@@ -61,8 +64,9 @@ impl limen::infer::Infer for InferKind {
         }
     }
 
-    fn device(config: &Config) -> Option<DeviceUse> {
-        let device = config.backend.device().filter(|_| why_copied(config).is_none())?;
+    fn device(config: &Config, extensions: &Extensions) -> Option<DeviceUse> {
+        let device =
+            Runtimes::of(extensions).get(&config.backend)?.memory_name().filter(|_| why_copied(config).is_none())?;
         Some(DeviceUse { device: device.into(), side: DeviceSide::Both, is_optional: true })
     }
 }
@@ -84,15 +88,15 @@ fn why_copied(config: &Config) -> Option<&'static str> {
 }
 
 /// Notes why a model on a device copies its messages.
-fn note_copies(config: &Config, plan: InferPlan) -> InferPlan {
-    let why = why_copied(config).filter(|_| config.backend.device().is_some());
+fn note_copies(config: &Config, runtimes: &Runtimes, plan: InferPlan) -> InferPlan {
+    let can_reside = runtimes.get(&config.backend).is_some_and(|runtime| runtime.memory_name().is_some());
+    let why = why_copied(config).filter(|_| can_reside);
     why.into_iter()
         .fold(plan, |plan, why| plan.note(format!("its messages are copied within its calls, because of `{why}`")))
 }
 
 /// Keeps the messages of a model in the memory of the device that runs it.
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-fn reside(plan: InferPlan, choice: Choice, options: &BackendOptions) -> Result<InferPlan, PlanErrors> {
+fn reside(plan: InferPlan, device: Arc<dyn Device>) -> Result<InferPlan, PlanErrors> {
     let mut errors = PlanErrors::default();
     for (name, spec) in plan.outputs() {
         // Bytes that a program computes are not packed as those that it reads.
@@ -107,29 +111,10 @@ fn reside(plan: InferPlan, choice: Choice, options: &BackendOptions) -> Result<I
             errors.at("backend", message).help("write `resident: false`, or put `pad` before");
         }
     }
-    errors.into_result(match choice {
-        #[cfg(feature = "cuda")]
-        Choice::Cuda if options.isolation == Isolation::Process => {
-            plan.on_device(crate::backend::isolated_device(options), DeviceSide::Both, ON_DEVICE)
-        }
-        #[cfg(feature = "cuda")]
-        Choice::Cuda => plan.on_device(crate::backend::shared_cuda_device(options), DeviceSide::Both, ON_DEVICE),
-        #[cfg(feature = "wgpu")]
-        Choice::Wgpu => {
-            let device = crate::backend::shared_device(options);
-            plan.on_device(device, DeviceSide::Both, ON_DEVICE)
-        }
-        _ => plan,
-    })
-}
-
-#[cfg(not(any(feature = "cuda", feature = "wgpu")))]
-fn reside(plan: InferPlan, _: Choice, _: &BackendOptions) -> Result<InferPlan, PlanErrors> {
-    Ok(plan)
+    errors.into_result(plan.on_device(device, DeviceSide::Both, ON_DEVICE))
 }
 
 /// The calls of a model that may be under way on a device.
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 const ON_DEVICE: usize = 4;
 
 #[cfg(test)]

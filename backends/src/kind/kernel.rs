@@ -13,7 +13,7 @@ use crate::verify::{Case, Tolerance};
 use limen::backend::{BackendError, Prepared, Signature, TensorSpec};
 use limen::infer::{DeviceSide, DeviceUse, Infer, InferPlan};
 use limen::message::{DType, Dim, PortSpec};
-use limen::node::{Connected, PlanErrors, Planning};
+use limen::node::{Connected, Extensions, PlanErrors, Planning};
 
 /// The kind `kernel`.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl Infer for KernelKind {
         }
     }
 
-    fn device(config: &KernelConfig) -> Option<DeviceUse> {
+    fn device(config: &KernelConfig, _: &Extensions) -> Option<DeviceUse> {
         Some(DeviceUse { device: config.device().into(), side: DeviceSide::Both, is_optional: false })
     }
 }

@@ -10,9 +10,11 @@ use crate::cache::Compiled;
 use limen::backend::{
     BackendError, BatchRef, Capabilities, DeviceCall, EnqueuedCalls, Helpers, SessionMetadata, Ticket, WorkerHost,
 };
+use limen::message::Device;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A runtime for ONNX models: the part that differs between rten, tract and ONNX Runtime. [`Onnx`](super::Onnx) makes a backend
 /// of it.
@@ -37,8 +39,16 @@ pub trait Runtime: Send + Sync + Sized + 'static {
     const PREFERS_ONE_SIZE: bool = false;
     /// How to start the worker that calls sessions of one thread ([`Prepared::worker_host`](limen::backend::Prepared::worker_host)).
     const WORKER_HOST: Option<WorkerHost> = None;
-    /// The device of a session that is not prepared yet.
+    /// The device of a session that is not prepared yet. `auto` takes no runtime with another one than `cpu`, and such a runtime may have
+    /// a `fallback:`.
     const DEVICE: &'static str = "cpu";
+    /// The name of the device in whose memory it can keep messages, and what returns it.
+    const MEMORY: Option<(&'static str, OpenMemory)> = None;
+    /// The values of `precision:` that it can have.
+    const PRECISIONS: &'static [Precision] = &[Precision::F32];
+    /// For a driver that reserves more addresses than a machine has memory: opens the device before a process that tries models limits the
+    /// memory that it can write.
+    const OPENS_FIRST: Option<fn(&BackendOptions)> = None;
     /// Resources that the threads of one node share.
     type Shared: Send + Sync;
     /// The model on one thread.
@@ -49,6 +59,14 @@ pub trait Runtime: Send + Sync + Sized + 'static {
     /// # Errors
     /// What is missing and how to get it.
     fn probe(options: &BackendOptions) -> Result<Capabilities, BackendError>;
+
+    /// Like [`Runtime::probe`], for a look at its operators: a runtime on a device does not look for drivers.
+    ///
+    /// # Errors
+    /// What is missing and how to get it.
+    fn listed(options: &BackendOptions) -> Result<Capabilities, BackendError> {
+        Self::probe(options)
+    }
 
     /// Returns what distinguishes this build of the runtime from others in the names of cached results: by default the version that
     /// `probe` returns. Empty if it is unavailable.
@@ -110,6 +128,9 @@ pub trait Runtime: Send + Sync + Sized + 'static {
         None
     }
 }
+
+/// Returns the device in whose memory a runtime can keep messages.
+pub type OpenMemory = fn(&BackendOptions) -> Arc<dyn Device>;
 
 /// The form of a model's calls.
 #[derive(Clone, Debug)]

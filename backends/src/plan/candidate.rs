@@ -1,17 +1,21 @@
 //! The runtimes that may run a model, and the input of planning it.
 
-use super::config::{Choice, Config, Recorded};
+use super::backend_name::ORT;
+use super::config::{Config, Recorded};
 use super::dispatch::Dispatch;
 use super::inputs::ModelInputs;
 use super::model_file::ModelFiles;
 use super::provider::OrtDevice;
+use super::registered::Registered;
+use super::runtimes::Runtimes;
 use super::verdict::RuntimeVerdict;
 use crate::base::{BackendOptions, caught};
-use crate::onnx::{Deviation, Op, Reference, measure};
+use crate::onnx::{Op, Reference, measure};
 use crate::steps::Steps;
-use limen::backend::{BackendError, Capabilities, Ops, Requirements};
+use limen::backend::{Capabilities, Ops, Requirements};
 use limen::infer::InferPlan;
 use limen::node::PlanErrors;
+use std::ops::Deref;
 use std::time::Duration;
 
 /// A node to plan.
@@ -19,7 +23,8 @@ pub(crate) struct PlanRequest<'a> {
     pub(crate) config: &'a Config,
     /// The backend options of the program.
     pub(crate) options: &'a BackendOptions,
-    /// Every runtime of this program.
+    pub(crate) runtimes: &'a Runtimes,
+    /// The runtimes that the node may use.
     pub(crate) candidates: &'a [Candidate<'a>],
     pub(crate) inputs: &'a ModelInputs,
     /// The model's path as the graph file has it.
@@ -59,57 +64,43 @@ impl From<PlanErrors> for Refused {
 /// How long a model is measured on a backend, alone and in batches.
 const MEASURED_FOR: Duration = Duration::from_millis(50);
 
-/// A runtime, built into this program or not.
+/// A runtime, built into this program or not, with the program's options.
 #[derive(Clone, Copy)]
 pub(crate) struct Candidate<'a> {
-    pub(crate) choice: Choice,
-    /// The device of this runtime, if its backend has a runtime for each.
-    pub(crate) device: OrtDevice,
-    pub(crate) name: &'static str,
-    /// The backend options of the program.
+    pub(super) runtime: Registered,
     pub(super) options: &'a BackendOptions,
-    pub(super) built: Option<Built>,
 }
 
-/// The functions of a runtime that is built in.
-#[derive(Clone, Copy)]
-pub(super) struct Built {
-    pub(super) probe: fn(&BackendOptions) -> Result<Capabilities, BackendError>,
-    pub(super) build: fn(&BackendOptions) -> String,
-    pub(super) is_library: bool,
-    pub(super) plan: fn(&PlanRequest<'_>) -> Result<InferPlan, Refused>,
-    pub(super) reference: fn(&PlanRequest<'_>) -> Result<Reference, Refused>,
-    pub(super) rewrites: fn(&str) -> bool,
-    pub(super) refuses: fn(&Op) -> Option<&'static str>,
-    pub(super) lacks: fn(&Op) -> bool,
-    pub(super) deviations: fn() -> &'static [Deviation],
+impl Deref for Candidate<'_> {
+    type Target = Registered;
+    fn deref(&self) -> &Registered {
+        &self.runtime
+    }
 }
 
 impl Candidate<'_> {
     /// Whether it is the runtime of a node's backend, which is not `auto`.
     pub(crate) fn serves(&self, config: &Config) -> bool {
-        self.choice == config.serving() && self.device == config.device
+        self.backend == config.serving() && self.device == config.device
     }
 
     /// Whether it is what `against:` and `shadow:` call by this name: ONNX Runtime on the CPU, for `ort`.
-    pub(crate) fn is_called(&self, choice: Choice) -> bool {
-        self.choice == choice && self.device == OrtDevice::Cpu
+    pub(crate) fn is_called(&self, backend: &str) -> bool {
+        self.backend == backend && self.device == OrtDevice::Cpu
     }
 
     /// Returns what a node writes to have this runtime instead of its own.
     pub(crate) fn written_in(&self, config: &Config) -> String {
-        match (config.device, self.choice) {
+        match (config.device, self.backend) {
             (OrtDevice::Cpu, _) => format!("`backend: {}`", self.name),
-            (_, Choice::Ort) => "`device: cpu`".into(),
+            (_, ORT) => "`device: cpu`".into(),
             _ => format!("`backend: {}` without `device:`", self.name),
         }
     }
 
     /// Whether it meets the requirements.
     pub(crate) fn verdict(&self, required: &Requirements) -> RuntimeVerdict {
-        // The feature says which version of NVIDIA's libraries it is for.
-        let feature = if self.choice == Choice::Cuda { "cuda12" } else { self.name };
-        let Some(built) = &self.built else { return RuntimeVerdict::NotBuilt(feature) };
+        let Some(built) = &self.built else { return RuntimeVerdict::NotBuilt(self.feature) };
         match (built.probe)(self.options) {
             Err(error) => RuntimeVerdict::Unavailable(error.to_string()),
             Ok(capabilities) => match capabilities.lacks(required) {
@@ -170,7 +161,7 @@ impl Candidate<'_> {
         };
         let deviating = self.deviations(ops);
         let deviating: Vec<(String, &str)> = deviating.into_iter().map(|(op, what)| (op.id.clone(), what)).collect();
-        let known = match (built.probe)(self.options) {
+        let known = match (built.listed)(self.options) {
             Err(error) => return Dispatch::NotThere(RuntimeVerdict::Unavailable(error.to_string()).to_string()),
             Ok(Capabilities { ops: Ops::Unlisted, .. }) => return Dispatch::Unsaid { deviating },
             Ok(Capabilities { ops: Ops::Listed(known), .. }) => known,
@@ -212,9 +203,9 @@ impl Candidate<'_> {
 ///
 /// # Errors
 /// Why the backend cannot run the model.
-pub(crate) fn reference(choice: Choice, job: &PlanRequest<'_>) -> Result<Reference, String> {
-    let candidate = job.candidates.iter().find(|candidate| candidate.is_called(choice));
-    let candidate = candidate.ok_or("a model can be compared with `rten`, `tract`, `ort`, `wgpu` or `cuda`")?;
+pub(crate) fn reference(backend: &str, job: &PlanRequest<'_>) -> Result<Reference, String> {
+    let candidate = job.candidates.iter().find(|candidate| candidate.is_called(backend));
+    let candidate = candidate.ok_or_else(|| format!("a model can be compared with {}", job.runtimes.of_models()))?;
     match (candidate.verdict(&job.required), &candidate.built) {
         (RuntimeVerdict::Fits, Some(built)) => (built.reference)(job).map_err(|refused| {
             let why = refused.errors();
@@ -227,13 +218,17 @@ pub(crate) fn reference(choice: Choice, job: &PlanRequest<'_>) -> Result<Referen
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::registered::Built;
+    use limen::backend::BackendError;
     use serde_json::json;
 
     #[test]
     fn a_library_is_loaded_only_where_a_node_names_it() {
-        let probe = |_: &BackendOptions| Err(BackendError::Unavailable("looked for".into()));
+        let options = BackendOptions::default();
+        let known = *Runtimes::default().get(ORT).unwrap();
         let built = Built {
-            probe,
+            probe: |_| Err(BackendError::Unavailable("looked for".into())),
+            listed: |_| Err(BackendError::Unavailable("looked for".into())),
             build: |_| String::new(),
             is_library: true,
             plan: |_| Err(PlanErrors::default().into()),
@@ -242,15 +237,12 @@ mod tests {
             refuses: |_| None,
             lacks: |_| false,
             deviations: || &[],
+            precisions: &[],
+            memory: None,
+            opens_first: None,
         };
-        let library = Candidate {
-            choice: Choice::Ort,
-            device: OrtDevice::Cpu,
-            name: "ort",
-            options: &BackendOptions::default(),
-            built: Some(built),
-        };
-        let linked = Candidate { built: Some(Built { is_library: false, ..built }), ..library };
+        let of = |built| Registered { built: Some(built), ..known }.candidate(&options);
+        let (library, linked) = (of(built), of(Built { is_library: false, ..built }));
         for (config, is_loaded) in [
             (json!({ "backend": "rten" }), false),
             (json!({ "backend": "ort" }), true),
@@ -259,7 +251,7 @@ mod tests {
             (json!({ "backend": "rten", "shadow": { "backend": "ort" } }), true),
             (json!({ "backend": "rten", "shadow": { "backend": "tract" } }), false),
         ] {
-            let is_asked = serde_json::from_value::<Config>(config.clone()).unwrap().asks(Choice::Ort);
+            let is_asked = serde_json::from_value::<Config>(config.clone()).unwrap().asks(ORT);
             let verdict = |candidate: Candidate<'_>| candidate.verdict_if_asked(&Requirements::default(), is_asked);
             assert_eq!(verdict(library) != RuntimeVerdict::NotAsked, is_loaded, "{config}");
             assert_ne!(verdict(linked), RuntimeVerdict::NotAsked, "{config}");

@@ -1,13 +1,15 @@
 //! Chooses a runtime for a model.
 
+use super::backend_name::{AUTO, ORT};
 use super::candidate::{Candidate, PlanRequest, Refused};
-use super::config::{BatchDim, Choice, Config, Recorded};
+use super::config::{BatchDim, Config, Recorded};
 use super::dispatch::Dispatch;
 use super::inputs::ModelInputs;
 use super::model_file::{ModelFiles, read_model, unreadable};
 use super::order::order;
 use super::provider::OrtDevice;
-use super::runtimes::runtimes;
+use super::registered::CPU;
+use super::runtimes::Runtimes;
 use super::verdict::RuntimeVerdict;
 use crate::base::{BackendOptions, refuse_remote};
 use crate::cache::{Calibration, Measured};
@@ -65,7 +67,8 @@ pub(crate) fn choose(
     let options = BackendOptions::of(cx);
     let options = &*options;
     check_narrowing(config, model, &outline, &mut errors);
-    let candidates = runtimes(config, options);
+    let runtimes = Runtimes::of(cx.extensions);
+    let candidates = runtimes.candidates(config, options);
     let required = required(config, &outline);
     check_compared(config, &candidates, &required, &mut errors);
     let inputs = match ModelInputs::of(config, &outline, given, &recorded) {
@@ -82,7 +85,7 @@ pub(crate) fn choose(
     // A case, or a comparison with another backend, shows whether the model's numbers are right all the same.
     let is_verified = |candidate: &Candidate<'_>| {
         config.verify.as_ref().is_some_and(|verify| {
-            verify.case.is_some() || verify.against.is_some_and(|against| against != candidate.choice)
+            verify.case.is_some() || verify.against.as_deref().is_some_and(|against| against != candidate.backend)
         })
     };
     let judged = |candidate: &Candidate<'_>, is_asked: bool| {
@@ -106,17 +109,18 @@ pub(crate) fn choose(
             some => RuntimeVerdict::Deviates(some),
         }
     };
-    let is_asked = |candidate: &Candidate<'_>| config.asks(candidate.choice) || options.calibrate;
+    let is_asked = |candidate: &Candidate<'_>| config.asks(candidate.backend) || options.calibrate;
     let mut verdicts: Vec<(Candidate<'_>, RuntimeVerdict)> =
         candidates.iter().map(|candidate| (*candidate, judged(candidate, is_asked(candidate)))).collect();
     let is_compared = config.verify.as_ref().is_some_and(|verify| verify.against.is_some())
         || config.shadow.is_some()
         || config.fallback.is_some();
-    let is_shared = config.serving() == Choice::Auto || is_compared || options.calibrate;
+    let is_shared = config.serving() == AUTO || is_compared || options.calibrate;
     let files = ModelFiles::new(artifact, is_shared);
     let job = PlanRequest {
         config,
         options,
+        runtimes,
         candidates: &candidates,
         inputs,
         model,
@@ -136,13 +140,13 @@ pub(crate) fn choose(
             notes.push(format!("the measured times cannot be written to {}: {error}", folder.display()));
         }
     }
-    if config.serving() == Choice::Auto {
+    if config.serving() == AUTO {
         notes.push(order(&mut verdicts, &table, &measured));
     }
     let planned = first_that_plans(&mut verdicts, &job, &outline, &table, &measured)?;
     if let Some(plan) = planned {
         // It was compared with, so it was called.
-        let against = config.verify.as_ref().and_then(|verify| verify.against);
+        let against = config.verify.as_ref().and_then(|verify| verify.against.as_deref());
         for (_, verdict) in
             verdicts.iter_mut().filter(|(candidate, _)| against.is_some_and(|against| candidate.is_called(against)))
         {
@@ -217,16 +221,13 @@ fn check_narrowing(config: &Config, model: &str, outline: &Outline, errors: &mut
 
 /// Checks that this program has the backends that the one that serves is compared with.
 fn check_compared(config: &Config, candidates: &[Candidate<'_>], required: &Requirements, errors: &mut PlanErrors) {
-    let against = config.verify.as_ref().and_then(|verify| verify.against).map(|choice| ("verify.against", choice));
-    let shadow = config.shadow.as_ref().map(|shadow| ("shadow.backend", shadow.backend));
-    let fallback = config.fallback.map(|choice| ("fallback", choice));
-    for (key, choice) in against.into_iter().chain(shadow).chain(fallback) {
-        let Some(candidate) = candidates.iter().find(|candidate| candidate.is_called(choice)) else { continue };
+    for (key, name) in config.compared() {
+        let Some(candidate) = candidates.iter().find(|candidate| candidate.is_called(name)) else { continue };
         // The device that the node requires is that of the backend that serves.
         let verdict = candidate.verdict(&Requirements { device: None, ..required.clone() });
         let way = match &verdict {
             RuntimeVerdict::NotBuilt(feature) => way_to_build(feature),
-            RuntimeVerdict::Unavailable(_) if choice == Choice::Ort => {
+            RuntimeVerdict::Unavailable(_) if name == ORT => {
                 "name the library of ONNX Runtime with `--onnxruntime FILE`".into()
             }
             RuntimeVerdict::Unavailable(_) => "install what it needs".into(),
@@ -295,7 +296,7 @@ fn first_that_plans(
     let (mut call, mut only_calls) = (None, true);
     for (candidate, verdict) in verdicts {
         // A GPU is used only where it is asked for.
-        let is_of_auto = config.serving() == Choice::Auto && candidate.choice.device().is_none();
+        let is_of_auto = config.serving() == AUTO && candidate.computes_on == CPU;
         let is_asked = is_of_auto || candidate.serves(config);
         if !is_asked || *verdict != RuntimeVerdict::Fits {
             continue;
@@ -330,7 +331,7 @@ fn first_that_plans(
                 }));
             }
             // With a named backend no other is tried.
-            Err(refused) if config.serving() != Choice::Auto => return Err(refused.errors()),
+            Err(refused) if config.serving() != AUTO => return Err(refused.errors()),
             Err(why) => {
                 match &why {
                     Refused::Node(errors) => refused = refused.or_else(|| Some(errors.clone())),
@@ -412,7 +413,7 @@ fn none_fits(verdicts: &[(Candidate<'_>, RuntimeVerdict)], config: &Config, mode
         None => {
             let message = format!("no backend of this program runs `{model}`: {}", lines.join("; "));
             let is_missing = |(candidate, verdict): &(Candidate<'_>, RuntimeVerdict)| {
-                candidate.choice == Choice::Ort && matches!(verdict, RuntimeVerdict::Unavailable(_))
+                candidate.backend == ORT && matches!(verdict, RuntimeVerdict::Unavailable(_))
             };
             let is_not_built =
                 |(_, verdict): &(Candidate<'_>, RuntimeVerdict)| matches!(verdict, RuntimeVerdict::NotBuilt(_));

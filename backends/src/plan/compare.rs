@@ -114,6 +114,7 @@ mod tests {
     use crate::backend::RtenRuntime;
     use crate::base::BackendOptions;
     use crate::onnx::{AnySession, Artifact, Onnx, OnnxLane, OnnxModel};
+    use crate::plan::Runtimes;
     use crate::plan::config::{Config, Recorded};
     use crate::plan::inputs::ModelInputs;
     use crate::plan::model_file::ModelFiles;
@@ -161,8 +162,10 @@ mod tests {
         let steps = &Steps::default();
         let files = ModelFiles::new(artifact, true);
         let options = &BackendOptions::default();
+        let runtimes = &Runtimes::default();
+        let (config, candidates) = (&config, &[][..]);
         let job =
-            PlanRequest { config: &config, options, candidates: &[], inputs, model, files, recorded, required, steps };
+            PlanRequest { config, options, runtimes, candidates, inputs, model, files, recorded, required, steps };
         let mut errors = PlanErrors::default();
         assert_eq!(check_case_on(&reference, &job, false, &mut errors), Vec::<String>::new());
         let why = errors.messages().next().unwrap();

@@ -1,7 +1,9 @@
 //! The config of a node that runs a model.
 
+use super::backend_name::{AUTO, BackendName};
 use super::constant::ConstantConfig;
 use super::provider::OrtDevice;
+use super::runtimes::Runtimes;
 use crate::backend::MockConfig;
 use crate::base::refuse_remote;
 use crate::onnx::Precision;
@@ -35,8 +37,9 @@ pub struct Config {
     /// differs from it is refused.
     pub manifest: Option<String>,
     /// The backend that runs the model: `rten` by default; `auto` takes the first of `ort`, `rten` and `tract` that can.
-    #[serde(default)]
-    pub backend: Choice,
+    #[serde(default = "rten")]
+    #[schemars(with = "BackendName")]
+    pub backend: String,
     /// The device of `backend: ort`: `cpu`; `webgpu`, a GPU through ONNX Runtime's plugin for WebGPU; or `cuda` or `tensorrt`, a GPU of
     /// NVIDIA's through the library of ONNX Runtime's package for GPUs. `auto` with one of these is `ort`.
     #[serde(default)]
@@ -132,41 +135,10 @@ pub struct Config {
     /// The backend that makes a call again that failed because the device of `wgpu` or `cuda` is lost; the metric `fallback_calls` counts
     /// them. The next call opens the device of `wgpu` again, at most three times in 60 s. Messages are then copied within the calls. By default
     /// such a call fails.
-    pub fallback: Option<Choice>,
+    #[schemars(with = "Option<BackendName>")]
+    pub fallback: Option<String>,
     /// The inputs, outputs, latency and failures of the backend `mock`.
     pub mock: Option<MockConfig>,
-}
-
-/// The backend that runs a model.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Choice {
-    /// ONNX models on the CPU, in pure Rust.
-    #[default]
-    Rten,
-    /// ONNX models on the CPU, in pure Rust, compiled for each number of items; built in with the cargo feature `tract`.
-    Tract,
-    /// ONNX models on the CPU, with ONNX Runtime's library; on a GPU with `device:`. Built in with the cargo feature `ort`.
-    Ort,
-    /// ONNX models on a GPU, through its Vulkan driver; built in with the cargo feature `wgpu`. `auto` does not take it.
-    Wgpu,
-    /// ONNX models on a GPU of NVIDIA's; built in with the cargo feature `cuda12` or `cuda13`. `auto` does not take it.
-    Cuda,
-    /// The first of `ort`, `rten` and `tract` that is available and can run the model.
-    Auto,
-    /// No model: outputs of the right shape after a set time.
-    Mock,
-}
-
-impl Choice {
-    /// Returns the device in whose memory a backend can keep messages.
-    pub(crate) fn device(self) -> Option<&'static str> {
-        match self {
-            Choice::Wgpu => Some("wgpu"),
-            Choice::Cuda => Some("cuda"),
-            _ => None,
-        }
-    }
 }
 
 /// Capabilities that a backend must have. `limen-run GRAPH --plan` says of each backend in question whether it has them.
@@ -315,7 +287,8 @@ impl Recorded {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct ShadowConfig {
     /// The second backend.
-    pub backend: Choice,
+    #[schemars(with = "BackendName")]
+    pub backend: String,
     /// One call in this many is repeated.
     #[serde(default = "hundred")]
     pub every: u64,
@@ -337,13 +310,18 @@ pub struct VerifyConfig {
     /// An `.npz` whose arrays are the model's inputs and outputs, of any number of items.
     pub case: Option<String>,
     /// Another backend, which runs the same inputs while planning.
-    pub against: Option<Choice>,
+    #[schemars(with = "Option<BackendName>")]
+    pub against: Option<String>,
     /// Absolute tolerance.
     #[serde(default = "default_atol")]
     pub atol: f64,
     /// Relative tolerance, as a part of the recorded number; it adds to the absolute one.
     #[serde(default = "default_rtol")]
     pub rtol: f64,
+}
+
+fn rten() -> String {
+    "rten".into()
 }
 
 fn yes() -> bool {
@@ -369,16 +347,33 @@ fn default_rtol() -> f64 {
 }
 
 impl Config {
-    /// Whether the node may use a runtime, to run its model or to compare it.
-    pub(crate) fn asks(&self, choice: Choice) -> bool {
-        self.names(choice) || self.names(Choice::Auto)
+    /// Whether the node may use a backend, to run its model or to compare it.
+    pub(crate) fn asks(&self, backend: &str) -> bool {
+        self.names(backend) || self.names(AUTO)
     }
 
     /// Whether the node has a backend of this name, to run its model or to compare it.
-    pub(crate) fn names(&self, choice: Choice) -> bool {
-        let against = self.verify.as_ref().and_then(|verify| verify.against);
-        let shadow = self.shadow.as_ref().map(|shadow| shadow.backend);
-        [Some(self.serving()), against, shadow, self.fallback].into_iter().flatten().any(|named| named == choice)
+    pub(crate) fn names(&self, backend: &str) -> bool {
+        self.serving() == backend || self.compared().any(|(_, other)| other == backend)
+    }
+
+    /// Returns the backends beside the one that serves, with their keys.
+    pub(crate) fn compared(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let against = self.verify.as_ref().and_then(|verify| verify.against.as_deref());
+        let shadow = self.shadow.as_ref().map(|shadow| &*shadow.backend);
+        let all = [("verify.against", against), ("shadow.backend", shadow), ("fallback", self.fallback.as_deref())];
+        all.into_iter().filter_map(|(key, name)| Some((key, name?)))
+    }
+
+    /// Checks that a registry has the backends that the node names.
+    pub(crate) fn check_names(&self, runtimes: &Runtimes) -> Result<(), PlanErrors> {
+        let (mut errors, names) = (PlanErrors::default(), runtimes.names());
+        for (key, name) in std::iter::once(("backend", &*self.backend)).chain(self.compared()) {
+            if !names.contains(&name) {
+                errors.not_one_of(key, name, &names);
+            }
+        }
+        errors.into_result(())
     }
 
     /// Returns the options that change how long a call takes, apart from threads and batch.

@@ -1,6 +1,9 @@
 //! The errors of a config that show without reading a file.
 
-use super::config::{BatchDim, Choice, Config, Guard, Load, MAX_THREADS};
+use super::backend_name::MOCK;
+use super::config::{BatchDim, Config, Guard, Load, MAX_THREADS};
+use super::registered::CPU;
+use super::runtimes::Runtimes;
 use crate::onnx::Precision;
 use limen::infer::{OnEnd, OnSkip};
 use limen::node::PlanErrors;
@@ -16,9 +19,10 @@ const MAX_BATCH: usize = 1 << 16;
 
 impl Config {
     /// Reports every error that shows without reading a file.
-    pub(crate) fn check(&self, errors: &mut PlanErrors) {
+    pub(crate) fn check(&self, runtimes: &Runtimes, errors: &mut PlanErrors) {
         self.check_batch(errors);
-        self.check_device(errors);
+        self.check_device(runtimes, errors);
+        let serving = runtimes.get(&self.backend);
         if self.state.is_empty() && self.on_skip == OnSkip::Reset {
             errors.at("on_skip", "is for models with `state:`").help("leave it out");
         }
@@ -36,20 +40,21 @@ impl Config {
         if self.threads == 0 || self.threads > MAX_THREADS {
             errors.at("threads", format!("{} threads inside a call; 1 to {MAX_THREADS} are possible", self.threads));
         }
-        if let Some(fallback) = self.fallback {
-            if self.backend.device().is_none() {
+        if let Some(fallback) = &self.fallback {
+            if serving.is_none_or(|serving| serving.computes_on == CPU) {
                 let message = "is for the backends `wgpu` and `cuda`, whose device may be lost";
                 errors.at("fallback", message).help("leave it out, or write `backend: wgpu` or `backend: cuda`");
-            } else if !matches!(fallback, Choice::Rten | Choice::Tract | Choice::Ort) {
+            } else if runtimes.get(fallback).is_none_or(|fallback| fallback.computes_on != CPU) {
                 let message = "a fallback computes on the CPU, and not on the device that is lost";
                 errors.at("fallback", message).help("write `rten`, `tract` or `ort`");
             }
         }
         if self.precision != Precision::F32 {
-            if self.precision == Precision::Tf32 && self.backend != Choice::Cuda {
+            let takes = serving.is_some_and(|serving| serving.takes(self.precision));
+            if self.precision == Precision::Tf32 && !takes {
                 let message = "products in TF32 are for the backend `cuda`";
                 errors.at("precision", message).help("leave it out, or write `backend: cuda`");
-            } else if self.backend.device().is_none() {
+            } else if !takes {
                 let precision = self.precision.name();
                 let message = format!(
                     "`{precision}` is for the backends `wgpu` and `cuda`; the others compute as the model says"
@@ -113,12 +118,12 @@ impl Config {
                 errors.at("shadow.every", "0 is not an interval").help("write 1 to repeat every call");
             }
         }
-        match (self.backend, &self.mock, &self.model) {
-            (Choice::Mock, None, _) => {
+        match (&*self.backend, &self.mock, &self.model) {
+            (MOCK, None, _) => {
                 let help = "write `mock: { inputs: { image: f32[1,8,8] }, outputs: { logits: f32[10] } }`";
                 errors.at("mock", "backend `mock` needs its inputs and outputs").help(help);
             }
-            (Choice::Mock, Some(mock), _) => mock.check(errors),
+            (MOCK, Some(mock), _) => mock.check(errors),
             (_, Some(_), _) => {
                 errors.at("mock", "is for the backend `mock` only").help("write `backend: mock`, or leave `mock:` out");
             }
@@ -127,7 +132,7 @@ impl Config {
             }
             _ => {}
         }
-        if self.backend == Choice::Mock {
+        if &*self.backend == MOCK {
             self.check_mock(errors);
         }
     }

@@ -115,7 +115,7 @@ fn compare_with_reference<R: Runtime>(
     errors: &mut PlanErrors,
 ) -> Vec<String> {
     let Some(verify) = &job.config.verify else { return Vec::new() };
-    let Some(against) = verify.against else { return Vec::new() };
+    let Some(against) = &verify.against else { return Vec::new() };
     let tolerance = Tolerance { atol: verify.atol, rtol: verify.rtol };
     let (lines, wrong) = job.steps.step(R::NAME, "was compared with another backend", || {
         let (mut lines, mut wrong) = (Vec::new(), PlanErrors::default());
@@ -141,7 +141,7 @@ fn add_shadow<R: Runtime>(
     errors: &mut PlanErrors,
 ) -> Vec<String> {
     let Some(shadow) = &job.config.shadow else { return Vec::new() };
-    let found = reference(shadow.backend, job).and_then(|reference| {
+    let found = reference(&shadow.backend, job).and_then(|reference| {
         reference.fits(prepared.signature(), job.config.batch.max)?;
         Ok(reference)
     });
@@ -166,7 +166,7 @@ fn add_fallback<R: Runtime>(
     job: &PlanRequest<'_>,
     errors: &mut PlanErrors,
 ) -> Option<String> {
-    let found = reference(job.config.fallback?, job).and_then(|reference| {
+    let found = reference(job.config.fallback.as_ref()?, job).and_then(|reference| {
         reference.fits(prepared.signature(), job.config.batch.max)?;
         Ok(reference)
     });

@@ -23,11 +23,12 @@ pub(crate) fn order(verdicts: &mut [(Candidate<'_>, RuntimeVerdict)], table: &Ca
 mod tests {
     use super::*;
     use crate::base::BackendOptions;
-    use crate::plan::runtimes::all_runtimes;
+    use crate::plan::Runtimes;
     use limen::node::Connected;
 
     fn verdicts(options: &BackendOptions) -> Vec<(Candidate<'_>, RuntimeVerdict)> {
-        all_runtimes(options).into_iter().map(|candidate| (candidate, RuntimeVerdict::Fits)).collect()
+        let all = Runtimes::default().of_auto(options);
+        all.into_iter().map(|candidate| (candidate, RuntimeVerdict::Fits)).collect()
     }
 
     /// Results in the cache are named for these versions.
@@ -35,7 +36,7 @@ mod tests {
     fn the_versions_of_runtimes_are_those_that_are_built_in() {
         let lock = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.lock")).unwrap();
         let options = BackendOptions::default();
-        let built = all_runtimes(&options).into_iter().filter(|candidate| candidate.built.is_some());
+        let built = Runtimes::default().of_auto(&options).into_iter().filter(|candidate| candidate.built.is_some());
         for candidate in built.filter(|candidate| candidate.name != "ort") {
             let version = candidate.version();
             let (name, number) = version.split_once(' ').unwrap();
@@ -49,8 +50,14 @@ mod tests {
     fn auto_takes_the_fastest_that_was_measured() {
         let options = BackendOptions::default();
         let of = Measured::new("model", &Connected::default(), 1, 1, "");
-        let version =
-            |name: &str| all_runtimes(&options).into_iter().find(|candidate| candidate.name == name).unwrap().version();
+        let version = |name: &str| {
+            Runtimes::default()
+                .of_auto(&options)
+                .into_iter()
+                .find(|candidate| candidate.name == name)
+                .unwrap()
+                .version()
+        };
         for (measured, order_of, said) in [
             (&[][..], ["ort", "rten", "tract"], "ort, rten, tract in its default order: nothing was measured"),
             (&[("tract", 20)], ["tract", "ort", "rten"], "the fastest first: `tract` 20 ns per item"),

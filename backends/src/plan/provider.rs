@@ -1,6 +1,9 @@
 //! The device of ONNX Runtime, and the options of its execution provider there.
 
-use super::config::{Choice, Config};
+use super::backend_name::{AUTO, MOCK, ORT};
+use super::config::Config;
+use super::registered::CPU;
+use super::runtimes::Runtimes;
 use crate::onnx::Provider;
 use limen::node::PlanErrors;
 use limen::text::nearest;
@@ -84,10 +87,9 @@ const WEBGPU: [(&str, &[&str]); 5] = [
 
 impl Config {
     /// Returns the backend that runs the model, where `auto` leaves no choice.
-    pub(crate) fn serving(&self) -> Choice {
-        match (self.backend, self.device) {
-            (backend, OrtDevice::Cpu) => backend,
-            (Choice::Auto, _) => Choice::Ort,
+    pub(crate) fn serving(&self) -> &str {
+        match (&*self.backend, self.device) {
+            (AUTO, OrtDevice::Webgpu | OrtDevice::Cuda | OrtDevice::Tensorrt) => ORT,
             (backend, _) => backend,
         }
     }
@@ -97,14 +99,14 @@ impl Config {
     }
 
     /// Whether the device and its options are possible; if not, nothing is tried.
-    pub(crate) fn has_fitting_device(&self) -> bool {
+    pub(crate) fn has_fitting_device(&self, runtimes: &Runtimes) -> bool {
         let mut errors = PlanErrors::default();
-        self.check_device(&mut errors);
+        self.check_device(runtimes, &mut errors);
         errors.messages().next().is_none()
     }
 
     /// Reports what does not fit the device.
-    pub(super) fn check_device(&self, errors: &mut PlanErrors) {
+    pub(super) fn check_device(&self, runtimes: &Runtimes, errors: &mut PlanErrors) {
         if self.device == OrtDevice::Cpu {
             for (field, is_given) in
                 [("cpu_fallback", self.cpu_fallback), ("provider_options", !self.provider_options.is_empty())]
@@ -116,30 +118,25 @@ impl Config {
             }
             return;
         }
-        let (why, help) = match self.backend {
-            Choice::Ort | Choice::Auto => return self.check_options(errors),
-            Choice::Wgpu => {
-                ("`backend: wgpu` computes on the GPU by itself", "leave `device:` out, or write `backend: ort`")
-            }
-            Choice::Cuda => {
-                ("`backend: cuda` computes on the GPU by itself", "leave `device:` out, or write `backend: ort`")
-            }
-            Choice::Rten => (
-                "`backend: rten` computes on the CPU",
-                "write `backend: ort`, or `backend: wgpu` without `device:`; or leave `device:` out",
-            ),
-            Choice::Tract => (
-                "`backend: tract` computes on the CPU",
-                "write `backend: ort`, or `backend: wgpu` without `device:`; or leave `device:` out",
-            ),
-            Choice::Mock => ("`backend: mock` computes nothing", "leave `device:` out, or write `backend: ort`"),
+        let backend = &*self.backend;
+        if matches!(backend, ORT | AUTO) {
+            return self.check_options(errors);
+        }
+        let why = match runtimes.get(backend) {
+            None => "computes nothing",
+            Some(known) if known.computes_on == CPU => "computes on the CPU",
+            Some(_) => "computes on the GPU by itself",
         };
-        let help = match self.device {
-            OrtDevice::Cuda if !matches!(self.backend, Choice::Cuda | Choice::Mock) => {
+        let help = match (self.device, why) {
+            (OrtDevice::Cuda, _) if !matches!(backend, "cuda" | MOCK) => {
                 "write `backend: cuda` without `device:`, or `backend: ort`"
             }
-            _ => help,
+            (_, "computes on the CPU") => {
+                "write `backend: ort`, or `backend: wgpu` without `device:`; or leave `device:` out"
+            }
+            _ => "leave `device:` out, or write `backend: ort`",
         };
+        let why = format!("`backend: {backend}` {why}");
         errors.at("device", format!("{why}; only `backend: ort` has `device: {}`", self.device.name())).help(help);
     }
 
@@ -177,7 +174,7 @@ mod tests {
 
     fn problems(config: serde_json::Value) -> String {
         let mut errors = PlanErrors::default();
-        serde_json::from_value::<Config>(config).unwrap().check(&mut errors);
+        serde_json::from_value::<Config>(config).unwrap().check(&Runtimes::default(), &mut errors);
         errors.into_result(()).map_or_else(|errors| format!("{errors:?}"), |()| String::new())
     }
 

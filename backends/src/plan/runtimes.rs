@@ -1,126 +1,160 @@
-//! The runtimes of this program.
+//! The runtimes of a program, by the names of their backends.
 
-use super::candidate::{Built, Candidate};
-use super::config::{Choice, Config};
+use super::backend_name::{AUTO, MOCK, ORT, STOCK};
+use super::candidate::Candidate;
+use super::config::Config;
 use super::dispatch::Dispatch;
-use super::load::reference_onnx;
-use super::onnx_plan::plan_onnx;
 use super::provider::OrtDevice;
+use super::registered::{CPU, Registered};
 use crate::base::BackendOptions;
 use crate::inspect::Inspection;
 use crate::onnx::{Op, Runtime};
+use limen::Registry;
+use limen::node::Extensions;
+use std::sync::LazyLock;
 
-#[cfg(any(feature = "rten", feature = "tract", feature = "ort"))]
-fn built<R: Runtime>(choice: Choice, options: &BackendOptions) -> Candidate<'_> {
-    let (plan, reference) = (plan_onnx::<R>, reference_onnx::<R>);
-    let built = Built {
-        probe: R::probe,
-        build: R::build,
-        is_library: R::IS_LIBRARY,
-        plan,
-        reference,
-        rewrites: R::rewrites,
-        refuses: R::refuses,
-        lacks: R::lacks,
-        deviations: R::deviations,
-    };
-    Candidate { choice, device: OrtDevice::Cpu, name: R::NAME, options, built: Some(built) }
-}
+/// The CPU's runtimes in the order in which `auto` tries them: the fastest first, as measured on nine models. Others follow.
+const FASTEST_FIRST: [&str; 3] = ["ort", "rten", "tract"];
 
-/// Returns a runtime that is not built in.
-#[cfg(not(all(feature = "rten", feature = "tract", feature = "ort", feature = "wgpu", feature = "cuda")))]
-fn missing<'a>(choice: Choice, name: &'static str, options: &'a BackendOptions) -> Candidate<'a> {
-    Candidate { choice, device: OrtDevice::Cpu, name, options, built: None }
-}
+/// The runtimes of a registry: those that this crate was built with, and those of [`RegisterRuntime::runtime`].
+#[derive(Clone, Debug)]
+pub struct Runtimes(Vec<Registered>);
 
-/// Returns the runtimes of `auto`, in the order in which it tries them: the fastest first, as measured on nine models.
-pub(crate) fn all_runtimes(options: &BackendOptions) -> [Candidate<'_>; 3] {
-    #[cfg(feature = "ort")]
-    let ort = built::<crate::backend::OrtRuntime>(Choice::Ort, options);
-    #[cfg(not(feature = "ort"))]
-    let ort = missing(Choice::Ort, "ort", options);
-    #[cfg(feature = "rten")]
-    let rten = built::<crate::backend::RtenRuntime>(Choice::Rten, options);
-    #[cfg(not(feature = "rten"))]
-    let rten = missing(Choice::Rten, "rten", options);
-    #[cfg(feature = "tract")]
-    let tract = built::<crate::backend::TractRuntime>(Choice::Tract, options);
-    #[cfg(not(feature = "tract"))]
-    let tract = missing(Choice::Tract, "tract", options);
-    [ort, rten, tract]
-}
-
-/// Returns the runtimes that a node may use: those of `auto`, and those on a GPU if the node names them, as looking for drivers takes
-/// time.
-pub(crate) fn runtimes<'a>(config: &Config, options: &'a BackendOptions) -> Vec<Candidate<'a>> {
-    let mut runtimes = all_runtimes(options).to_vec();
-    if config.names(Choice::Wgpu) {
-        #[cfg(feature = "wgpu")]
-        runtimes.push(built::<crate::backend::WgpuRuntime>(Choice::Wgpu, options));
-        #[cfg(not(feature = "wgpu"))]
-        runtimes.push(missing(Choice::Wgpu, "wgpu", options));
-    }
-    if config.names(Choice::Cuda) {
-        #[cfg(feature = "cuda")]
-        runtimes.push(match options.isolation {
-            limen::policy::Isolation::Process => built::<crate::backend::IsolatedCudaRuntime>(Choice::Cuda, options),
-            _ => built::<crate::backend::CudaRuntime>(Choice::Cuda, options),
-        });
-        #[cfg(not(feature = "cuda"))]
-        runtimes.push(missing(Choice::Cuda, "cuda", options));
-    }
-    if config.device != OrtDevice::Cpu && config.serving() == Choice::Ort {
-        let device = config.device;
+/// Those that this crate was built with.
+impl Default for Runtimes {
+    fn default() -> Self {
+        let stock = Runtimes(STOCK.iter().map(Registered::missing).collect());
+        #[cfg(feature = "rten")]
+        let stock = stock.with::<crate::backend::RtenRuntime>(OrtDevice::Cpu);
+        #[cfg(feature = "tract")]
+        let stock = stock.with::<crate::backend::TractRuntime>(OrtDevice::Cpu);
         #[cfg(feature = "ort")]
-        {
-            use crate::backend::{OrtCuda, OrtNvidiaRuntime, OrtTensorrt, OrtWebgpuRuntime};
-            let candidate = match device {
-                OrtDevice::Cpu | OrtDevice::Webgpu => built::<OrtWebgpuRuntime>(Choice::Ort, options),
-                OrtDevice::Cuda => built::<OrtNvidiaRuntime<OrtCuda>>(Choice::Ort, options),
-                OrtDevice::Tensorrt => built::<OrtNvidiaRuntime<OrtTensorrt>>(Choice::Ort, options),
-            };
-            runtimes.push(Candidate { device, ..candidate });
-        }
-        #[cfg(not(feature = "ort"))]
-        runtimes.push(Candidate { device, ..missing(Choice::Ort, "ort", options) });
+        let stock = {
+            use crate::backend::{OrtCuda, OrtNvidiaRuntime, OrtRuntime, OrtTensorrt, OrtWebgpuRuntime};
+            let stock = stock.with::<OrtRuntime>(OrtDevice::Cpu).with::<OrtWebgpuRuntime>(OrtDevice::Webgpu);
+            let stock = stock.with::<OrtNvidiaRuntime<OrtCuda>>(OrtDevice::Cuda);
+            stock.with::<OrtNvidiaRuntime<OrtTensorrt>>(OrtDevice::Tensorrt)
+        };
+        #[cfg(feature = "wgpu")]
+        let stock = stock.with::<crate::backend::WgpuRuntime>(OrtDevice::Cpu);
+        #[cfg(feature = "cuda")]
+        let stock =
+            stock.with::<crate::backend::CudaRuntime>(OrtDevice::Cpu).isolated::<crate::backend::IsolatedCudaRuntime>();
+        stock
     }
-    runtimes
 }
 
-/// Returns a runtime on a GPU for a look at its operators: its drivers are not looked for.
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-fn unprobed<R: Runtime>(choice: Choice, options: &BackendOptions) -> Candidate<'_> {
-    let candidate = built::<R>(choice, options);
-    let probe = crate::backend::TractRuntime::probe;
-    Candidate { built: candidate.built.map(|built| Built { probe, ..built }), ..candidate }
-}
+impl Runtimes {
+    /// The runtimes of a registry.
+    pub(crate) fn of(extensions: &Extensions) -> &Runtimes {
+        static STOCK: LazyLock<Runtimes> = LazyLock::new(Runtimes::default);
+        extensions.get().unwrap_or(&STOCK)
+    }
 
-/// Returns the runtimes on a GPU, for a look at their operators.
-fn device_runtimes(options: &BackendOptions) -> [Candidate<'_>; 2] {
-    #[cfg(feature = "wgpu")]
-    let wgpu = unprobed::<crate::backend::WgpuRuntime>(Choice::Wgpu, options);
-    #[cfg(not(feature = "wgpu"))]
-    let wgpu = missing(Choice::Wgpu, "wgpu", options);
+    /// Adds a runtime; it replaces an earlier one of the same backend, for the same `device:`.
+    fn with<R: Runtime>(mut self, device: OrtDevice) -> Self {
+        let added = Registered::of::<R>(device);
+        let same = |other: &&mut Registered| other.backend == R::BACKEND && other.device == device;
+        match self.0.iter_mut().find(same) {
+            Some(earlier) => *earlier = added,
+            None => self.0.push(added),
+        }
+        self
+    }
+
+    /// Adds the form of a runtime that uses its device in a process of its own.
     #[cfg(feature = "cuda")]
-    let cuda = unprobed::<crate::backend::CudaRuntime>(Choice::Cuda, options);
-    #[cfg(not(feature = "cuda"))]
-    let cuda = missing(Choice::Cuda, "cuda", options);
-    [wgpu, cuda]
+    fn isolated<R: Runtime>(mut self) -> Self {
+        let there = self.0.iter_mut().find(|other| other.backend == R::BACKEND);
+        there.into_iter().for_each(|there| there.isolated = Registered::of::<R>(OrtDevice::Cpu).built);
+        self
+    }
+
+    /// Returns the runtime of a backend, without `device:`.
+    pub(crate) fn get(&self, backend: &str) -> Option<&Registered> {
+        self.0.iter().find(|known| known.backend == backend && known.device == OrtDevice::Cpu)
+    }
+
+    /// Returns the names that `backend:` can have.
+    pub(crate) fn names(&self) -> Vec<&'static str> {
+        let models = self.0.iter().filter(|known| known.device == OrtDevice::Cpu).map(|known| known.backend);
+        let (stock, own): (Vec<_>, Vec<_>) = models.partition(|name| STOCK.iter().any(|stock| stock.0 == *name));
+        stock.into_iter().chain([AUTO, MOCK]).chain(own).collect()
+    }
+
+    /// Returns the backends that run models, in a sentence.
+    pub(crate) fn of_models(&self) -> String {
+        let names = self.names().into_iter().filter(|name| !matches!(*name, AUTO | MOCK));
+        let mut names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
+        let last = names.pop().unwrap_or_default();
+        format!("{} or {last}", names.join(", "))
+    }
+
+    /// Returns the runtime of each backend: those on the CPU, in the order in which `auto` tries them, and the others.
+    fn all<'a>(&self, options: &'a BackendOptions) -> Vec<Candidate<'a>> {
+        let place = |candidate: &Candidate<'_>| match candidate.computes_on {
+            CPU => { FASTEST_FIRST.iter() }.position(|name| *name == candidate.backend).unwrap_or(FASTEST_FIRST.len()),
+            _ => usize::MAX,
+        };
+        let plain = self.0.iter().filter(|known| known.device == OrtDevice::Cpu);
+        let mut all: Vec<_> = plain.map(|known| known.candidate(options)).collect();
+        all.sort_by_key(place);
+        all
+    }
+
+    /// Returns the runtimes of `auto`, in the order in which it tries them. A device is used only where a node asks for it.
+    pub(crate) fn of_auto<'a>(&self, options: &'a BackendOptions) -> Vec<Candidate<'a>> {
+        self.all(options).into_iter().filter(|candidate| candidate.computes_on == CPU).collect()
+    }
+
+    /// Returns the runtimes that a node may use: those of `auto`, and those on a device if the node names them, as looking for drivers
+    /// takes time.
+    pub(crate) fn candidates<'a>(&self, config: &Config, options: &'a BackendOptions) -> Vec<Candidate<'a>> {
+        let is_asked = |candidate: &Candidate<'_>| candidate.computes_on == CPU || config.names(candidate.backend);
+        let mut candidates: Vec<_> = self.all(options).into_iter().filter(is_asked).collect();
+        if config.device != OrtDevice::Cpu && config.serving() == ORT {
+            let on_device = self.0.iter().find(|known| known.backend == ORT && known.device == config.device);
+            let missing = self.get(ORT).map(|cpu| Registered { device: config.device, ..*cpu });
+            candidates.extend(on_device.copied().or(missing).map(|known| known.candidate(options)));
+        }
+        candidates
+    }
+}
+
+/// What a [`Registry`] stores for the kind `infer` beside its kinds.
+pub trait RegisterRuntime {
+    /// Adds a runtime, which `backend:` names by [`Runtime::BACKEND`]. It replaces an earlier one of that name.
+    ///
+    /// Models are tried with it in a process of their own only if that process has it, too
+    /// ([`trial::serve_for`](crate::trial::serve_for)).
+    #[must_use]
+    fn runtime<R: Runtime>(self) -> Self;
+}
+
+impl RegisterRuntime for Registry {
+    fn runtime<R: Runtime>(self) -> Self {
+        let runtimes = Runtimes::of(self.extensions()).clone().with::<R>(OrtDevice::Cpu);
+        let is_stock = STOCK.iter().any(|stock| stock.0 == R::BACKEND);
+        let registry = self.with_extension(runtimes);
+        if is_stock { registry } else { registry.with_name("infer", "BackendName", R::BACKEND) }
+    }
 }
 
 impl Inspection {
     /// Returns the nodes that a backend computes otherwise than ONNX.
-    pub(crate) fn deviating(&self, options: &BackendOptions) -> Vec<Op> {
-        let candidates = all_runtimes(options);
+    pub(crate) fn deviating(&self, runtimes: &Runtimes, options: &BackendOptions) -> Vec<Op> {
+        let candidates = runtimes.of_auto(options);
         let found = candidates.iter().flat_map(|candidate| candidate.deviations(&self.details.ops));
         found.map(|(op, _)| op.clone()).collect()
     }
 
-    /// Returns how each backend handles the model's operators. The model is not loaded, so a backend that has an operator may still
-    /// refuse its attributes or types.
-    pub fn dispatch(&self, options: &BackendOptions) -> Vec<(&'static str, Dispatch)> {
+    /// Returns how each backend of a registry handles the model's operators. The model is not loaded, so a backend that has an operator
+    /// may still refuse its attributes or types. No driver of a device is looked for.
+    pub fn dispatch(&self, extensions: &Extensions) -> Vec<(&'static str, Dispatch)> {
         let operators = self.operators.keys().map(String::as_str);
-        let candidates = all_runtimes(options).into_iter().chain(device_runtimes(options));
-        candidates.map(|candidate| (candidate.name, candidate.dispatch(operators.clone(), &self.details.ops))).collect()
+        let options = extensions.get().cloned().unwrap_or_default();
+        let candidates = Runtimes::of(extensions).all(&options);
+        let dispatch = |candidate: &Candidate<'_>| candidate.dispatch(operators.clone(), &self.details.ops);
+        candidates.iter().map(|candidate| (candidate.name, dispatch(candidate))).collect()
     }
 }

@@ -4,7 +4,7 @@ use super::limits::{Calls, RequestedLimits};
 use super::request::{AnyPath, GREETING, GivenSpec, OUT_OF_MEMORY, ReadError, Reply, Request, RequestedNode, Task};
 use crate::base::{BackendOptions, caught};
 use crate::inspect::{Details, Inspection, inspect_within};
-use crate::plan::{Choice, Config, OrtDevice, choose};
+use crate::plan::{Config, Runtimes, choose};
 use crate::steps::{Record, Steps, TrialProgress};
 use limen::Folders;
 use limen::files::MemoryFiles;
@@ -33,8 +33,8 @@ struct InUse {
 
 impl InUse {
     /// The address space; or, with a driver of NVIDIA's, which reserves more of it than any machine has memory, what can be written.
-    fn of(request: &Request) -> InUse {
-        let (counted, field) = match uses_cuda(request) {
+    fn of(reserves_addresses: bool) -> InUse {
+        let (counted, field) = match reserves_addresses {
             true => (Resource::RLIMIT_DATA, "VmData:"),
             false => (Resource::RLIMIT_AS, "VmSize:"),
         };
@@ -66,8 +66,8 @@ fn send_progress(progress: TrialProgress<'_>) {
 }
 
 /// The main function of a trial process.
-pub(super) fn answer() -> ! {
-    std::process::exit(match serve_request() {
+pub(super) fn answer(runtimes: Runtimes) -> ! {
+    std::process::exit(match serve_request(runtimes) {
         Ok(()) => 0,
         Err(error) => {
             eprintln!("this process, which tries a model for another one, failed: {error}");
@@ -76,7 +76,7 @@ pub(super) fn answer() -> ! {
     })
 }
 
-fn serve_request() -> std::io::Result<()> {
+fn serve_request(runtimes: Runtimes) -> std::io::Result<()> {
     let stdout = std::io::stdout();
     let out = File::from(stdout.as_fd().try_clone_to_owned()?);
     // Output of native code must not mix with the replies.
@@ -93,8 +93,11 @@ fn serve_request() -> std::io::Result<()> {
     let _ = OUT.set(Mutex::new(out));
     // Before the limits are computed, which leave these bytes out.
     let memory = read_memory(&request.memory, stdin)?;
-    open_devices(&request);
-    let in_use = InUse::of(&request);
+    let options = request.options();
+    let opened = opened_first(&request, &runtimes, &options);
+    // What goes wrong is found again in the trial.
+    opened.iter().for_each(|open| _ = caught(|| open(&options)));
+    let in_use = InUse::of(!opened.is_empty());
     let calls = request.calls();
     prepare(&request.limits, calls, in_use)?;
     // The size of the weights in other files is known only after the model's own file is read.
@@ -103,32 +106,20 @@ fn serve_request() -> std::io::Result<()> {
     let _ = LIMITED.set((request.limits.clone(), calls, in_use));
     send(&Reply::Hello(GREETING.into()));
     // The default stack size of a thread, so that a model that fits here also fits the thread that plans the graph.
-    let work =
-        std::thread::Builder::new().stack_size(STACK).spawn(move || send(&Reply::Answer(perform(&request, memory))));
+    let work = std::thread::Builder::new()
+        .stack_size(STACK)
+        .spawn(move || send(&Reply::Answer(perform(&request, memory, &runtimes))));
     let work = work.unwrap_or_else(|_| out_of_memory());
     work.join().map_err(|_| std::io::Error::other("it panicked"))
 }
 
-/// The config of the node that is tried.
-fn tried(request: &Request) -> Option<Config> {
-    let Task::Plan(node) = &request.task else { return None };
-    Config::deserialize(&node.config).ok()
-}
-
-/// Whether the trial loads a driver of NVIDIA's.
-fn uses_cuda(request: &Request) -> bool {
-    let is_nvidia = |config: &Config| matches!(config.device, OrtDevice::Cuda | OrtDevice::Tensorrt);
-    tried(request).is_some_and(|config| config.names(Choice::Cuda) || is_nvidia(&config))
-}
-
-/// Opens devices before what their drivers take is limited. What goes wrong is found again in the trial.
-fn open_devices(request: &Request) {
-    #[cfg(feature = "cuda")]
-    if tried(request).is_some_and(|config| config.names(Choice::Cuda)) {
-        let _ = caught(|| crate::backend::shared_cuda_device(&request.options()).api());
-    }
-    #[cfg(not(feature = "cuda"))]
-    let _ = request;
+/// Returns what opens the devices that the node names, before what their drivers take is limited.
+fn opened_first(request: &Request, runtimes: &Runtimes, options: &BackendOptions) -> Vec<fn(&BackendOptions)> {
+    let Task::Plan(node) = &request.task else { return Vec::new() };
+    let Ok(config) = Config::deserialize(&node.config) else { return Vec::new() };
+    let candidates = runtimes.candidates(&config, options).into_iter();
+    let named = candidates.filter(|candidate| config.names(candidate.backend));
+    named.filter_map(|candidate| candidate.built?.opens_first).collect()
 }
 
 /// Reads the files in memory that follow the request.
@@ -165,16 +156,15 @@ const MAX_REQUEST: u64 = 64 << 20;
 const STACK: usize = 2 << 20;
 
 /// Performs the task of a request.
-fn perform(request: &Request, memory: MemoryFiles) -> Value {
+fn perform(request: &Request, memory: MemoryFiles, runtimes: &Runtimes) -> Value {
     let answer = match &request.task {
         Task::Plan(node) => {
-            let found = caught(|| planned(node, request.options(), request.limits.max_size(), memory)).unwrap_or_else(
-                |panic| {
-                    let mut errors = PlanErrors::default();
-                    errors.at("model", format!("cannot be tried: {panic}"));
-                    Err(errors)
-                },
-            );
+            let found = caught(|| planned(node, runtimes, request.options(), request.limits.max_size(), memory));
+            let found = found.unwrap_or_else(|panic| {
+                let mut errors = PlanErrors::default();
+                errors.at("model", format!("cannot be tried: {panic}"));
+                Err(errors)
+            });
             let failed = match &found {
                 Ok(record) => record.failures().any(|why| is_out_of_memory(&why.to_string())),
                 Err(errors) => errors.messages().any(is_out_of_memory),
@@ -190,7 +180,8 @@ fn perform(request: &Request, memory: MemoryFiles) -> Value {
                 inspect_within(&path.path(), request.limits.max_size(), &|size| send(&Reply::Size(size)))
             }) {
                 Ok(Ok(found)) => {
-                    let details = Details { ops: found.deviating(&request.options()), ..found.details.clone() };
+                    let details =
+                        Details { ops: found.deviating(runtimes, &request.options()), ..found.details.clone() };
                     Ok((found, details))
                 }
                 Ok(Err(error)) => Err(ReadError::from(error)),
@@ -205,6 +196,7 @@ fn perform(request: &Request, memory: MemoryFiles) -> Value {
 /// Plans a node as the parent will, and records the results of the steps that run the model.
 fn planned(
     node: &RequestedNode,
+    runtimes: &Runtimes,
     options: BackendOptions,
     max_size: u64,
     memory: MemoryFiles,
@@ -215,6 +207,10 @@ fn planned(
         errors
     };
     let config = Config::deserialize(&node.config).map_err(|error| wrong(error.to_string()))?;
+    // The parent has them.
+    config.check_names(runtimes).map_err(|_| {
+        wrong("it names a backend of another program: call `limen_backends::trial::serve_for` first in `main`".into())
+    })?;
     let model = config.model.clone().ok_or_else(|| wrong("there is no model".into()))?;
     let given = node.given.iter().map(|(port, given)| (port.clone(), given.as_ref().and_then(GivenSpec::spec)));
     let given = Connected::of(given);
@@ -222,7 +218,7 @@ fn planned(
     let allowed = node.allowed.iter().map(AnyPath::path).collect();
     let folders = Folders { graph, allowed, memory, ..Folders::default() };
     let trials = Trials { here: true, size: Some(max_size), ..Trials::default() };
-    let extensions = Extensions::default().with(options);
+    let extensions = Extensions::default().with(options).with(runtimes.clone());
     let cx = Planning {
         node: "",
         folders: &folders,

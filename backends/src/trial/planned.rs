@@ -5,7 +5,7 @@ use super::program::program;
 use super::record::RecordPlace;
 use super::request::{AnyPath, GivenSpec, Request, RequestedNode, Task};
 use crate::base::BackendOptions;
-use crate::plan::{Choice, Config, OrtDevice, Recorded, choose, read_model};
+use crate::plan::{AUTO, Config, OrtDevice, Recorded, Runtimes, choose, read_model};
 use crate::steps::{Record, Steps};
 use limen::Folders;
 use limen::files::{MemoryFiles, memory_name};
@@ -21,7 +21,7 @@ pub(crate) fn planned(
     recorded: Recorded,
 ) -> Result<InferPlan, PlanErrors> {
     let options = BackendOptions::of(cx);
-    let options = &*options;
+    let (options, runtimes) = (&*options, Runtimes::of(cx.extensions));
     let program = match program(cx.trials) {
         Ok(program) => program,
         Err(why) => {
@@ -32,7 +32,7 @@ pub(crate) fn planned(
     let others = config.verify.as_ref().map_or(0, |verify| u64::from(verify.against.is_some()))
         + u64::from(config.shadow.is_some())
         + u64::from(config.fallback.is_some());
-    let all = config.serving() == Choice::Auto || options.calibrate;
+    let all = config.serving() == AUTO || options.calibrate;
     let mut node = RequestedNode {
         config: config.to_json(),
         given: given_specs.collect(),
@@ -40,7 +40,7 @@ pub(crate) fn planned(
         allowed: cx.folders.allowed.iter().map(|folder| AnyPath::new(folder)).collect(),
         calibrate: options.calibrate,
         dead: Vec::new(),
-        runtimes: others + if all { 3 } else { 1 },
+        runtimes: others + if all { runtimes.of_auto(options).len() as u64 } else { 1 },
         threads: config.threads.clamp(1, 256) as u64,
         items: config.batch.max as u64,
         item: given
@@ -59,7 +59,7 @@ pub(crate) fn planned(
     loop {
         // If results are kept by content, the file is read here and passed on: the bytes looked up are the bytes that run.
         let file = if is_kept(config, options, &node) { Some(read_model(model, cx)?) } else { None };
-        let place = RecordPlace::of(config, options, &node, &stamps, file.as_ref(), &recorded);
+        let place = RecordPlace::of(config, runtimes, options, &node, &stamps, file.as_ref(), &recorded);
         let (record, note) = match place.find().filter(|_| !is_again) {
             Some((record, note)) => (record, note),
             None => match try_model(&Request::new(cx.trials, options, size, &memory, Task::Plan(node.clone()))) {
@@ -72,7 +72,7 @@ pub(crate) fn planned(
                 Err(died) => {
                     let sentence = died.sentence(&format!("`{model}`"));
                     let is_dead = |name: &String| node.dead.iter().any(|(dead, _)| dead == name);
-                    match died.runtime.filter(|name| config.serving() == Choice::Auto && !is_dead(name)) {
+                    match died.runtime.filter(|name| config.serving() == AUTO && !is_dead(name)) {
                         Some(runtime) => node.dead.push((runtime, sentence)),
                         None => {
                             let mut errors = PlanErrors::default();

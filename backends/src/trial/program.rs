@@ -3,6 +3,8 @@
 use super::answer::answer;
 use super::request::ARGUMENT;
 use crate::base::{is_serving, note_serving, this_program};
+use crate::plan::Runtimes;
+use limen::Registry;
 use limen::policy::Trials;
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -18,10 +20,16 @@ use std::path::PathBuf;
 /// // arguments, graphs, everything else
 /// ```
 pub fn serve() {
+    serve_for(&Registry::new());
+}
+
+/// Like [`serve`], with the runtimes that a registry has beside those of this crate
+/// ([`RegisterRuntime::runtime`](crate::RegisterRuntime::runtime)).
+pub fn serve_for(registry: &Registry) {
     let mut words = std::env::args_os().skip(1);
     let asked = words.next().filter(|_| words.next().is_none());
     if asked.as_deref() == Some(OsStr::new(ARGUMENT)) {
-        answer();
+        answer(Runtimes::of(registry.extensions()).clone());
     }
     #[cfg(feature = "cuda")]
     if asked.as_deref() == Some(OsStr::new(crate::backend::DEVICE_ARGUMENT)) {

@@ -4,7 +4,7 @@ use super::request::RequestedNode;
 use crate::base::BackendOptions;
 use crate::cache;
 use crate::onnx::UncheckedModel;
-use crate::plan::{COMPILED, Config, Recorded, runtimes};
+use crate::plan::{COMPILED, Config, Recorded, Runtimes};
 use crate::steps::Record;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -27,6 +27,7 @@ const MAX_KEPT: usize = 64;
 impl RecordPlace {
     pub(super) fn of(
         config: &Config,
+        runtimes: &Runtimes,
         options: &BackendOptions,
         node: &RequestedNode,
         stamps: &[String],
@@ -35,12 +36,13 @@ impl RecordPlace {
     ) -> Self {
         let asked = serde_json::to_string(node).unwrap_or_default();
         let name = format!("{asked}\n{options:?}\n{}", stamps.join("\n"));
-        let key = file.map(|file| RecordPlace::key(config, options, node, file, recorded));
+        let key = file.map(|file| RecordPlace::key(config, runtimes, options, node, file, recorded));
         RecordPlace { name, cache: options.cache.clone(), key }
     }
 
     fn key(
         config: &Config,
+        runtimes: &Runtimes,
         options: &BackendOptions,
         node: &RequestedNode,
         file: &UncheckedModel,
@@ -49,7 +51,7 @@ impl RecordPlace {
         let mut parts =
             vec!["trial".to_string(), node.config.to_string(), format!("{:?}", node.given), file.sum().into()];
         parts.extend(recorded.sums().into_iter().map(|(field, sum)| format!("{field} {sum}")));
-        let asked = runtimes(config, options).into_iter().filter(|candidate| config.asks(candidate.choice));
+        let asked = runtimes.candidates(config, options).into_iter().filter(|candidate| config.asks(candidate.backend));
         parts.extend(asked.map(|candidate| format!("{} {}", candidate.name, candidate.version())));
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         cache::Key::of_trial(&parts)

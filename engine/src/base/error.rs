@@ -154,6 +154,8 @@ pub struct FieldError {
 pub(crate) enum At {
     Node,
     Field(String),
+    /// A field whose value is not one of a list of names.
+    Value(String),
     Input(String),
     /// A connected port, and the specs of its messages and of the port.
     Misfit(String, [String; 2]),
@@ -178,6 +180,12 @@ impl PlanErrors {
     /// Adds a problem with a field of the node's config, named as in `batch.max` or `range[1]`.
     pub fn at(&mut self, field: impl Into<String>, message: impl Into<String>) -> &mut FieldError {
         self.add(At::Field(field.into()), message.into())
+    }
+
+    /// Adds a problem with a field whose value has to be one of these names, for names that are known only when the program runs.
+    pub fn not_one_of(&mut self, field: impl Into<String>, found: &str, names: &[&str]) -> &mut FieldError {
+        let (message, help) = not_one_of(found, names);
+        self.add(At::Value(field.into()), message).help(help)
     }
 
     /// Adds a problem with the connection of an input port.
@@ -360,6 +368,13 @@ fn is_one_letter_off(name: &[u8], candidate: &[u8]) -> bool {
         ([a, b], [c, d]) => (a, b) == (d, c),
         _ => false,
     }
+}
+
+/// The problem of a value that is not one of these names, and its help.
+pub(crate) fn not_one_of(found: &str, names: &[&str]) -> (String, String) {
+    let help = nearest(found, names.iter().copied()).map_or("write one of them".into(), suggest_one);
+    let all = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    (format!("`{found}` is not one of {all}"), help)
 }
 
 /// "did you mean `x`?", or a list of the candidates.

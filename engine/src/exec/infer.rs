@@ -29,6 +29,7 @@ use crate::message::port_spec::{Memory, PortSpec};
 use crate::message::tensor::Tensor;
 use crate::node::Many;
 use crate::node::backend::{Backend, Signature};
+use crate::node::extensions::Extensions;
 use crate::node::planning::{Connected, Planning};
 use crate::node::ports::{Cost, InPort, OutPort, Ports};
 use crate::port::emit::Emit;
@@ -73,8 +74,8 @@ pub trait Infer: 'static {
 
     /// Returns the device on which nodes of a config keep their messages. Asked before the graph is planned, to insert copies where the
     /// ends of a connection differ; [`Connected::is_on_device`] tells `plan` whether a node that only prefers the device resides there.
-    fn device(config: &Self::Config) -> Option<DeviceUse> {
-        let _ = config;
+    fn device(config: &Self::Config, extensions: &Extensions) -> Option<DeviceUse> {
+        let _ = (config, extensions);
         None
     }
 }

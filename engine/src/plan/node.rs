@@ -110,7 +110,7 @@ impl Planner<'_> {
                 // It may only follow from what could not be read.
                 At::Node if node.in_doubt => continue,
                 At::Node => node.place.clone(),
-                At::Field(path) => node.config.locate(path),
+                At::Field(path) | At::Value(path) => node.config.locate(path),
                 At::Input(port) | At::Misfit(port, _) => {
                     let named = node.inputs.iter().position(|i| i.port.as_deref().unwrap_or("in") == port);
                     let at = named.unwrap_or(0);
@@ -136,10 +136,14 @@ impl Planner<'_> {
                     continue;
                 }
             };
-            let mut problem = Problem::new("E0130", place, format!("`{}`: {}", node.name, error.message));
+            let (code, message) = match &error.at {
+                At::Value(_) => ("E0104", error.message),
+                _ => ("E0130", format!("`{}`: {}", node.name, error.message)),
+            };
+            let mut problem = Problem::new(code, place, message);
             // Fallback for kinds that give no help.
             problem.help = error.help.or_else(|| match &error.at {
-                At::Field(path) => Some(format!("change `{path}` in the config of `{}`", node.name)),
+                At::Field(path) | At::Value(path) => Some(format!("change `{path}` in the config of `{}`", node.name)),
                 At::Input(port) | At::Misfit(port, _) => {
                     Some(format!("connect something else to `{}/{port}`", node.name))
                 }

@@ -60,11 +60,13 @@ pub struct Kind {
     schema: fn() -> Schema,
     read: fn(&Tree, &mut Problems),
     plan: PlanFn,
-    device: fn(&Tree) -> Option<DeviceUse>,
+    device: fn(&Tree, &Extensions) -> Option<DeviceUse>,
     /// The type that was registered: what runs on a device belongs to it.
     node: TypeId,
     /// The devices on which its nodes can run, beside the CPU.
     devices: Vec<&'static str>,
+    /// Names that the program adds to lists of its schema, by the list's definition.
+    names: Vec<(&'static str, &'static str)>,
 }
 
 impl std::fmt::Debug for Kind {
@@ -83,6 +85,10 @@ impl Kind {
     /// Returns the JSON schema of its `config:`, as `schemars` derives it.
     pub fn schema(&self) -> Schema {
         let mut schema = (self.schema)();
+        for (list, name) in &self.names {
+            let known = schema.pointer_mut(&format!("/$defs/{list}/oneOf")).and_then(|known| known.as_array_mut());
+            known.into_iter().for_each(|known| known.push(json_schema!({ "const": name, "type": "string" }).into()));
+        }
         if !self.devices.is_empty() {
             let about = "The device on which it runs, with its messages in the memory there, which need fixed shapes; `cpu` by default. \
                          The page about GPUs says which values of the other keys a device lacks.";
@@ -109,8 +115,8 @@ impl Kind {
     }
 
     /// Returns the device on which nodes of a config keep their messages. Problems of the config are reported by others.
-    pub(crate) fn device(&self, config: &Tree) -> Option<DeviceUse> {
-        quietly("config", || Ok((self.device)(config))).unwrap_or(None)
+    pub(crate) fn device(&self, config: &Tree, extensions: &Extensions) -> Option<DeviceUse> {
+        quietly("config", || Ok((self.device)(config, extensions))).unwrap_or(None)
     }
 
     /// Returns a config without `device: cpu`, which a kind need not know.
@@ -166,6 +172,8 @@ pub struct Registry {
     kinds: BTreeMap<String, Vec<Kind>>,
     /// By kind: how its nodes run on a device, for each.
     on_devices: HashMap<String, Vec<(&'static str, Kind)>>,
+    /// By kind: names that lists of its schema have in this program.
+    names: HashMap<String, Vec<(&'static str, &'static str)>>,
     /// By kind: devices that this program has not, and how to get them.
     not_built: HashMap<String, Vec<(&'static str, &'static str)>>,
     extensions: Extensions,
@@ -218,9 +226,10 @@ impl Registry {
             plan: |config, given, cx, problems| {
                 plan_node::<N>(config, given, cx, problems, |p| Box::new(SourceNode(p)))
             },
-            device: |_| None,
+            device: |_, _| None,
             node: TypeId::of::<N>(),
             devices: Vec::new(),
+            names: Vec::new(),
         })
     }
 
@@ -235,9 +244,10 @@ impl Registry {
             plan: |config, given, cx, problems| {
                 plan_node::<N>(config, given, cx, problems, |p| Box::new(TransformNode(p)))
             },
-            device: |_| None,
+            device: |_, _| None,
             node: TypeId::of::<N>(),
             devices: Vec::new(),
+            names: Vec::new(),
         })
     }
 
@@ -250,9 +260,10 @@ impl Registry {
             schema: schema_of::<N::Config>,
             read: read::<N::Config>,
             plan: |config, given, cx, problems| plan_node::<N>(config, given, cx, problems, |p| Box::new(SinkNode(p))),
-            device: |_| None,
+            device: |_, _| None,
             node: TypeId::of::<N>(),
             devices: Vec::new(),
+            names: Vec::new(),
         })
     }
 
@@ -280,9 +291,12 @@ impl Registry {
                 let config = config.read_config::<K::Config>(problems)?;
                 Some(K::plan(config, given, cx).map(|plan| Box::new(plan) as Box<dyn PlannedNode>))
             },
-            device: |config| K::device(&config.read_config::<K::Config>(&mut Problems::default())?),
+            device: |config, extensions| {
+                K::device(&config.read_config::<K::Config>(&mut Problems::default())?, extensions)
+            },
             node: TypeId::of::<K>(),
             devices: Vec::new(),
+            names: Vec::new(),
         })
     }
 
@@ -299,9 +313,10 @@ impl Registry {
                 let config = config.read_config::<InletConfig>(problems)?;
                 Some(InletPlan::<T>::new(&config).map(|plan| Box::new(plan) as Box<dyn PlannedNode>))
             },
-            device: |_| None,
+            device: |_, _| None,
             node: TypeId::of::<InletPlan<T>>(),
             devices: Vec::new(),
+            names: Vec::new(),
         })
     }
 
@@ -318,9 +333,10 @@ impl Registry {
                 let config = config.read_config::<OutletConfig>(problems)?;
                 Some(OutletPlan::<T>::new(&config).map(|plan| Box::new(plan) as Box<dyn PlannedNode>))
             },
-            device: |_| None,
+            device: |_, _| None,
             node: TypeId::of::<OutletPlan<T>>(),
             devices: Vec::new(),
+            names: Vec::new(),
         })
     }
 
@@ -336,9 +352,10 @@ impl Registry {
                 let config = config.without(DEVICE).read_config::<<D::Node as Node>::Config>(problems)?;
                 Some(plan_on_device::<D>(config, given, cx).map(|plan| Box::new(plan) as Box<dyn PlannedNode>))
             },
-            device: |_| Some(DeviceUse { device: D::DEVICE.into(), side: DeviceSide::Both, is_optional: false }),
+            device: |_, _| Some(DeviceUse { device: D::DEVICE.into(), side: DeviceSide::Both, is_optional: false }),
             node: TypeId::of::<D::Node>(),
             devices: Vec::new(),
+            names: Vec::new(),
         };
         let of = self.on_devices.entry(name.into()).or_default();
         of.retain(|(device, _)| *device != D::DEVICE);
@@ -354,12 +371,24 @@ impl Registry {
         self
     }
 
-    /// Lets the kinds of a name say on which devices they run.
+    /// Adds a name to a list in the schema of a kind's config, for names that a program adds: `list` is the list's definition there.
+    #[must_use]
+    pub fn with_name(mut self, kind: &str, list: &'static str, name: &'static str) -> Self {
+        let names = self.names.entry(kind.into()).or_default();
+        if !names.contains(&(list, name)) {
+            names.push((list, name));
+        }
+        self.list_devices(kind);
+        self
+    }
+
+    /// Lets the kinds of a name say on which devices they run, and which names they know.
     fn list_devices(&mut self, name: &str) {
         let devices = self.on_devices.get(name).map_or(&[][..], Vec::as_slice);
         for kind in self.kinds.get_mut(name).into_iter().flatten() {
             let own = devices.iter().filter(|(_, variant)| variant.node == kind.node);
             kind.devices = own.map(|(device, _)| *device).collect();
+            kind.names = self.names.get(name).cloned().unwrap_or_default();
         }
     }
 

@@ -121,7 +121,7 @@ fn residents(spec: &Spec, registry: &Registry) -> HashMap<String, DeviceUse> {
         let kind = registry.find(node);
         let with_constants = (!node.constants.is_empty()).then(|| node.with_constants().config);
         let config = with_constants.as_ref().unwrap_or(&node.config);
-        if let Some(there) = kind.and_then(|kind| kind.device(config)) {
+        if let Some(there) = kind.and_then(|kind| kind.device(config, registry.extensions())) {
             asked.insert(&node.name, there);
         }
     }

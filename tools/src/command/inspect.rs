@@ -4,8 +4,9 @@ use crate::text::escape::one_line;
 use crate::text::paragraph::{paragraph, width};
 use crate::text::table::{NAME, Table, cut};
 use limen::backend::BackendError;
+use limen::node::Extensions;
 use limen::policy::Trials;
-use limen_backends::{BackendOptions, Dispatch, trial};
+use limen_backends::{Dispatch, trial};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -21,7 +22,7 @@ pub(crate) fn show_inspection(
     json: bool,
     all: bool,
     trials: &Trials,
-    options: &BackendOptions,
+    extensions: &Extensions,
 ) -> Result<String, BackendError> {
     let found = trial::inspect(path, trials)?;
     if json {
@@ -33,7 +34,7 @@ pub(crate) fn show_inspection(
     // Writing to a string cannot fail.
     let about = format!("{}{opset}, {} parameters, SHA-256 {}", found.format, found.parameters(), found.sha256);
     paragraph(&mut text, &format!("{name}: "), &about);
-    let dispatch = found.dispatch(options);
+    let dispatch = found.dispatch(extensions);
     if !found.operators.is_empty() {
         for (backend, dispatch) in &dispatch {
             paragraph(&mut text, &format!("{backend} "), &verdict(dispatch));

@@ -40,7 +40,7 @@ use std::process::ExitCode;
 /// }
 /// ```
 pub fn main(registry: Registry) -> ExitCode {
-    limen_backends::trial::serve();
+    limen_backends::trial::serve_for(&registry);
     std::panic::set_hook(Box::new(limen::panic_hook));
     // Before other threads exist: they inherit it.
     limen::files::outlive_size_limit();
@@ -88,8 +88,8 @@ fn execute(verb: &Verb, registry: Registry) -> u8 {
         }
         Verb::Inspect { file, json, tensors, onnxruntime, model_limits } => {
             let options = with_library(&registry, onnxruntime.clone());
-            let trials = model_limits.clone().unwrap_or_default().0;
-            let shown = show_inspection(file, *json, *tensors, &trials, &options);
+            let (registry, trials) = (registry.with_extension(options), &model_limits.clone().unwrap_or_default().0);
+            let shown = show_inspection(file, *json, *tensors, trials, registry.extensions());
             print_about(file, shown.map_err(|error| one_line(&reason(&error))), REFUSED)
         }
         #[cfg(feature = "recording")]

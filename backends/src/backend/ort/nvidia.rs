@@ -151,6 +151,8 @@ impl<P: NvidiaProvider> Runtime for OrtNvidiaRuntime<P> {
     // On an H100, batches of 1 to 8 took up to 121 ms, batches of 8 up to 3.
     const PREFERS_ONE_SIZE: bool = true;
     const DEVICE: &'static str = P::DEVICE;
+    // ONNX Runtime opens it when it loads a model.
+    const OPENS_FIRST: Option<fn(&BackendOptions)> = Some(|_| ());
     type Shared = Home;
     type Runner = OrtRunner;
 

@@ -7,7 +7,8 @@ use crate::base::BackendOptions;
 use crate::cache::Compiled;
 use crate::device::SharedDevice;
 use crate::onnx::{
-    Artifact, Call, Deviation, NARROWS_CONSTANTS, NARROWS_FLOATS, Op, Runner, Runtime, computes_doubles,
+    Artifact, Call, Deviation, NARROWS_CONSTANTS, NARROWS_FLOATS, Op, OpenMemory, Precision, Runner, Runtime,
+    computes_doubles,
 };
 use limen::backend::{BackendError, Capabilities};
 use limen::message::{DType, Memory};
@@ -85,7 +86,7 @@ static DEVIATIONS: LazyLock<Vec<Deviation>> = LazyLock::new(|| {
 
 /// Makes a backend's runtime of one for an API: how it is found is its own.
 macro_rules! program_runtime {
-    ($(#[$about:meta])* $name:ident, $api:ty, $label:literal, $probe:path, $about_device:path) => {
+    ($(#[$about:meta])* $name:ident, $api:ty, $label:literal, $precisions:expr, $opens_first:expr, $probe:path, $about_device:path) => {
         $(#[$about])*
         #[derive(Debug)]
         pub struct $name(ProgramRuntime<$api>);
@@ -94,11 +95,22 @@ macro_rules! program_runtime {
             const NAME: &'static str = $label;
             const COMPILES: bool = true;
             const DEVICE: &'static str = "gpu";
+            const MEMORY: Option<(&'static str, OpenMemory)> =
+                Some(($label, |options| <$api as ProgramDevice>::shared(options)));
+            const PRECISIONS: &'static [Precision] = {
+                use Precision::*;
+                &$precisions
+            };
+            const OPENS_FIRST: Option<fn(&BackendOptions)> = $opens_first;
             type Shared = ();
             type Runner = Box<dyn Runner>;
 
             fn probe(options: &BackendOptions) -> Result<Capabilities, BackendError> {
                 $probe(options)
+            }
+
+            fn listed(options: &BackendOptions) -> Result<Capabilities, BackendError> {
+                TractRuntime::probe(options)
             }
 
             fn rewrites(operator: &str) -> bool {
@@ -139,17 +151,19 @@ macro_rules! program_runtime {
 #[cfg(feature = "wgpu")]
 program_runtime!(
     /// Models on a GPU through wgpu.
-    WgpuRuntime, crate::backend::wgpu::WgpuApi, "wgpu", crate::backend::wgpu::probe, crate::backend::wgpu::about_device
+    WgpuRuntime, crate::backend::wgpu::WgpuApi, "wgpu", [F32, F16, Bf16], None, crate::backend::wgpu::probe, crate::backend::wgpu::about_device
 );
 #[cfg(feature = "cuda")]
 program_runtime!(
     /// Models on a GPU of NVIDIA's through CUDA.
-    CudaRuntime, crate::backend::cuda::CudaApi, "cuda", crate::backend::cuda::probe, crate::backend::cuda::about_device
+    CudaRuntime, crate::backend::cuda::CudaApi, "cuda", [F32, F16, Bf16, Tf32],
+    Some(|options| _ = crate::backend::shared_cuda_device(options).api()), crate::backend::cuda::probe, crate::backend::cuda::about_device
 );
 #[cfg(feature = "cuda")]
 program_runtime!(
     /// Models on a GPU of NVIDIA's, in a process of its own. Its results are those of [`CudaRuntime`], and so is its name.
-    IsolatedCudaRuntime, crate::backend::cuda::IsolatedCuda, "cuda", crate::backend::cuda::probe,
+    IsolatedCudaRuntime, crate::backend::cuda::IsolatedCuda, "cuda", [F32, F16, Bf16, Tf32],
+    Some(|options| _ = crate::backend::shared_cuda_device(options).api()), crate::backend::cuda::probe,
     crate::backend::cuda::about_isolated_device
 );
 

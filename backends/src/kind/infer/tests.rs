@@ -645,7 +645,8 @@ fn a_missing_operator_in_a_subgraph_is_named() {
 #[test]
 fn unknown_backends_and_backends_not_built_in_are_different_errors() {
     let why = plan("digits", json!({ "backend": "torch" })).unwrap_err();
-    assert_eq!(why, "unknown variant `torch`, expected one of `rten`, `tract`, `ort`, `wgpu`, `cuda`, `auto`, `mock`");
+    let expected = "`torch` is not one of `rten`, `tract`, `ort`, `wgpu`, `cuda`, `auto`, `mock`";
+    assert!(why.contains("Value(\"backend\")") && why.contains(expected), "{why}");
     for (name, is_built) in [
         ("rten", cfg!(feature = "rten")),
         ("tract", cfg!(feature = "tract")),

@@ -1,7 +1,7 @@
 //! A tree as a serde deserializer: typed values, every unknown key, and the place of every wrong value.
 
 use super::{Key, Tree, Value};
-use crate::base::error::{Place, Problem, nearest, suggest, suggest_one};
+use crate::base::error::{Place, Problem, not_one_of, suggest};
 use serde::de::{self, IntoDeserializer};
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -132,13 +132,8 @@ impl de::Error for ReadError {
         WrongValue { message: format!("a list of {found} is not {expected}"), help, ..WrongValue::default() }.into()
     }
     fn unknown_variant(found: &str, expected: &'static [&'static str]) -> Self {
-        let help = match nearest(found, expected.iter().copied()) {
-            Some(near) => suggest_one(near),
-            None => "write one of them".into(),
-        };
-        let all = expected.iter().map(|v| format!("`{v}`")).collect::<Vec<_>>().join(", ");
-        WrongValue { message: format!("`{found}` is not one of {all}"), help: Some(help), ..WrongValue::default() }
-            .into()
+        let (message, help) = not_one_of(found, expected);
+        WrongValue { message, help: Some(help), ..WrongValue::default() }.into()
     }
     fn missing_field(field: &'static str) -> Self {
         WrongValue { message: format!("`{field}` is missing"), missing: Some(field), ..WrongValue::default() }.into()

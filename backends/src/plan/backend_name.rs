@@ -1,0 +1,50 @@
+//! The names of backends.
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde_json::json;
+use std::borrow::Cow;
+
+/// The first runtime on the CPU that can run a model.
+pub(crate) const AUTO: &str = "auto";
+/// No model.
+pub(crate) const MOCK: &str = "mock";
+/// The backend with a runtime for each `device:`.
+pub(crate) const ORT: &str = "ort";
+
+/// A backend of this crate, whether it is built in or not: its name, the cargo feature with which it is built in, where it computes (as
+/// [`Runtime::DEVICE`](crate::onnx::Runtime::DEVICE)), and a description.
+pub(crate) struct Stock(
+    pub(crate) &'static str,
+    pub(crate) &'static str,
+    pub(crate) &'static str,
+    pub(crate) &'static str,
+);
+
+#[rustfmt::skip]
+pub(crate) const STOCK: [Stock; 5] = [
+    Stock("rten", "rten", "cpu", "ONNX models on the CPU, in pure Rust."),
+    Stock("tract", "tract", "cpu", "ONNX models on the CPU, in pure Rust, compiled for each number of items; built in with the cargo feature `tract`."),
+    Stock(ORT, "ort", "cpu", "ONNX models on the CPU, with ONNX Runtime's library; on a GPU with `device:`. Built in with the cargo feature `ort`."),
+    Stock("wgpu", "wgpu", "gpu", "ONNX models on a GPU, through its Vulkan driver; built in with the cargo feature `wgpu`. `auto` does not take it."),
+    // The feature says which version of NVIDIA's libraries it is for.
+    Stock("cuda", "cuda12", "gpu", "ONNX models on a GPU of NVIDIA's; built in with the cargo feature `cuda12` or `cuda13`. `auto` does not take it."),
+];
+
+/// The schema of the name of a backend: those of this crate. A registry adds its own.
+pub(crate) struct BackendName;
+
+impl JsonSchema for BackendName {
+    fn schema_name() -> Cow<'static, str> {
+        "BackendName".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let others = [
+            (AUTO, "The first of `ort`, `rten` and `tract` that is available and can run the model."),
+            (MOCK, "No model: outputs of the right shape after a set time."),
+        ];
+        let names = STOCK.iter().map(|Stock(name, _, _, about)| (*name, *about)).chain(others);
+        let names = names.map(|(name, about)| json!({ "const": name, "description": about, "type": "string" }));
+        json_schema!({ "description": "The backend that runs a model.", "oneOf": names.collect::<Vec<_>>() })
+    }
+}
