@@ -1,12 +1,10 @@
 //! The cache on disk: compiled models, results of trials, and measured times of the backends.
 
 mod calibration;
+#[cfg_attr(not(all(feature = "cuda", feature = "ort", feature = "wgpu")), allow(dead_code))]
 mod entry;
 
 pub(crate) use calibration::{Calibration, Measured};
 pub use entry::Compiled;
-pub(crate) use entry::{Found, Key, read, write};
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-pub(crate) use entry::{Kept, read_private, write_private};
-#[cfg(feature = "ort")]
-pub(crate) use entry::{MAX_BYTES, room};
+#[allow(unused_imports, reason = "each runtime uses some")]
+pub(crate) use entry::{Found, Kept, Key, MAX_BYTES, read, read_private, room, write, write_private};

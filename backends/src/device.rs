@@ -9,33 +9,25 @@
 //! inputs are lost has no result, and is not what failed: only the call that wrote them is.
 
 // Without any device nothing calls what is here for all of them.
-#![cfg_attr(not(any(feature = "cuda", feature = "wgpu", feature = "mock-device")), allow(dead_code))]
+#![cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, unused_imports))]
 
 mod api;
 mod call;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod choice;
 mod copy;
 mod memory;
 #[cfg(feature = "mock-device")]
 mod mock;
 mod shared;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod waiter;
 
 pub(crate) use api::LONGEST_CALL;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use api::{Api, EventState, Fault};
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use call::{Calls, Enqueue};
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use choice::{SharedDevices, chosen};
 pub use copy::{CopyDevice, Devices};
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use memory::buffer_of;
 #[cfg(feature = "mock-device")]
 pub use mock::{MockDevice, MockFaults, MockStepConfig, MockStepKind};
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use shared::SharedDevice;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use waiter::Waiter;

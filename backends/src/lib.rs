@@ -13,6 +13,8 @@
 //! | `auto` | | the first of `ort`, `rten` and `tract` that is available and can run the model |
 //! | `mock` | always | outputs of the right shape after a configured latency; fails, panics or hangs on request |
 //!
+//! Another crate adds a runtime with [`RegisterRuntime::runtime`]; `backends/example-runtime` is one.
+//!
 //! Planning loads the model, checks its shapes by a trial run and, with `verify:`, compares its outputs with recorded
 //! ones, so a graph whose model is missing, truncated or wrong never starts. Model files are untrusted input: none of them
 //! makes this crate panic, and a model whose constants and attributes ask for oversized tensors is refused before any runtime
@@ -47,19 +49,7 @@ pub mod trial;
 mod verify;
 mod weights;
 
-#[cfg(feature = "cuda")]
-pub use backend::{Cuda, CudaDevice, CudaRuntime, IsolatedCudaRuntime, cuda_devices, missing_cuda_libraries};
-#[cfg(feature = "wgpu")]
-pub use backend::{GpuAdapter, Wgpu, WgpuRuntime, gpu_adapters};
-pub use backend::{Mock, MockConfig, MockPrepared, MockSession};
-#[cfg(feature = "ort")]
-pub use backend::{
-    NvidiaProvider, Ort, OrtCuda, OrtNvidiaRuntime, OrtRunner, OrtRuntime, OrtTensorrt, OrtWebgpuRuntime,
-};
-#[cfg(feature = "rten")]
-pub use backend::{Rten, RtenRunner, RtenRuntime, on_rten_thread};
-#[cfg(feature = "tract")]
-pub use backend::{Tract, TractRunner, TractRuntime};
+pub use backend::*;
 pub use base::{BEYOND_TOLERANCE, BackendOptions};
 pub use cache::Compiled;
 pub use device::{CopyDevice, Devices};

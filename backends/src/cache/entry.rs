@@ -5,7 +5,6 @@
 //! it is read: an entry that is truncated, changed or made from something else is compiled again, with a warning.
 
 use crate::base::sha256;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 use limen::files::PrivateBytes;
 use limen::files::{self, Target};
 use serde::{Deserialize, Serialize};
@@ -14,7 +13,6 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-#[cfg(any(feature = "ort", test))]
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The first line of an entry; the number is the version of the layout.
@@ -48,13 +46,11 @@ impl Key {
     }
 
     /// The key of pipelines that a driver compiled.
-    #[cfg(feature = "wgpu")]
     pub(crate) fn of_pipelines(parts: &[&str]) -> Self {
         Key(Key::of(parts).0, "pipelines")
     }
 
     /// The key of kernels that NVIDIA's compiler made.
-    #[cfg(feature = "cuda")]
     pub(crate) fn of_cubin(parts: &[&str]) -> Self {
         Key(Key::of(parts).0, "cubin")
     }
@@ -143,7 +139,6 @@ fn payload<'a>(bytes: &'a [u8], key: &Key) -> Result<&'a [u8], &'static str> {
 }
 
 /// The result of a look-up of what is run as compiled code.
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 #[derive(Debug)]
 pub(crate) enum Kept {
     /// The payload of the entry.
@@ -155,7 +150,6 @@ pub(crate) enum Kept {
 }
 
 /// Reads an entry that only the user of this process can have written.
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) fn read_private(folder: &Path, key: &Key) -> Kept {
     let path = key.path(folder);
     let bytes = match PrivateBytes::read(&path, MAX_BYTES) {
@@ -176,7 +170,6 @@ pub(crate) fn read_private(folder: &Path, key: &Key) -> Kept {
 ///
 /// # Errors
 /// The system's error.
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) fn write_private(folder: &Path, key: &Key, payload: &[u8]) -> std::io::Result<()> {
     write_with(folder, key, payload, |file| file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600)))
 }
@@ -215,7 +208,6 @@ fn write_with(
 ///
 /// # Errors
 /// The system's error.
-#[cfg(any(feature = "ort", test))]
 pub(crate) fn room(folder: &Path) -> std::io::Result<PathBuf> {
     fs::create_dir_all(folder)?;
     let room = beside(folder);
@@ -224,7 +216,6 @@ pub(crate) fn room(folder: &Path) -> std::io::Result<PathBuf> {
 }
 
 /// Returns a path that no other process or thread uses.
-#[cfg(any(feature = "ort", test))]
 fn beside(folder: &Path) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     folder.join(format!("new-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)))
@@ -249,7 +240,6 @@ pub struct Compiled {
 
 impl Compiled {
     /// Adds the counts of another one.
-    #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(crate) fn add(&mut self, other: &Compiled) {
         self.compiled += other.compiled;
         self.compile_ns += other.compile_ns;

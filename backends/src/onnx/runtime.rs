@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A runtime for ONNX models: the part that differs between rten, tract and ONNX Runtime. [`Onnx`](super::Onnx) makes a backend
-/// of it.
+/// of it, and [`RegisterRuntime::runtime`](crate::RegisterRuntime::runtime) lets graphs name it.
 pub trait Runtime: Send + Sync + Sized + 'static {
     /// The name, in messages and for cached results: that in YAML, unless a backend has a runtime for each device. Without
     /// spaces.

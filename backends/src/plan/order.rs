@@ -50,14 +50,8 @@ mod tests {
     fn auto_takes_the_fastest_that_was_measured() {
         let options = BackendOptions::default();
         let of = Measured::new("model", &Connected::default(), 1, 1, "");
-        let version = |name: &str| {
-            Runtimes::default()
-                .of_auto(&options)
-                .into_iter()
-                .find(|candidate| candidate.name == name)
-                .unwrap()
-                .version()
-        };
+        let runtimes = Runtimes::default();
+        let version = |name: &str| runtimes.get(name).unwrap().candidate(&options).version();
         for (measured, order_of, said) in [
             (&[][..], ["ort", "rten", "tract"], "ort, rten, tract in its default order: nothing was measured"),
             (&[("tract", 20)], ["tract", "ort", "rten"], "the fastest first: `tract` 20 ns per item"),

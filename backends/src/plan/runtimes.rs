@@ -121,9 +121,10 @@ impl Runtimes {
     }
 }
 
-/// What a [`Registry`] stores for the kind `infer` beside its kinds.
+/// Adds runtimes to a [`Registry`], for the kind `infer`.
 pub trait RegisterRuntime {
-    /// Adds a runtime, which `backend:` names by [`Runtime::BACKEND`]. It replaces an earlier one of that name.
+    /// Adds a runtime, which `backend:` names by [`Runtime::BACKEND`]. It replaces an earlier one of that name. `auto` tries it after those
+    /// of this crate, unless it was measured to be faster.
     ///
     /// Models are tried with it in a process of their own only if that process has it, too
     /// ([`trial::serve_for`](crate::trial::serve_for)).
