@@ -171,19 +171,18 @@ fn features_and_examples_are_listed() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let [readme, page] =
         ["README.md", "docs/own-node.md"].map(|file| std::fs::read_to_string(root.join(file)).unwrap());
-    let features: [(&str, fn(limen::Registry) -> limen::Registry); 5] = [
-        ("codec", limen_codec::register),
-        ("devices", limen_devices::register),
-        ("recording", limen_recording::register),
-        ("signal", limen_signal::register),
-        ("vision", limen_vision::register),
+    let features = [
+        ("codec", limen_codec::register(limen::Registry::new())),
+        ("devices", limen_devices::register(limen::Registry::new())),
+        ("recording", limen_recording::register(limen::Registry::new())),
+        ("signal", limen_signal::register(limen::Registry::new())),
+        ("vision", limen_vision::register(limen::Registry::new())),
     ];
-    for (feature, register) in features {
-        let registry = register(limen::Registry::new());
-        let mut kinds: Vec<String> = registry.kinds().map(|kind| format!("`{}`", kind.name)).collect();
+    for (feature, registry) in features {
+        let mut kinds: Vec<_> = registry.kinds().map(|kind| kind.name.as_str()).collect();
         kinds.sort_unstable();
         kinds.dedup();
-        let row = format!("| `{feature}` | {} |\n", kinds.join(", "));
+        let row = format!("| `{feature}` | `{}` |\n", kinds.join("`, `"));
         assert!(page.contains(&row), "docs/own-node.md lacks: {row}");
     }
     for file in std::fs::read_dir(root.join("tools/examples")).unwrap() {
