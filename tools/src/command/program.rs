@@ -93,7 +93,9 @@ fn execute(verb: &Verb, registry: Registry) -> u8 {
             print_about(file, shown.map_err(|error| one_line(&reason(&error))), REFUSED)
         }
         #[cfg(feature = "recording")]
-        Verb::Recover { file, out } => print_about(file, recover(file, out.as_deref()), crate::report::exit_code::FAILED),
+        Verb::Recover { file, out } => {
+            print_about(file, recover(file, out.as_deref()), crate::report::exit_code::FAILED)
+        }
         Verb::New { folder, model, input, onnxruntime, model_limits } => {
             let trials = model_limits.clone().unwrap_or_default().0;
             let begun = begin_graph(folder, model, *input, onnxruntime.clone(), &trials, registry);

@@ -1,7 +1,7 @@
 //! A tree as a serde deserializer: typed values, every unknown key, and the place of every wrong value.
 
 use super::{Key, Tree, Value};
-use crate::base::error::{Place, Problem, not_one_of, suggest};
+use crate::base::error::{Place, Problem, not_one_of, suggest, suggest_one};
 use serde::de::{self, IntoDeserializer};
 use std::cell::RefCell;
 use std::collections::HashSet;
