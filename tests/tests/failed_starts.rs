@@ -203,10 +203,13 @@ fn a_run_that_does_not_begin_leaves_every_file_as_it_was() {
     }
 }
 
+/// How a graph is run, with its name.
+type Way = (&'static str, fn(Wired) -> Report);
+
 /// \[S6\] The failure stops the whole run, so sinks of other nodes may end without a message, too.
 #[test]
 fn a_failure_before_the_first_message_leaves_every_file_as_it_was() {
-    let ways: [(&str, fn(Wired) -> Report); 3] = [
+    let ways: [Way; 3] = [
         ("started", |wired| wired.start().unwrap().wait()),
         ("driven", |wired| wired.drive(Clock::Monotonic).unwrap().run()),
         ("simulated", |wired| wired.simulate(1).unwrap().run(10_000).unwrap()),

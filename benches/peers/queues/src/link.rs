@@ -235,18 +235,6 @@ impl<P: Payload> RTx<P> {
             self.bells.data.ring();
         }
     }
-    /// Publishes all of `v`, in as few steps as the room allows.
-    pub fn send_all(&mut self, v: &mut Vec<P>) {
-        let mut it = v.drain(..);
-        while it.len() > 0 {
-            let n = self.wait_space().min(it.len());
-            self.q
-                .write_chunk_uninit(n)
-                .unwrap()
-                .fill_from_iter(it.by_ref().take(n));
-            self.sent();
-        }
-    }
     /// Waits until there is room; returns how many fit.
     #[inline(always)]
     pub fn wait_space(&mut self) -> usize {
