@@ -97,15 +97,19 @@ impl PortSpec {
         self
     }
 
-    /// Declares an orientation in an unknown layout if another spec has an orientation, for results that are computed from its messages.
+    /// Declares an orientation in an unknown layout if another spec has an orientation, or angles by labels that this one lacks, for results
+    /// that are computed from its messages.
     #[must_use]
     pub fn with_orientation_of(self, other: &PortSpec) -> Self {
-        match other.orientation {
+        let own: Vec<Label> = self.labels().to_vec();
+        let lost = other.labels().iter().filter(|label| !own.contains(label));
+        let spec = match other.orientation {
             Orientation::None => self,
             Orientation::Named if self.orientation.is_declared() => self,
             Orientation::Named => PortSpec { orientation: Orientation::Named, ..self },
             _ => self.with_orientation(),
-        }
+        };
+        lost.fold(spec, PortSpec::with_other_label)
     }
 
     /// Returns where its quaternion begins, if it has one and still has the shape that the quaternion was declared for.

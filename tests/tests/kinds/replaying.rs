@@ -82,6 +82,32 @@ fn angles_of_decode_are_refused_or_noted() {
     }
 }
 
+/// Numbers that lose their names in another shape are no less an angle.
+#[test]
+fn angles_stay_angles_in_another_shape() {
+    let folder = tempfile::tempdir().unwrap();
+    for (field, is_refused) in [("name: yaw, unit: rad", true), ("name: x, unit: rad", false)] {
+        for node in [
+            "kind: reshape, config: { shape: [1] }, from: d",
+            "kind: stack, inputs: { a: d, b: d }",
+            "kind: window, config: { length: 4 }, from: d",
+        ] {
+            let graph = format!(
+                "
+  s: {{ kind: stdin, config: {{ max_bytes: 128B }} }}
+  d: {{ kind: decode, from: s, config: {{ format: json, fields: [{{ {field}, type: f64 }}] }} }}
+  n: {{ {node} }}
+  t: {{ kind: timer, config: {{ rate: 10Hz }} }}
+  o: {{ kind: jsonl, inputs: {{ at: t, y: n }}, config: {{ path: o.jsonl }},
+       join: {{ policy: by_time, within: 1s, anchor: at, pick: interpolate, patience: 16 }} }}"
+            );
+            let said = super::plan(folder.path(), &graph).map_or_else(|problems| problems, |_| String::new());
+            assert_eq!(said.contains("has an angle"), is_refused, "{field}, {node}: {said}");
+            assert_eq!(said.is_empty(), !is_refused, "{field}, {node}: {said}");
+        }
+    }
+}
+
 /// A formula keeps what its input is as long as its result is an angle, too.
 #[test]
 fn a_formula_is_interpolated_unless_its_result_is_an_angle() {

@@ -48,7 +48,7 @@ pub(crate) fn common(given: &Connected, except: Option<usize>, errors: &mut Plan
             common.content = Content::Bytes;
         }
         if spec.labels() != common.labels() {
-            common = common.with_labels([]);
+            common = common.clone().with_labels([]).with_orientation_of(&common);
         }
     }
     given.inputs().all(|(_, spec)| spec.is_some()).then_some(common)
