@@ -43,14 +43,14 @@ pub(super) fn run(mut wired: Wired, n: u64, mut between: impl FnMut(u64)) -> (Ve
         let mut tensor = inlet.loan(&Header::new(seq, Time::ZERO)).unwrap();
         let values = tensor.as_mut_slice::<f32>().unwrap();
         values.iter_mut().zip(0..).for_each(|(value, at)| *value = (seq * 10 + at) as f32);
-        inlet.send_timeout(tensor, Duration::from_secs(10)).unwrap();
+        inlet.send_timeout(tensor, Duration::from_secs(120)).unwrap();
         // One that is lost does not arrive.
         if let Ok(message) = outlet.recv_timeout(Duration::from_millis(500)) {
             found.push((message.header().seq, message.body.as_slice::<f32>().unwrap().to_vec()));
         }
     }
     inlet.close();
-    while let Ok(message) = outlet.recv_timeout(Duration::from_secs(10)) {
+    while let Ok(message) = outlet.recv_timeout(Duration::from_secs(120)) {
         found.push((message.header().seq, message.body.as_slice::<f32>().unwrap().to_vec()));
     }
     let report = running.wait();

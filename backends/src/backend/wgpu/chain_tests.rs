@@ -166,7 +166,7 @@ fn an_endless_kernel() {
     let running = wired.start().unwrap();
     let mut tensor = inlet.loan(&Header::new(0, Time::ZERO)).unwrap();
     tensor.as_mut_slice::<f32>().unwrap().fill(1.0);
-    inlet.send_timeout(tensor, Duration::from_secs(10)).unwrap();
+    inlet.send_timeout(tensor, Duration::from_secs(120)).unwrap();
     assert!(outlet.recv_timeout(Duration::from_secs(60)).is_err());
     inlet.close();
     let report = running.wait();

@@ -117,9 +117,9 @@ fn same_on(device: &str) {
         for seq in 0..5 {
             let mut tensor = inlet.loan(&Header::new(seq, Time::ZERO)).unwrap();
             fill(&mut tensor, seq);
-            inlet.send_timeout(tensor, Duration::from_secs(10)).unwrap();
+            inlet.send_timeout(tensor, Duration::from_secs(120)).unwrap();
             for sides in &mut outlets {
-                let [host, gpu] = sides.each_mut().map(|outlet| outlet.recv_timeout(Duration::from_secs(10)).unwrap());
+                let [host, gpu] = sides.each_mut().map(|outlet| outlet.recv_timeout(Duration::from_secs(120)).unwrap());
                 assert_eq!((host.body.shape(), host.body.dtype()), (gpu.body.shape(), gpu.body.dtype()), "{case}");
                 let (host, gpu) = (numbers(&host.body), numbers(&gpu.body));
                 for (at, (host, gpu)) in std::iter::zip(&host, &gpu).enumerate() {
@@ -169,10 +169,10 @@ fn fails_without_a_maximum(device: &str) {
     for (seq, numbers) in messages.into_iter().enumerate() {
         let mut tensor = inlet.loan(&Header::new(seq as u64, Time::ZERO)).unwrap();
         tensor.as_mut_slice::<f32>().unwrap().copy_from_slice(&numbers);
-        inlet.send_timeout(tensor, Duration::from_secs(10)).unwrap();
+        inlet.send_timeout(tensor, Duration::from_secs(120)).unwrap();
     }
     inlet.close();
-    let found: Vec<_> = std::iter::from_fn(|| outlet.recv_timeout(Duration::from_secs(10)).ok())
+    let found: Vec<_> = std::iter::from_fn(|| outlet.recv_timeout(Duration::from_secs(120)).ok())
         .map(|message| (message.header().seq, message.body.as_slice::<i32>().unwrap()[0]))
         .collect();
     assert_eq!(found, [(0, 1), (2, 1), (3, 1)]);
@@ -203,8 +203,8 @@ fn uploads_once(device: &str) {
         // Elsewhere in each frame: what is left of an earlier one is no answer.
         let column = seq as usize % 16;
         tensor.as_mut_slice::<u8>().unwrap()[3 * (32 * 8 + 2 * column) + 1] = 200;
-        inlet.send_timeout(tensor, Duration::from_secs(10)).unwrap();
-        let index = outlet.recv_timeout(Duration::from_secs(10)).unwrap().body.as_slice::<i32>().unwrap()[0];
+        inlet.send_timeout(tensor, Duration::from_secs(120)).unwrap();
+        let index = outlet.recv_timeout(Duration::from_secs(120)).unwrap().body.as_slice::<i32>().unwrap()[0];
         assert_eq!(index, 256 + 16 * 4 + column as i32);
     }
     inlet.close();
@@ -330,8 +330,8 @@ fn suppresses_on(device: &str) {
                 tensor.set_len(0, count).unwrap();
             }
             fill_boxes(&mut tensor, seq);
-            inlet.send_timeout(tensor, Duration::from_secs(10)).unwrap();
-            let [host, gpu] = sides.each_mut().map(|outlet| outlet.recv_timeout(Duration::from_secs(10)).unwrap());
+            inlet.send_timeout(tensor, Duration::from_secs(120)).unwrap();
+            let [host, gpu] = sides.each_mut().map(|outlet| outlet.recv_timeout(Duration::from_secs(120)).unwrap());
             assert_eq!(host.body.shape(), gpu.body.shape(), "{case}: message {seq} of {count} boxes");
             let bits = |tensor: &Tensor| -> Vec<u32> {
                 tensor.as_slice::<f32>().unwrap().iter().map(|number| number.to_bits()).collect()
@@ -375,11 +375,11 @@ fn after_an_error_of_the_device_no_message_is_wrong() {
         let numbers = tensor.as_mut_slice::<f32>().unwrap();
         numbers.fill(-1.0);
         numbers[seq as usize] = 2.0 * seq as f32 + 4.0;
-        if inlet.send_timeout(tensor, Duration::from_secs(10)).is_err() {
+        if inlet.send_timeout(tensor, Duration::from_secs(120)).is_err() {
             break;
         }
         sent += 1;
-        others += usize::from(outlets[1].recv_timeout(Duration::from_secs(10)).is_ok());
+        others += usize::from(outlets[1].recv_timeout(Duration::from_secs(120)).is_ok());
         if let Ok(message) = outlets[0].recv_timeout(Duration::from_millis(50)) {
             let seq = message.header().seq;
             assert_eq!(message.body.as_slice::<f32>().unwrap(), [seq as f32 + 1.0], "message {seq}");
@@ -387,7 +387,7 @@ fn after_an_error_of_the_device_no_message_is_wrong() {
         }
     }
     inlet.close();
-    while let Ok(message) = outlets[0].recv_timeout(Duration::from_secs(10)) {
+    while let Ok(message) = outlets[0].recv_timeout(Duration::from_secs(120)) {
         assert_eq!(message.body.as_slice::<f32>().unwrap(), [message.header().seq as f32 + 1.0]);
         right += 1;
     }
