@@ -450,8 +450,9 @@ fn an_idle_stream_does_not_disconnect_a_subscriber() {
 fn short_lived_peers_are_counted_once() {
     let graph = Graph::new();
     let port = tcp_port();
+    let at_a_time = 16;
     let nodes = format!(
-        "  a: {{ kind: tcp, config: {{ listen: {port} }} }}\n  z: {{ kind: outlet, from: {{ from: a, when_full: latest }} }}\n"
+        "  a: {{ kind: tcp, config: {{ listen: {port}, max_connections: {at_a_time} }} }}\n  z: {{ kind: outlet, from: {{ from: a, when_full: latest }} }}\n"
     );
     let mut wired = graph.plan(&nodes).unwrap().wire().unwrap();
     let mut outlet = wired.outlet::<Tensor>("z").unwrap();
@@ -484,7 +485,9 @@ fn short_lived_peers_are_counted_once() {
     let report = stop(running);
     let figure = |name: &str| report.metric(name).unwrap();
     assert!(figure("a.connections") + figure("a.refused") >= f64::from(many + 1), "{:?}", report.nodes);
-    assert!(figure("a.disconnects") >= figure("a.connections") - 1.0, "{:?}", report.nodes);
+    // The stop may come before the node reads the ends of the last connections.
+    let open = figure("a.connections") - figure("a.disconnects");
+    assert!((0.0..=f64::from(at_a_time)).contains(&open), "{:?}", report.nodes);
     assert!(figure("a.received") + figure("a.partial") <= figure("a.connections"), "{:?}", report.nodes);
     assert!(figure("a.received") > 0.0, "{:?}", report.nodes);
 }
