@@ -14,5 +14,5 @@ use limen::Registry;
 
 /// Adds the kinds of this crate to a registry.
 pub fn register(registry: Registry) -> Registry {
-    registry.transform::<transform::encode::Encode>("encode").transform::<transform::decode::Decode>("decode")
+    registry.with(transform::register)
 }

@@ -2,3 +2,10 @@
 
 pub mod decode;
 pub mod encode;
+
+use limen::Registry;
+
+/// Adds the kinds of this folder to a registry.
+pub(crate) fn register(registry: Registry) -> Registry {
+    registry.transform::<decode::Decode>("decode").transform::<encode::Encode>("encode")
+}

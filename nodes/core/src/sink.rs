@@ -11,3 +11,21 @@ pub mod serial;
 pub mod stdout;
 pub mod tcp;
 pub mod udp;
+
+use limen::Registry;
+
+/// Adds the kinds of this folder to a registry.
+pub(crate) fn register(registry: Registry) -> Registry {
+    registry
+        .sink::<console::Console>("console")
+        .sink::<csv::Csv>("csv")
+        .sink::<file::File>("file")
+        .sink::<jsonl::Jsonl>("jsonl")
+        .sink::<npy::Npy>("npy")
+        .sink::<null::Null>("null")
+        .sink::<score::Score>("score")
+        .sink::<serial::Serial>("serial")
+        .sink::<stdout::Stdout>("stdout")
+        .sink::<tcp::Tcp>("tcp")
+        .sink::<udp::Udp>("udp")
+}

@@ -13,3 +13,19 @@ pub mod synthetic;
 pub mod tcp;
 pub mod timer;
 pub mod udp;
+
+use limen::Registry;
+
+/// Adds the kinds of this folder to a registry.
+pub(crate) fn register(registry: Registry) -> Registry {
+    registry
+        .source::<csv::Csv>("csv")
+        .source::<file::File>("file")
+        .source::<npy::Npy>("npy")
+        .source::<serial::Serial>("serial")
+        .source::<stdin::Stdin>("stdin")
+        .source::<synthetic::Synthetic>("synthetic")
+        .source::<tcp::Tcp>("tcp")
+        .source::<timer::Timer>("timer")
+        .source::<udp::Udp>("udp")
+}

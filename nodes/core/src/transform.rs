@@ -27,3 +27,37 @@ pub mod throttle;
 pub mod top_k;
 pub mod transpose;
 pub mod window;
+
+use limen::Registry;
+
+/// Adds the kinds of this folder to a registry.
+pub(crate) fn register(registry: Registry) -> Registry {
+    registry
+        .transform::<argmax::Argmax>("argmax")
+        .transform::<cast::Cast>("cast")
+        .transform::<concat::Concat>("concat")
+        .transform::<cosine::Cosine>("cosine")
+        .transform::<debounce::Debounce>("debounce")
+        .transform::<decimate::Decimate>("decimate")
+        .transform::<delay::Delay>("delay")
+        .transform::<embeddings::Embeddings>("embeddings")
+        .transform::<gate::Gate>("gate")
+        .transform::<gather::Gather>("gather")
+        .transform::<map::Map>("map")
+        .transform::<merge::Merge>("merge")
+        .transform::<normalize::Normalize>("normalize")
+        .transform::<pad::Pad>("pad")
+        .transform::<pass::Pass>("pass")
+        .transform::<reshape::Reshape>("reshape")
+        .transform::<router::Router>("router")
+        .transform::<scatter::Scatter>("scatter")
+        .transform::<slice::Slice>("slice")
+        .transform::<softmax::Softmax>("softmax")
+        .transform::<stack::Stack>("stack")
+        .transform::<synchronize::Synchronize>("synchronize")
+        .transform::<threshold::Threshold>("threshold")
+        .transform::<throttle::Throttle>("throttle")
+        .transform::<top_k::TopK>("top_k")
+        .transform::<transpose::Transpose>("transpose")
+        .transform::<window::Window>("window")
+}

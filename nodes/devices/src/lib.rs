@@ -15,12 +15,5 @@ use limen::Registry;
 
 /// Adds the kinds of this crate to a registry.
 pub fn register(registry: Registry) -> Registry {
-    registry
-        .source::<source::audio::Audio>("audio")
-        .source::<source::v4l2::V4l2>("v4l2")
-        .source::<source::can::Can>("can")
-        .source::<source::candump::Candump>("candump")
-        .sink::<sink::audio::Audio>("audio")
-        .sink::<sink::can::Can>("can")
-        .sink::<sink::candump::Candump>("candump")
+    registry.with(source::register).with(sink::register)
 }

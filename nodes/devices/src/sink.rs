@@ -3,3 +3,10 @@
 pub mod audio;
 pub mod can;
 pub mod candump;
+
+use limen::Registry;
+
+/// Adds the kinds of this folder to a registry.
+pub(crate) fn register(registry: Registry) -> Registry {
+    registry.sink::<audio::Audio>("audio").sink::<can::Can>("can").sink::<candump::Candump>("candump")
+}

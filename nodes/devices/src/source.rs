@@ -4,3 +4,14 @@ pub mod audio;
 pub mod can;
 pub mod candump;
 pub mod v4l2;
+
+use limen::Registry;
+
+/// Adds the kinds of this folder to a registry.
+pub(crate) fn register(registry: Registry) -> Registry {
+    registry
+        .source::<audio::Audio>("audio")
+        .source::<can::Can>("can")
+        .source::<candump::Candump>("candump")
+        .source::<v4l2::V4l2>("v4l2")
+}

@@ -19,8 +19,5 @@ use limen::Registry;
 
 /// Adds the kinds of this crate to a registry.
 pub fn register(registry: Registry) -> Registry {
-    registry
-        .source::<source::replay::Replay>("replay")
-        .sink::<sink::record::Record>("record")
-        .sink::<sink::foxglove::Foxglove>("foxglove")
+    registry.with(source::register).with(sink::register)
 }

@@ -19,11 +19,5 @@ use limen::Registry;
 
 /// Adds the kinds of this crate to a registry.
 pub fn register(registry: Registry) -> Registry {
-    registry
-        .source::<source::wav::Wav>("wav")
-        .transform::<transform::fir::Fir>("fir")
-        .transform::<transform::iir::Iir>("iir")
-        .transform::<transform::stft::Stft>("stft")
-        .transform::<transform::log_mel::LogMel>("log_mel")
-        .sink::<sink::wav::Wav>("wav")
+    registry.with(source::register).with(transform::register).with(sink::register)
 }

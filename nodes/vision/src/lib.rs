@@ -16,23 +16,5 @@ use limen::Registry;
 
 /// Adds the kinds of this crate to a registry.
 pub fn register(registry: Registry) -> Registry {
-    registry
-        .source::<source::image_files::ImageFiles>("image_files")
-        .source::<source::y4m::Y4m>("y4m")
-        .transform::<transform::to_tensor::ToTensor>("to_tensor")
-        .transform::<transform::resize::Resize>("resize")
-        .transform::<transform::letterbox::Letterbox>("letterbox")
-        .transform::<transform::unletterbox::Unletterbox>("unletterbox")
-        .transform::<transform::crop::Crop>("crop")
-        .transform::<transform::crop_boxes::CropBoxes>("crop_boxes")
-        .transform::<transform::colour::Convert>("colour")
-        .transform::<transform::encode_image::EncodeImage>("encode_image")
-        .transform::<transform::decode_image::DecodeImage>("decode_image")
-        .transform::<transform::draw::Draw>("draw")
-        .transform::<transform::tracker::Tracker>("tracker")
-        .transform::<transform::decode_boxes::DecodeBoxes>("decode_boxes")
-        .transform::<transform::decode_ctc::DecodeCtc>("decode_ctc")
-        .transform::<transform::decode_db::DecodeDb>("decode_db")
-        .transform::<transform::decode_yolo::DecodeYolo>("decode_yolo")
-        .transform::<transform::nms::Nms>("nms")
+    registry.with(source::register).with(transform::register)
 }

@@ -16,3 +16,26 @@ pub mod resize;
 pub mod to_tensor;
 pub mod tracker;
 pub mod unletterbox;
+
+use limen::Registry;
+
+/// Adds the kinds of this folder to a registry.
+pub(crate) fn register(registry: Registry) -> Registry {
+    registry
+        .transform::<colour::Convert>("colour")
+        .transform::<crop::Crop>("crop")
+        .transform::<crop_boxes::CropBoxes>("crop_boxes")
+        .transform::<decode_boxes::DecodeBoxes>("decode_boxes")
+        .transform::<decode_ctc::DecodeCtc>("decode_ctc")
+        .transform::<decode_db::DecodeDb>("decode_db")
+        .transform::<decode_image::DecodeImage>("decode_image")
+        .transform::<decode_yolo::DecodeYolo>("decode_yolo")
+        .transform::<draw::Draw>("draw")
+        .transform::<encode_image::EncodeImage>("encode_image")
+        .transform::<letterbox::Letterbox>("letterbox")
+        .transform::<nms::Nms>("nms")
+        .transform::<resize::Resize>("resize")
+        .transform::<to_tensor::ToTensor>("to_tensor")
+        .transform::<tracker::Tracker>("tracker")
+        .transform::<unletterbox::Unletterbox>("unletterbox")
+}
