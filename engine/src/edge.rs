@@ -11,19 +11,19 @@
 mod admission;
 mod local;
 mod outer;
+mod overflow;
 mod rx;
 mod tap;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod tx;
 
-use crate::base::policy::{EdgePolicy, WhenFull};
+use crate::base::policy::EdgePolicy;
 use admission::Lanes;
 pub(crate) use local::{Buffers, Local, local};
 pub(crate) use outer::{OuterParams, OuterRx, OuterTx, outer};
 pub(crate) use rx::{Remains, Rx};
 pub(crate) use tap::TapTx;
-use tx::evicted;
 pub(crate) use tx::{EdgeFull, Tx};
 
 use crate::host::sync::{Arc, AtomicBool, AtomicU8, Counter, Ordering, Padded, fence};
@@ -37,7 +37,7 @@ use std::any::Any;
 pub(crate) const BURST: usize = 64;
 
 /// Why a message was lost. The engine's list is complete ([`Reason::ALL`]); later versions may add reasons.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 #[allow(missing_docs)]
 #[non_exhaustive]
@@ -59,21 +59,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Reason; 13] = [
-        Reason::FullNewest,
-        Reason::FullOldest,
-        Reason::Superseded,
-        Reason::Expired,
-        Reason::TooLarge,
-        Reason::InvalidTime,
-        Reason::Unmatched,
-        Reason::Gate,
-        Reason::NodeError,
-        Reason::Panic,
-        Reason::Detached,
-        Reason::ConsumerGone,
-        Reason::Stopped,
-    ];
+    pub const ALL: &[Reason] = <Reason as strum::VariantArray>::VARIANTS;
 
     /// Returns the name used in reports.
     pub fn name(self) -> &'static str {
@@ -248,6 +234,19 @@ pub(crate) struct Stamped<T: Payload> {
     run: Run,
 }
 
+/// The messages of a list, which it empties, each with a run of its own.
+fn stamped<T: Payload>(staged: &mut Vec<Message<T>>, runs: &[Run]) -> impl Iterator<Item = Stamped<T>> {
+    let mut runs = runs.iter();
+    let mut run = Run::default();
+    staged.drain(..).map(move |message| {
+        while run.n == 0 {
+            run = *runs.next().unwrap_or(&Run { n: 1, ..Run::default() });
+        }
+        run.n -= 1;
+        Stamped { message, run: Run { n: 1, ..run } }
+    })
+}
+
 /// A producer's end that can still move to its thread.
 pub(crate) struct CrossTx<T: Payload> {
     params: Params,
@@ -274,22 +273,18 @@ enum CrossRxKind<T: Payload> {
 }
 
 fn crossing<T: Payload>(params: &Params) -> (CrossTx<T>, CrossRx<T>) {
-    let (tx, rx) = match params.policy.when_full {
-        _ if params.policy.checks_each_message() => {
-            let lanes = Lanes::new(params);
-            (CrossTxKind::Inspecting(lanes.clone()), CrossRxKind::Inspecting(lanes))
-        }
-        WhenFull::DropOldest | WhenFull::Latest => {
-            let queue = Arc::new(ArrayQueue::new(params.capacity));
-            (CrossTxKind::Evict(queue.clone()), CrossRxKind::Evict(queue))
-        }
-        _ => {
-            let (items_tx, items_rx) = rtrb::RingBuffer::new(params.capacity);
-            // A run has at least one message, and the consumer takes the run before it frees the message's slot: where
-            // a message has a slot, its run has one too.
-            let (runs_tx, runs_rx) = rtrb::RingBuffer::new(params.capacity);
-            (CrossTxKind::Ring(items_tx, runs_tx), CrossRxKind::Ring(items_rx, runs_rx))
-        }
+    let (tx, rx) = if params.policy.checks_each_message() {
+        let lanes = Lanes::new(params);
+        (CrossTxKind::Inspecting(lanes.clone()), CrossRxKind::Inspecting(lanes))
+    } else if params.policy.when_full.evicts() {
+        let queue = Arc::new(ArrayQueue::new(params.capacity));
+        (CrossTxKind::Evict(queue.clone()), CrossRxKind::Evict(queue))
+    } else {
+        let (items_tx, items_rx) = rtrb::RingBuffer::new(params.capacity);
+        // A run has at least one message, and the consumer takes the run before it frees the message's slot: where
+        // a message has a slot, its run has one too.
+        let (runs_tx, runs_rx) = rtrb::RingBuffer::new(params.capacity);
+        (CrossTxKind::Ring(items_tx, runs_tx), CrossRxKind::Ring(items_rx, runs_rx))
     };
     (CrossTx { params: params.clone(), kind: tx }, CrossRx { params: params.clone(), kind: rx })
 }

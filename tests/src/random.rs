@@ -1,6 +1,7 @@
 //! Random graphs, with nodes, edges, policies and faults drawn from one seed, and the properties that every run must have.
 
 use crate::registry;
+use limen::policy::WhenFull;
 use limen::report::Outcome;
 use limen::sim::Stuck;
 use limen::{Plan, Report, Spec};
@@ -119,7 +120,8 @@ fn join(rng: &mut fastrand::Rng, policy: &str, has_patience: bool, inputs: &[&st
 /// A connection to one of the outputs drawn so far.
 fn connection(rng: &mut fastrand::Rng, outputs: &[Output], upstream: &mut Upstream) -> String {
     let output = &outputs[rng.usize(..outputs.len())];
-    let when_full = pick(rng, &["block", "block", "block", "drop_newest", "drop_oldest", "latest", "fail"]);
+    // The first, `block`, three times as often as another.
+    let when_full = WhenFull::ALL[rng.usize(..WhenFull::ALL.len() + 2).saturating_sub(2)].name();
     let spare = if rng.bool() { 4 } else { 70 };
     let room = output.emits + rng.usize(..spare);
     let capacity = if when_full == "latest" { String::new() } else { format!(", capacity: {room}") };

@@ -8,7 +8,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// What happens to a message when its edge is full.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema, strum::IntoStaticStr)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Default,
+    Deserialize,
+    schemars::JsonSchema,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -27,6 +38,9 @@ pub enum WhenFull {
 }
 
 impl WhenFull {
+    /// Every value.
+    pub const ALL: &[WhenFull] = <WhenFull as strum::VariantArray>::VARIANTS;
+
     /// The word used in YAML.
     pub fn name(self) -> &'static str {
         self.into()
@@ -34,7 +48,18 @@ impl WhenFull {
 
     /// Returns whether messages can be lost while all nodes are healthy.
     pub fn is_lossy(self) -> bool {
-        matches!(self, WhenFull::DropNewest | WhenFull::DropOldest | WhenFull::Latest)
+        match self {
+            WhenFull::DropNewest | WhenFull::DropOldest | WhenFull::Latest => true,
+            WhenFull::Block | WhenFull::Fail => false,
+        }
+    }
+
+    /// Returns whether a full edge takes the new message and loses older ones.
+    pub(crate) fn evicts(self) -> bool {
+        match self {
+            WhenFull::DropOldest | WhenFull::Latest => true,
+            WhenFull::Block | WhenFull::DropNewest | WhenFull::Fail => false,
+        }
     }
 }
 

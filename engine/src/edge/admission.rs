@@ -5,8 +5,9 @@
 //! Every message has a run of its own, and a lane is a separate queue. That costs tens of nanoseconds a message, paid
 //! only by edges that use these policies.
 
-use super::{EdgeFull, Params, Reason, Stamped};
-use crate::base::policy::{EdgePolicy, Qos, WhenFull};
+use super::overflow::{evicted, verdict};
+use super::{EdgeFull, Params, Reason, Stamped, stamped};
+use crate::base::policy::{EdgePolicy, Qos};
 use crate::host::sync::{Arc, Counter, Padded};
 use crate::ledger::{Run, push_run};
 use crate::message::payload::{Message, Payload};
@@ -14,14 +15,14 @@ use crossbeam_queue::ArrayQueue;
 
 /// The fill level of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Mark {
+pub(super) enum Mark {
     Below,
     Between,
     Hard,
 }
 
 /// The decision about a message.
-enum AdmissionVerdict {
+pub(super) enum AdmissionVerdict {
     Take,
     /// Accepted after evicting this many of the oldest, or as many as needed.
     Evict(Option<usize>),
@@ -137,14 +138,8 @@ impl<T: Payload> Lanes<T> {
 
     #[cold]
     pub(super) fn publish(&self, params: &Params, staged: &mut Vec<Message<T>>, runs: &[Run]) -> Result<(), EdgeFull> {
-        let mut runs = runs.iter();
-        let mut run = Run::default();
         let mut result = Ok(());
-        for message in staged.drain(..) {
-            while run.n == 0 {
-                run = *runs.next().unwrap_or(&Run { n: 1, ..Run::default() });
-            }
-            run.n -= 1;
+        for Stamped { message, run } in stamped(staged, runs) {
             let class = message.header().qos;
             let at = self.lane_of(class);
             let bytes = T::bytes(&message) as u64;
@@ -153,7 +148,7 @@ impl<T: Payload> Lanes<T> {
                 let gone = self.0[at].queue.pop();
                 if let Some(gone) = &gone {
                     self.0[at].bytes.evicted.add(T::bytes(&gone.message) as u64);
-                    lose(super::evicted(params.policy.when_full));
+                    lose(evicted(params.policy.when_full));
                 }
                 gone.is_some()
             };
@@ -176,7 +171,7 @@ impl<T: Payload> Lanes<T> {
             self.0[at].bytes.sent.add(bytes);
             // There is room, made or checked above: only the consumer changes the lane meanwhile, and it only makes
             // room.
-            if self.0[at].queue.push(Stamped { message, run: Run { n: 1, ..run } }).is_err() {
+            if self.0[at].queue.push(Stamped { message, run }).is_err() {
                 self.0[at].bytes.evicted.add(bytes);
                 lose(Reason::FullNewest);
             }
@@ -201,34 +196,10 @@ impl<T: Payload> Lanes<T> {
     }
 }
 
-/// Decides about a message of a class that finds its lane at a mark.
-fn verdict(params: &Params, class: Qos, mark: Mark, bytes: u64) -> AdmissionVerdict {
-    let EdgePolicy { soft_evict, max_bytes, .. } = params.policy;
-    match (params.policy.when_full, mark) {
-        // A blocking producer has checked for room first.
-        (_, Mark::Below) | (WhenFull::Block, _) => AdmissionVerdict::Take,
-        (_, Mark::Between) if class == Qos::Urgent => AdmissionVerdict::Take,
-        // A background message must never cause the loss of a more important one.
-        (WhenFull::DropNewest | WhenFull::DropOldest | WhenFull::Latest, _) if class == Qos::Background => {
-            AdmissionVerdict::Lose(Reason::FullNewest)
-        }
-        (WhenFull::DropNewest, _) => AdmissionVerdict::Lose(Reason::FullNewest),
-        (WhenFull::DropOldest | WhenFull::Latest, Mark::Between) => {
-            AdmissionVerdict::Evict(Some(usize::from(soft_evict == Some(true))))
-        }
-        (WhenFull::Fail, Mark::Between) => AdmissionVerdict::Take,
-        (WhenFull::Fail, Mark::Hard) => AdmissionVerdict::Fail,
-        // No eviction could make room for it.
-        (WhenFull::DropOldest | WhenFull::Latest, Mark::Hard) if max_bytes.is_some_and(|most| bytes >= most.0) => {
-            AdmissionVerdict::Lose(Reason::TooLarge)
-        }
-        (WhenFull::DropOldest | WhenFull::Latest, Mark::Hard) => AdmissionVerdict::Evict(None),
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::base::policy::WhenFull;
     use crate::base::unit::Bytes;
     use crate::edge::{Buffers, Rx, Tx, local};
     use crate::host::clock::Time;

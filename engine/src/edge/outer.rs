@@ -3,7 +3,8 @@
 //! The same rings, counters and guarantees as between workers, without runs: the ledger does not cover what the program
 //! does with a message before or after the graph. Both ends may move between threads, and neither allocates.
 
-use super::{EdgeState, FAILED, FINISHED, Half, OPEN, Reason, Remains, Shared, evicted};
+use super::overflow::put_evicting;
+use super::{EdgeState, FAILED, FINISHED, Half, OPEN, Reason, Remains, Shared};
 use crate::base::policy::WhenFull;
 use crate::host::sync::{Arc, AtomicBool, Ordering};
 use crate::host::wait::Bell;
@@ -63,15 +64,12 @@ pub(crate) struct OuterRx<T: Payload> {
 }
 
 pub(crate) fn outer<T: Payload>(params: &OuterParams) -> (OuterTx<T>, OuterRx<T>) {
-    let (put, get) = match params.when_full {
-        WhenFull::DropOldest | WhenFull::Latest => {
-            let queue = Arc::new(ArrayQueue::new(params.capacity));
-            (Put::Evict(queue.clone()), Get::Evict(queue))
-        }
-        WhenFull::Block | WhenFull::DropNewest | WhenFull::Fail => {
-            let (tx, rx) = rtrb::RingBuffer::new(params.capacity);
-            (Put::Ring(tx), Get::Ring(rx))
-        }
+    let (put, get) = if params.when_full.evicts() {
+        let queue = Arc::new(ArrayQueue::new(params.capacity));
+        (Put::Evict(queue.clone()), Get::Evict(queue))
+    } else {
+        let (tx, rx) = rtrb::RingBuffer::new(params.capacity);
+        (Put::Ring(tx), Get::Ring(rx))
     };
     let tx = OuterTx { params: params.clone(), queue: put, dirty: false };
     (tx, OuterRx { params: params.clone(), queue: get, dirty: false })
@@ -107,9 +105,8 @@ impl<T: Payload> OuterTx<T> {
                 Err(rtrb::PushError::Full(message)) => return Err(message),
             },
             Put::Evict(queue) => {
-                if queue.force_push(message).is_some() {
-                    self.half().lose(evicted(self.params.when_full), 1);
-                }
+                let one = std::iter::once(message);
+                put_evicting(one, queue, self.params.when_full, &self.params.shared.producer);
             }
         }
         self.half().moved.add(1);

@@ -110,8 +110,7 @@ impl<T: Payload> Rx<T> {
     /// True if each message should be taken only when it is needed, because a fresher one may replace it or a more
     /// urgent one overtake it.
     pub(crate) fn is_perishable(&self) -> bool {
-        matches!(self.params.policy.when_full, WhenFull::DropOldest | WhenFull::Latest)
-            || self.params.policy.lane_capacity() > 0
+        self.params.policy.when_full.evicts() || self.params.policy.lane_capacity() > 0
     }
 
     /// Appends up to `n` messages and their runs to the lists. [`Rx::received`] counts them, when the node takes them.

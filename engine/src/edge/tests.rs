@@ -3,6 +3,7 @@
 use super::rx::RxKind;
 use super::tx::HYSTERESIS_NS;
 use super::*;
+use crate::base::policy::WhenFull;
 use crate::base::unit::Bytes;
 use crate::host::clock::Time;
 use crate::ledger::Run;
@@ -44,9 +45,6 @@ fn every_form(when_full: &[WhenFull], capacity: usize, test: impl Fn(&str, Tx<Nu
     }
 }
 
-const ALL: [WhenFull; 5] =
-    [WhenFull::Block, WhenFull::DropNewest, WhenFull::DropOldest, WhenFull::Latest, WhenFull::Fail];
-
 fn send(tx: &mut Tx<Number>, numbers: std::ops::Range<u64>) -> Result<(), EdgeFull> {
     let mut staged: Vec<_> = numbers.map(|n| Message::new(Header::new(n, Time(n)), Number(n))).collect();
     let run = Run { sent: 7, accounted: 7, n: staged.len() as u32, weight: 1, ..Run::default() };
@@ -67,7 +65,7 @@ fn law(shared: &Shared, left: u64) {
 
 #[test]
 fn order_is_kept_and_every_run_is_whole() {
-    every_form(&ALL, 8, |name, mut tx, mut rx, shared| {
+    every_form(WhenFull::ALL, 8, |name, mut tx, mut rx, shared| {
         let mut seen = Vec::new();
         for n in 0..20 {
             send(&mut tx, n..n + 1).unwrap();
@@ -82,27 +80,26 @@ fn order_is_kept_and_every_run_is_whole() {
 
 #[test]
 fn a_full_edge_does_what_its_policy_says() {
-    every_form(&ALL, 4, |name, mut tx, mut rx, shared| {
-        let room = tx.room(1, || 0);
-        let result = if name.starts_with("block") { send(&mut tx, 0..room as u64) } else { send(&mut tx, 0..10) };
-        let (items, in_runs) = take(&mut rx, 64);
-        assert_eq!(items.len() as u32, in_runs, "{name}");
-        let (expected, reason) = match name.split(' ').next().unwrap() {
-            "block" => {
-                law(&shared, 0);
-                assert_eq!(items, [0, 1, 2, 3], "{name}");
-                return;
-            }
-            "drop_newest" => (vec![0, 1, 2, 3], Reason::FullNewest),
-            "drop_oldest" => (vec![6, 7, 8, 9], Reason::FullOldest),
-            "latest" => (vec![9], Reason::Superseded),
-            _ => (vec![0, 1, 2, 3], Reason::FullNewest),
+    for when_full in WhenFull::ALL {
+        // What is left of ten messages, and why the others are lost.
+        let (expected, reason) = match when_full {
+            WhenFull::Block => (vec![0, 1, 2, 3], None),
+            WhenFull::DropNewest | WhenFull::Fail => (vec![0, 1, 2, 3], Some(Reason::FullNewest)),
+            WhenFull::DropOldest => (vec![6, 7, 8, 9], Some(Reason::FullOldest)),
+            WhenFull::Latest => (vec![9], Some(Reason::Superseded)),
         };
-        assert_eq!(result.is_err(), name.starts_with("fail"), "{name}");
-        assert_eq!(items, expected, "{name}");
-        assert_eq!(shared.lost(reason), 10 - expected.len() as u64, "{name}");
-        law(&shared, 0);
-    });
+        every_form(&[*when_full], 4, |name, mut tx, mut rx, shared| {
+            let sent = if reason.is_none() { tx.room(1, || 0) as u64 } else { 10 };
+            assert_eq!(send(&mut tx, 0..sent).is_err(), *when_full == WhenFull::Fail, "{name}");
+            let (items, in_runs) = take(&mut rx, 64);
+            assert_eq!(items.len() as u32, in_runs, "{name}");
+            assert_eq!(items, expected, "{name}");
+            if let Some(reason) = reason {
+                assert_eq!(shared.lost(reason), 10 - expected.len() as u64, "{name}");
+            }
+            law(&shared, 0);
+        });
+    }
 }
 
 #[test]
@@ -127,7 +124,7 @@ fn a_blocked_producer_continues_at_a_quarter_or_after_20_us() {
 
 #[test]
 fn messages_sent_before_closing_are_never_missed() {
-    every_form(&ALL, 4, |name, mut tx, mut rx, shared| {
+    every_form(WhenFull::ALL, 4, |name, mut tx, mut rx, shared| {
         send(&mut tx, 0..1).unwrap();
         tx.close(name.starts_with("fail"));
         assert_eq!(rx.state(), EdgeState::Open, "{name}");
@@ -140,7 +137,7 @@ fn messages_sent_before_closing_are_never_missed() {
 
 #[test]
 fn messages_left_are_counted_by_emptying() {
-    every_form(&ALL, 4, |name, mut tx, rx, shared| {
+    every_form(WhenFull::ALL, 4, |name, mut tx, rx, shared| {
         send(&mut tx, 0..1).unwrap();
         let left = match rx.into_remains() {
             Ok(remains) => remains.count(),

@@ -1,9 +1,9 @@
 //! The producer's end of an edge.
 
-use super::local::{Local, split_runs};
-use super::{CrossTx, CrossTxKind, Lanes, Params, Reason, Stamped, TapTx};
-use crate::base::policy::Qos;
-use crate::base::policy::WhenFull;
+use super::local::Local;
+use super::overflow::{append_beyond, put_evicting};
+use super::{CrossTx, CrossTxKind, Lanes, Params, Reason, Stamped, TapTx, stamped};
+use crate::base::policy::{Qos, WhenFull};
 use crate::host::sync::Arc;
 use crate::ledger::Run;
 use crate::message::payload::{Message, Payload};
@@ -199,7 +199,7 @@ impl<T: Payload> Tx<T> {
             TxKind::Local(local) => {
                 let len = local.len.get() + n;
                 if len > self.params.capacity {
-                    return Self::overflow(&self.params, local, staged, runs);
+                    return append_beyond(&self.params, local, staged, runs);
                 }
                 local.append(len, staged, runs);
                 Ok(())
@@ -230,17 +230,7 @@ impl<T: Payload> Tx<T> {
             }
             TxKind::Evict(queue) => {
                 self.dirty = true;
-                let mut runs = runs.iter();
-                let mut run = Run::default();
-                let mut lost = 0;
-                for message in staged.drain(..) {
-                    while run.n == 0 {
-                        run = *runs.next().unwrap_or(&Run { n: 1, ..Run::default() });
-                    }
-                    run.n -= 1;
-                    lost += u64::from(queue.force_push(Stamped { message, run: Run { n: 1, ..run } }).is_some());
-                }
-                self.params.shared.producer.lose(evicted(self.params.policy.when_full), lost);
+                put_evicting(stamped(staged, runs), queue, self.params.policy.when_full, &self.params.shared.producer);
                 Ok(())
             }
             TxKind::Inspecting(lanes, _) => {
@@ -252,37 +242,6 @@ impl<T: Payload> Tx<T> {
                 tap.look(staged);
                 staged.clear();
                 Ok(())
-            }
-        }
-    }
-
-    /// Handles a local edge without room for all messages, as its policy says.
-    #[cold]
-    fn overflow(params: &Params, local: &Local<T>, staged: &mut Vec<Message<T>>, runs: &[Run]) -> Result<(), EdgeFull> {
-        let excess = local.len.get() + staged.len() - params.capacity;
-        local.append(params.capacity, staged, runs);
-        let (mut items, mut runs) = (local.items.borrow_mut(), local.runs.borrow_mut());
-        match params.policy.when_full {
-            WhenFull::DropOldest | WhenFull::Latest => {
-                drop(items.drain(..excess));
-                split_runs(&mut runs, excess as u32, drop);
-                params.shared.producer.lose(evicted(params.policy.when_full), excess as u64);
-                Ok(())
-            }
-            // `block` never gets here: its producer checks for room first.
-            WhenFull::Block | WhenFull::DropNewest | WhenFull::Fail => {
-                items.truncate(params.capacity);
-                let mut gone = excess as u32;
-                while gone > 0 {
-                    let Some(back) = runs.last_mut() else { break };
-                    let n = back.n.min(gone);
-                    (back.n, gone) = (back.n - n, gone - n);
-                    if back.n == 0 {
-                        runs.pop();
-                    }
-                }
-                params.shared.producer.lose(Reason::FullNewest, excess as u64);
-                if params.policy.when_full == WhenFull::Fail { Err(EdgeFull) } else { Ok(()) }
             }
         }
     }
@@ -324,8 +283,4 @@ impl<T: Payload> Tx<T> {
         self.params.shared.close(failed);
         self.params.consumer_bell.ring();
     }
-}
-
-pub(super) fn evicted(when_full: WhenFull) -> Reason {
-    if when_full == WhenFull::Latest { Reason::Superseded } else { Reason::FullOldest }
 }

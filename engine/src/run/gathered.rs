@@ -159,7 +159,7 @@ impl Running {
             .map(|(i, edge)| {
                 let shared = &self.edges[i];
                 // Only a loop that is ended loses messages by a stop: they are left in it.
-                let lost = Reason::ALL.into_iter().filter(|r| *r != Reason::Stopped).map(|r| (r, shared.lost(r)));
+                let lost = Reason::ALL.iter().copied().filter(|r| *r != Reason::Stopped).map(|r| (r, shared.lost(r)));
                 EdgeReport {
                     from: edge.from_name.clone(),
                     to: edge.to_name.clone(),
