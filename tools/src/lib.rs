@@ -51,7 +51,8 @@ mod terminal;
 mod text;
 mod trace;
 
-pub use command::arguments::{Arguments, DryRun, RunArguments, Verb};
+pub use command::Verb;
+pub use command::arguments::{Arguments, DryRun, RunArguments};
 pub use command::doctor::{Finding, Health, examine, show_findings};
 pub use command::explain::codes::{Code, codes};
 pub use command::explain::explain;

@@ -1,10 +1,9 @@
-//! The definition of the command line: verbs, options, and the texts of `--help`.
+//! The definition of the command line: options, and the texts of `--help`. Verbs are in [`super::Verb`].
 //!
 //! `limen-run GRAPH` is short for `limen-run run GRAPH`. A first word that is neither a verb nor looks like a graph file is
 //! refused; only a folder with a graph in it is looked for on the disk, to name that graph. Every option can be set as an environment variable; the command line wins.
 
-use super::hist::HistVerb;
-use super::model_starter::InputKind;
+use super::Verb;
 use super::option_values::{CpuList, ModelLimits, ServerAddress, Shadow, variable_name};
 use crate::report::gate::Gate;
 use crate::report::printed::Detail;
@@ -13,7 +12,7 @@ use crate::text::escape::{one_line, shell_word};
 use crate::text::paragraph::paragraph;
 use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
-use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
+use clap::{ArgAction, Args, CommandFactory, Parser};
 use limen::policy::Telemetry;
 use limen::text::nearest;
 use limen::unit::Span;
@@ -21,7 +20,7 @@ use limen::{Layers, Options};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-const EXAMPLES: &str = "\
+pub(super) const EXAMPLES: &str = "\
 Examples:
   limen-run graph.yaml             run until the sources end, print the report
   limen-run check graph.yaml       print every problem of the graph, run nothing
@@ -80,122 +79,6 @@ pub struct Arguments {
     /// The verb, if there is one.
     #[command(subcommand)]
     pub verb: Option<Verb>,
-}
-
-/// A verb of `limen-run`.
-#[derive(Clone, Debug, Subcommand)]
-pub enum Verb {
-    /// Run a graph from a file of any name; `limen-run GRAPH` is short for it
-    #[command(after_help = EXAMPLES)]
-    Run(Box<RunArguments>),
-    /// Check a graph and print every problem; run nothing
-    Check(Box<RunArguments>),
-    /// Print the plan of a graph for this machine: threads, edges, pools, memory, backends; run nothing
-    Plan(Box<RunArguments>),
-    /// Compare each model of a graph on its backend and on another: difference of outputs, speed
-    #[command(
-        after_help = "Both run the same 32 fixed inputs. Exits with 2 if their outputs differ by more than the node's `verify:` \
-                            allows (atol 1e-4, rtol 1e-3 by default)."
-    )]
-    VerifyBackend {
-        /// The other backend: rten, tract, ort, wgpu or cuda
-        #[arg(long, value_name = "BACKEND", value_parser = ["rten", "tract", "ort", "wgpu", "cuda"])]
-        against: String,
-        /// The graph and its overrides
-        #[command(flatten)]
-        run: Box<RunArguments>,
-    },
-    /// Print the inputs, outputs, operators or tensors of a model or weights file, and which operators each backend supports
-    Inspect {
-        /// An ONNX model, or a `.safetensors`, `.npy` or `.npz` file
-        #[arg(value_name = "FILE")]
-        file: PathBuf,
-        /// Print one JSON object, in the format of a node's `manifest:`
-        #[arg(long, env = "LIMEN_JSON", hide_env = true, value_parser = BoolishValueParser::new())]
-        json: bool,
-        /// List every weight of a model
-        #[arg(long)]
-        tensors: bool,
-        /// Path of ONNX Runtime's library; default: LIMEN_ONNXRUNTIME, then ORT_DYLIB_PATH, then the system's search path
-        #[arg(long, env = "LIMEN_ONNXRUNTIME", value_name = "FILE", hide_env = true)]
-        onnxruntime: Option<PathBuf>,
-        /// Limits for reading it: size=2GiB,memory=4GiB,cpu=30s,wall=1m, or some of them; none: read in this process, without limits
-        #[arg(long, env = "LIMEN_MODEL_LIMITS", value_name = "LIMITS", hide_env = true)]
-        model_limits: Option<ModelLimits>,
-    },
-    /// Measure every backend on the models of a graph, for `backend: auto` to choose by; needs --cache
-    Calibrate(Box<RunArguments>),
-    /// Compile the models of a graph ahead of time; needs --cache
-    Compile(Box<RunArguments>),
-    /// Print a graph in Graphviz format: `limen-run dot graph.yaml | dot -Tsvg > graph.svg`
-    Dot(Box<RunArguments>),
-    /// Print the flat graph, each value with its origin; paths stay relative to the graph's folder, and ${NAME} unexpanded unless --env lists it
-    Expand(Box<RunArguments>),
-    /// Write the intact messages of a recording that was not finished into a new file, and read that back
-    #[cfg(feature = "recording")]
-    Recover {
-        /// The recording, an MCAP file; it is not changed
-        #[arg(value_name = "FILE")]
-        file: PathBuf,
-        /// The new file, which must not exist; by default FILE with `-recovered` in its name
-        #[arg(long, value_name = "FILE")]
-        out: Option<PathBuf>,
-    },
-    /// Print, add, draw, convert and compare the histograms of runs
-    #[command(disable_help_subcommand = true)]
-    Hist {
-        /// What is done with them
-        #[command(subcommand)]
-        verb: HistVerb,
-    },
-    /// Print the JSON Schema of graph files, for editors
-    Schema,
-    /// Print shell completions: `limen-run completions bash > /etc/bash_completion.d/limen-run`
-    Completions {
-        /// The shell
-        #[arg(value_name = "SHELL")]
-        shell: clap_complete::Shell,
-    },
-    /// Write a starter graph into a new folder, or a graph that runs a model, or two in a chain
-    New {
-        /// The folder, which must not exist yet
-        #[arg(value_name = "FOLDER")]
-        folder: PathBuf,
-        /// An ONNX model, which is copied into the folder: the graph runs it, with what its file says about inputs, states and
-        /// outputs. Given twice, the first finds text or objects in an image, and the second reads each of them
-        #[arg(long, value_name = "FILE")]
-        model: Vec<PathBuf>,
-        /// Where the messages of the model's graph come from; by default what fits its first input
-        #[arg(long, value_name = "KIND", requires = "model")]
-        input: Option<InputKind>,
-        /// Path of ONNX Runtime's library, which records a case of the model; default: LIMEN_ONNXRUNTIME, then ORT_DYLIB_PATH, then
-        /// the system's search path
-        #[arg(long, value_name = "FILE", env = "LIMEN_ONNXRUNTIME", hide_env = true)]
-        onnxruntime: Option<PathBuf>,
-        /// Limits of a model and its trial: size=2GiB,memory=4GiB,cpu=30s,wall=1m, or some of them; none: try models in this process,
-        /// without limits
-        #[arg(long, env = "LIMEN_MODEL_LIMITS", value_name = "LIMITS", hide_env = true)]
-        model_limits: Option<ModelLimits>,
-    },
-    /// Check this host's settings for low latency, and print how to fix them
-    Doctor {
-        /// Print one JSON object
-        #[arg(long, env = "LIMEN_JSON", hide_env = true, value_parser = BoolishValueParser::new())]
-        json: bool,
-    },
-    /// Explain a problem's code (`explain E0122`), a kind of node and its config (`explain resize`), or a key, a value or a counter
-    /// (`explain unmatched`)
-    Explain {
-        /// A code, a kind, or a word of a graph or a report
-        #[arg(value_name = "CODE|KIND|WORD")]
-        what: String,
-    },
-    /// List the kinds of node that this program knows, each with a summary
-    Kinds {
-        /// Print one JSON object with the JSON schema of each kind's config
-        #[arg(long, env = "LIMEN_JSON", hide_env = true, value_parser = BoolishValueParser::new())]
-        json: bool,
-    },
 }
 
 /// The arguments of one run.
