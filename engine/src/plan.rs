@@ -337,6 +337,7 @@ impl Plan {
         if options.out.is_some() {
             spec.folders.out.clone_from(&options.out);
         }
+        spec.nodes.iter_mut().for_each(|node| registry.rename_keys(node));
         let transfers = transfer::Transfers::insert(&mut spec, registry);
         let (problems, effort) = (Problems::default(), effort::Effort::new());
         Planner { spec: &spec, registry, options, problems, effort, opened: HashMap::new(), transfers }.plan()

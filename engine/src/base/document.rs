@@ -262,6 +262,16 @@ impl Tree {
         Some(entries.remove(at).1)
     }
 
+    /// Gives a key of a map that has its old name the new one. Returns whether the map has the old name and not the new one too.
+    pub(crate) fn rename(&mut self, old: &str, new: &str) -> bool {
+        let Value::Map(entries) = &mut self.value else { return false };
+        if entries.iter().any(|(key, _)| key.name == new) {
+            return false;
+        }
+        let found = entries.iter_mut().find(|(key, _)| key.name == old);
+        found.map(|(key, _)| key.name = new.into()).is_some()
+    }
+
     /// Returns the value under a key of a map.
     pub(crate) fn get_mut(&mut self, key: &str) -> Option<&mut Tree> {
         match &mut self.value {

@@ -80,6 +80,8 @@ pub(crate) struct NodeSpec {
     pub(crate) policy: NodePolicy,
     /// The places of its values.
     pub(crate) places: Places,
+    /// What its user must know of it: keys under old names.
+    pub(crate) notices: Vec<String>,
     /// Whether one of its keys or connections could not be read, so that what it seems to lack may not be missing.
     pub(crate) in_doubt: bool,
 }

@@ -162,7 +162,7 @@ impl Planner<'_> {
         plan.helpers = ports.helpers;
         plan.worker_host = ports.worker_host;
         plan.notes = ports.notes.clone();
-        plan.notices = ports.notices.clone();
+        plan.notices.extend_from_slice(&ports.notices);
         plan.endless = ports.endless;
         plan.paced = ports.period.is_some();
         plan.total = ports.total;

@@ -354,7 +354,7 @@ impl Planner<'_> {
                 outputs: Vec::new(),
                 inserted: self.transfers.inserted.get(&node.name).cloned(),
                 notes: Vec::new(),
-                notices: Vec::new(),
+                notices: node.notices.clone(),
                 endless: false,
                 paced: false,
                 total: None,

@@ -176,6 +176,8 @@ pub struct Registry {
     names: HashMap<String, Vec<(&'static str, &'static str)>>,
     /// By kind: devices that this program has not, and how to get them.
     not_built: HashMap<String, Vec<(&'static str, &'static str)>>,
+    /// By type of a kind: old names of keys, and their names.
+    old_keys: HashMap<TypeId, Vec<(&'static str, &'static str)>>,
     extensions: Extensions,
     /// The words of the documentation of each kind, once an unknown kind was looked for.
     words: OnceLock<HashMap<String, HashSet<String>>>,
@@ -371,6 +373,35 @@ impl Registry {
         self
     }
 
+    /// Keeps the old name of a key in the configs of the kinds registered under a name: it is read as the new one, and a notice of the
+    /// plan names that. A config with both has an unknown key.
+    ///
+    /// ```
+    /// # use limen::Registry;
+    /// fn register(registry: Registry) -> Registry {
+    ///     // `.source::<Camera>("camera")` comes first.
+    ///     registry.renamed_key("camera", "device", "path")
+    /// }
+    /// ```
+    #[must_use]
+    pub fn renamed_key(mut self, kind: &str, old: &'static str, new: &'static str) -> Self {
+        for kind in self.kinds.get(kind).into_iter().flatten() {
+            self.old_keys.entry(kind.node).or_default().push((old, new));
+        }
+        self
+    }
+
+    /// Gives the keys in a node's config that have old names the new ones.
+    pub(crate) fn rename_keys(&self, node: &mut NodeSpec) {
+        let Some(kind) = self.on_host(node) else { return };
+        for (old, new) in self.old_keys.get(&kind.node).into_iter().flatten() {
+            if node.config.rename(old, new) {
+                let place = node.config.locate(new);
+                node.notices.push(format!("has `{old}`, a deprecated name of `{new}`: write `{new}` ({place})"));
+            }
+        }
+    }
+
     /// Adds a name to a list in the schema of a kind's config, for names that a program adds: `list` is the list's definition there.
     #[must_use]
     pub fn with_name(mut self, kind: &str, list: &'static str, name: &'static str) -> Self {
@@ -438,7 +469,9 @@ impl Registry {
     /// them.
     pub fn read_configs(&self, spec: &Spec) {
         for node in &spec.nodes {
-            if let Some(kind) = self.find(node) {
+            let mut node = node.clone();
+            self.rename_keys(&mut node);
+            if let Some(kind) = self.find(&node) {
                 kind.check(&node.config, &mut Problems::default());
             }
         }
