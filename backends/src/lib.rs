@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | `rten` | `rten` (default) | ONNX models on the CPU, in pure Rust |
 //! | `tract` | `tract` | ONNX models on the CPU, in pure Rust, compiled for each number of items |
-//! | `ort` | `ort` | ONNX models on the CPU, with ONNX Runtime's shared library, which is loaded on first use; on a GPU with `device: webgpu`, `cuda` or `tensorrt` |
+//! | `ort` | `ort` | ONNX models on the CPU, with ONNX Runtime's shared library, which is loaded on first use; on a GPU with `provider: webgpu`, `cuda` or `tensorrt` |
 //! | `wgpu` | `wgpu` | ONNX models on a GPU, through its Vulkan driver |
 //! | `auto` | | the first of `ort`, `rten` and `tract` that is available and can run the model |
 //! | `mock` | always | outputs of the right shape after a configured latency; fails, panics or hangs on request |
@@ -78,6 +78,7 @@ pub fn register(registry: limen::Registry) -> limen::Registry {
         .infer::<ToHostKind>("to_host")
         .transform::<LayersNode<LayerConfig>>("linear")
         .transform::<LayersNode<MlpConfig>>("mlp")
+        .renamed_key("infer", "device", "provider")
 }
 
 /// Like [`register`], with options. To set options on a registry that has the kinds already, use

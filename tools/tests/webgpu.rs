@@ -1,4 +1,4 @@
-//! `backend: ort` with `device: webgpu`, from a user's point of view. Those that need the plugin and a driver do nothing without
+//! `backend: ort` with `provider: webgpu`, from a user's point of view. Those that need the plugin and a driver do nothing without
 //! `LIMEN_ONNXRUNTIME_PLUGIN`.
 
 use crate::program::{Folder, Ran, says};
@@ -35,7 +35,7 @@ fn with(test: &str, shape: &str, model: &[u8], keys: &str) -> Folder {
 version: 1
 nodes:
   a: {{ kind: synthetic, config: {{ pattern: noise, shape: {shape}, dtype: f32, count: 20 }} }}
-  m: {{ kind: infer, config: {{ model: m.onnx, backend: ort, device: webgpu{keys} }}, from: a }}
+  m: {{ kind: infer, config: {{ model: m.onnx, backend: ort, provider: webgpu{keys} }}, from: a }}
   b: {{ kind: 'null', from: m }}
 "
     );
@@ -61,12 +61,12 @@ fn digits_have_the_labels_of_the_cpu() {
         assert!(labels.len() > 100, "{rows}");
         labels
     };
-    let here = labels("ort", &format!("{plugin} --set nodes.digit.config.device=webgpu"));
+    let here = labels("ort", &format!("{plugin} --set nodes.digit.config.provider=webgpu"));
     assert_eq!(here, labels("rten", ""));
     let against = format!("verify-backend {} --against ort --set nodes.digit.config.backend=ort", graph.display());
-    let ran = folder.run(&format!("{against} --set nodes.digit.config.device=webgpu {plugin}"));
+    let ran = folder.run(&format!("{against} --set nodes.digit.config.provider=webgpu {plugin}"));
     says(&ran, 0, &["against `ort`, 32 calls", "runs on webgpu", "`ort-webgpu` runs it", "`ort` runs it"]);
-    let set = "--set nodes.digit.config.backend=ort --set nodes.digit.config.device=webgpu --set nodes.camera.config.repeat=1";
+    let set = "--set nodes.digit.config.backend=ort --set nodes.digit.config.provider=webgpu --set nodes.camera.config.repeat=1";
     let shadow = format!("{} {plugin} {set} --shadow ort:2 --json --out shadow", graph.display());
     let ran = folder.run(&format!("{shadow} --fail-on shadow_over>0 --fail-on shadow_compared<10"));
     says(&ran, 0, &["\"name\": \"ort\"", "\"device\": \"webgpu"]);
@@ -101,10 +101,10 @@ fn models_on_two_workers_take_turns() {
 version: 1
 nodes:
   a: { kind: synthetic, config: { pattern: noise, shape: [6, 1, 3], dtype: f32, count: 200 } }
-  m: { kind: infer, config: { model: m.onnx, backend: ort, device: webgpu }, from: { from: a, when_full: block }, core: 0 }
+  m: { kind: infer, config: { model: m.onnx, backend: ort, provider: webgpu }, from: { from: a, when_full: block }, core: 0 }
   n:
     kind: infer
-    config: { model: m.onnx, backend: ort, device: webgpu, in_flight: 2, verify: { against: ort } }
+    config: { model: m.onnx, backend: ort, provider: webgpu, in_flight: 2, verify: { against: ort } }
     from: { from: a, when_full: block }
     core: 1
   b: { kind: 'null', from: m }
@@ -127,16 +127,16 @@ fn operators_without_a_kernel_on_webgpu_need_permission() {
     let det = model_with(&[2, 2, 2], &[2], &[node("Det", &["x"], &["y"], &[])]);
     let folder = with("webgpu-det", "[2, 2, 2]", &det, "");
     let ways = [
-        "`device: webgpu` does not run all of its operators",
+        "`provider: webgpu` does not run all of its operators",
         "`cpu_fallback: true`",
         "`backend: wgpu`",
-        "`device: cpu`",
+        "`provider: cpu`",
     ];
     says(&folder.run(&format!("check graph.yaml {plugin}")), 2, &ways);
     let folder = with("webgpu-fallback", "[2, 2, 2]", &det, ", cpu_fallback: true, require: { device: webgpu }");
     says(&folder.run(&format!("graph.yaml {plugin} --fail-on failed>0")), 0, &[]);
     let folder = with("webgpu-required", "[2, 2, 2]", &det, ", cpu_fallback: true, require: { device: cpu }");
-    says(&folder.run(&format!("check graph.yaml {plugin}")), 2, &["no device `cpu`, only webgpu", "`device: cpu`"]);
+    says(&folder.run(&format!("check graph.yaml {plugin}")), 2, &["no device `cpu`, only webgpu", "`provider: cpu`"]);
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn what_is_missing_for_webgpu_is_named() {
         (
             "",
             &[
-                "`device: webgpu` needs the plugin",
+                "`provider: webgpu` needs the plugin",
                 "`pip install onnxruntime-ep-webgpu`",
                 "`--onnxruntime-plugin FILE`",
             ][..],

@@ -5,8 +5,8 @@
 //! loading a library runs its code. It has to be version 1.22 or later. A process loads one library and never unloads it; for a graph
 //! that names another file, `ort` is unavailable.
 //!
-//! Models run on the CPU; with `device: webgpu` through an execution provider in a library of its own, the plugin ([`webgpu`]); with
-//! `device: cuda` or `tensorrt` through those of ONNX Runtime's package for GPUs ([`nvidia`]).
+//! Models run on the CPU; with `provider: webgpu` through an execution provider in a library of its own, the plugin ([`webgpu`]); with
+//! `provider: cuda` or `tensorrt` through those of ONNX Runtime's package for GPUs ([`nvidia`]).
 //!
 //! # Threads
 //! With one thread a call runs on the thread that makes it. More threads are created while planning, before any thread is
@@ -191,8 +191,8 @@ fn why_no_session(device: &str, error: &str) -> BackendError {
     }
     let own = if device == "webgpu" { "wgpu" } else { "cuda" };
     BackendError::Unsupported(format!(
-        "`device: {device}` does not run all of its operators, and ONNX Runtime does not say which: write `cpu_fallback: true` to run the \
-         others on the CPU, or take `backend: {own}`, or `device: cpu`"
+        "`provider: {device}` does not run all of its operators, and ONNX Runtime does not say which: write `cpu_fallback: true` to run the \
+         others on the CPU, or take `backend: {own}`, or `provider: cpu`"
     ))
 }
 

@@ -29,7 +29,7 @@ pub(super) fn probe(options: &BackendOptions) -> Result<Capabilities, BackendErr
     let info = adapter::adapter(adapter::adapter_number(options)?).get_info();
     let mut found = capabilities(options)?;
     let is_gpu = info.device_type != wgpu::DeviceType::Cpu;
-    found.devices = is_gpu.then(|| "gpu".into()).into_iter().chain([info.name.clone()]).collect();
+    found.devices = is_gpu.then(|| "gpu".into()).into_iter().chain(["wgpu".into(), info.name.clone()]).collect();
     found.version = format!("wgpu 30, {}, {} {}", info.name, info.driver, info.driver_info);
     Ok(found)
 }

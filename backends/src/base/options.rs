@@ -21,10 +21,10 @@ pub struct BackendOptions {
     /// environment's `ORT_DYLIB_PATH`, else the one that the system finds by its usual name. A process can load only one: if it has
     /// loaded another file, the backend `ort` is unavailable.
     pub onnxruntime: Option<PathBuf>,
-    /// The path of ONNX Runtime's plugin for WebGPU, for `backend: ort` with `device: webgpu`. By default the one that this process has
+    /// The path of ONNX Runtime's plugin for WebGPU, for `backend: ort` with `provider: webgpu`. By default the one that this process has
     /// loaded; a process can load only one. A graph file cannot name it, because loading a library runs its code.
     pub onnxruntime_plugin: Option<PathBuf>,
-    /// Whether the backend `wgpu`, and `ort` with `device: webgpu`, may take an adapter that computes on the CPU, as Mesa's lavapipe does. That is slower than every
+    /// Whether the backend `wgpu`, and `ort` with `provider: webgpu`, may take an adapter that computes on the CPU, as Mesa's lavapipe does. That is slower than every
     /// other backend, and for tests.
     pub allow_software: bool,
     /// The GPU that the backends `wgpu` and `cuda` take: its number among those of the backend, or a part of its name, in

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 pub(crate) const AUTO: &str = "auto";
 /// No model.
 pub(crate) const MOCK: &str = "mock";
-/// The backend with a runtime for each `device:`.
+/// The backend with a runtime for each `provider:`.
 pub(crate) const ORT: &str = "ort";
 
 /// A backend of this crate, whether it is built in or not: its name, the cargo feature with which it is built in, where it computes (as
@@ -24,7 +24,7 @@ pub(crate) struct Stock(
 pub(crate) const STOCK: [Stock; 5] = [
     Stock("rten", "rten", "cpu", "ONNX models on the CPU, in pure Rust."),
     Stock("tract", "tract", "cpu", "ONNX models on the CPU, in pure Rust, compiled for each number of items; built in with the cargo feature `tract`."),
-    Stock(ORT, "ort", "cpu", "ONNX models on the CPU, with ONNX Runtime's library; on a GPU with `device:`. Built in with the cargo feature `ort`."),
+    Stock(ORT, "ort", "cpu", "ONNX models on the CPU, with ONNX Runtime's library; on a GPU with `provider:`. Built in with the cargo feature `ort`."),
     Stock("wgpu", "wgpu", "gpu", "ONNX models on a GPU, through its Vulkan driver; built in with the cargo feature `wgpu`. `auto` does not take it."),
     // The feature says which version of NVIDIA's libraries it is for.
     Stock("cuda", "cuda12", "gpu", "ONNX models on a GPU of NVIDIA's; built in with the cargo feature `cuda12` or `cuda13`. `auto` does not take it."),

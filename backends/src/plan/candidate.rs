@@ -81,7 +81,7 @@ impl Deref for Candidate<'_> {
 impl Candidate<'_> {
     /// Whether it is the runtime of a node's backend, which is not `auto`.
     pub(crate) fn serves(&self, config: &Config) -> bool {
-        self.backend == config.serving() && self.device == config.device
+        self.backend == config.serving() && self.device == config.provider
     }
 
     /// Whether it is what `against:` and `shadow:` call by this name: ONNX Runtime on the CPU, for `ort`.
@@ -91,10 +91,10 @@ impl Candidate<'_> {
 
     /// Returns what a node writes to have this runtime instead of its own.
     pub(crate) fn written_in(&self, config: &Config) -> String {
-        match (config.device, self.backend) {
+        match (config.provider, self.backend) {
             (OrtDevice::Cpu, _) => format!("`backend: {}`", self.name),
-            (_, ORT) => "`device: cpu`".into(),
-            _ => format!("`backend: {}` without `device:`", self.name),
+            (_, ORT) => "`provider: cpu`".into(),
+            _ => format!("`backend: {}` without `provider:`", self.name),
         }
     }
 

@@ -389,7 +389,7 @@ fn none_fits(verdicts: &[(Candidate<'_>, RuntimeVerdict)], config: &Config, mode
             let is_asked = matches!(asked, Some(RuntimeVerdict::Lacks(_)));
             let field = match is_asked {
                 true => "require",
-                false if candidate.device != OrtDevice::Cpu => "device",
+                false if candidate.device != OrtDevice::Cpu => "provider",
                 false => "backend",
             };
             let instead = match (fitting.is_empty(), is_asked) {

@@ -40,14 +40,14 @@ pub struct Config {
     #[serde(default = "rten")]
     #[schemars(with = "BackendName")]
     pub backend: String,
-    /// The device of `backend: ort`: `cpu`; `webgpu`, a GPU through ONNX Runtime's plugin for WebGPU; or `cuda` or `tensorrt`, a GPU of
+    /// The execution provider of `backend: ort`: `cpu`; `webgpu`, a GPU through ONNX Runtime's plugin for WebGPU; or `cuda` or `tensorrt`, a GPU of
     /// NVIDIA's through the library of ONNX Runtime's package for GPUs. `auto` with one of these is `ort`.
     #[serde(default)]
-    pub device: OrtDevice,
-    /// Lets ONNX Runtime run operators on the CPU that its provider of `device:` does not run. Without it such a model is refused.
+    pub provider: OrtDevice,
+    /// Lets ONNX Runtime run operators on the CPU that its `provider:` does not run. Without it such a model is refused.
     #[serde(default)]
     pub cpu_fallback: bool,
-    /// Options of the provider of `device:`. Of `webgpu`: `preferredLayout` (`NCHW`, or `NHWC`, which needs `verify:` because the plugin
+    /// Options of the `provider:`. Of `webgpu`: `preferredLayout` (`NCHW`, or `NHWC`, which needs `verify:` because the plugin
     /// computes some convolutions wrong with it), `powerPreference` (`high-performance`, `low-power`), `enableInt64` (`'0'`, `'1'`),
     /// `storageBufferCacheMode` (`disabled`, `lazyRelease`, `simple`, `bucket`), `validationMode` (`disabled`, `wgpuOnly`, `basic`,
     /// `full`). Of `cuda`: `cudnn_conv_algo_search` (`EXHAUSTIVE`, `HEURISTIC`, `DEFAULT`), `cudnn_conv_use_max_workspace`, `prefer_nhwc`
@@ -66,7 +66,7 @@ pub struct Config {
     #[serde(default)]
     pub batch_dim: BatchDim,
     /// Batch sizes, ascending, to the next of which a batch is padded: `[1, 4]`; the largest batch is one of them, too. By default the powers
-    /// of two for a backend that compiles a model for its batch, as `tract` does, the largest alone for `ort` with `device: cuda` or
+    /// of two for a backend that compiles a model for its batch, as `tract` does, the largest alone for `ort` with `provider: cuda` or
     /// `tensorrt`, where a call of another size than the last is slow, and no padding for the others.
     #[serde(default)]
     pub buckets: Vec<usize>,
@@ -144,7 +144,8 @@ pub struct Config {
 /// Capabilities that a backend must have. `limen-run GRAPH --plan` says of each backend in question whether it has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct Require {
-    /// The device it computes on: `cpu`; `gpu` for `wgpu`, `cuda`, and `ort` with another `device:`, which is also that.
+    /// The device it computes on: `cpu`; `wgpu` or `cuda`, by the backend of that name; or any `gpu`, also by `ort` with another
+    /// `provider:` than `cpu`. The name of such a provider is one, too.
     pub device: Option<String>,
     /// Element types that it takes.
     #[serde(default)]
@@ -387,7 +388,7 @@ impl Config {
         if self.batch_dim != BatchDim::First {
             options["batch_dim"] = json!(self.batch_dim);
         }
-        if self.device != OrtDevice::Cpu {
+        if self.provider != OrtDevice::Cpu {
             options["provider"] = json!([self.cpu_fallback, self.provider_options]);
         }
         options.to_string()
@@ -405,7 +406,7 @@ impl Config {
             "batch": { "max": self.batch.max, "stride": self.batch.stride }, "buckets": self.buckets, "load": self.load, "threads": self.threads,
             "state": self.state, "guard": self.guard, "allow_narrowing": self.allow_narrowing,
             "constants": self.constants, "max": self.max, "trial": self.trial, "plans": self.plans,
-            "precision": self.precision, "fallback": self.fallback, "device": self.device,
+            "precision": self.precision, "fallback": self.fallback, "provider": self.provider,
             "cpu_fallback": self.cpu_fallback, "provider_options": self.provider_options, "batch_dim": self.batch_dim,
         });
         if let Some(Require { device, dtypes, max_batch, max_rank, ops, memory, streams, graph_capture }) =

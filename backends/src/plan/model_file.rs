@@ -89,8 +89,8 @@ pub(super) fn unusable<R: crate::onnx::Runtime>(model: &str, error: &BackendErro
         // A runtime of its own for the device.
         _ if R::NAME != R::BACKEND => {
             let help =
-                format!("take `device: cpu` or another backend than `{}`, or change what the message names", R::NAME);
-            errors.at("device", format!("`{model}`: {error}")).help(help);
+                format!("take `provider: cpu` or another backend than `{}`, or change what the message names", R::NAME);
+            errors.at("provider", format!("`{model}`: {error}")).help(help);
             return errors;
         }
         _ => format!(

@@ -55,7 +55,7 @@ impl OrtDevice {
             OrtDevice::Cuda if is_set(("use_tf32", "1")) => {
                 Some(("provider_options.use_tf32", "TF32 keeps 3 decimal digits of each factor"))
             }
-            OrtDevice::Tensorrt => Some(("device", "TensorRT may compute with TF32, which keeps 3 decimal digits")),
+            OrtDevice::Tensorrt => Some(("provider", "TensorRT may compute with TF32, which keeps 3 decimal digits")),
             _ => None,
         }
     }
@@ -88,7 +88,7 @@ const WEBGPU: [(&str, &[&str]); 5] = [
 impl Config {
     /// Returns the backend that runs the model, where `auto` leaves no choice.
     pub(crate) fn serving(&self) -> &str {
-        match (&*self.backend, self.device) {
+        match (&*self.backend, self.provider) {
             (AUTO, OrtDevice::Webgpu | OrtDevice::Cuda | OrtDevice::Tensorrt) => ORT,
             (backend, _) => backend,
         }
@@ -107,12 +107,12 @@ impl Config {
 
     /// Reports what does not fit the device.
     pub(super) fn check_device(&self, runtimes: &Runtimes, errors: &mut PlanErrors) {
-        if self.device == OrtDevice::Cpu {
+        if self.provider == OrtDevice::Cpu {
             for (field, is_given) in
                 [("cpu_fallback", self.cpu_fallback), ("provider_options", !self.provider_options.is_empty())]
             {
                 if is_given {
-                    let help = "write `device: webgpu`, `cuda` or `tensorrt` with `backend: ort`, or leave it out";
+                    let help = "write `provider: webgpu`, `cuda` or `tensorrt` with `backend: ort`, or leave it out";
                     errors.at(field, "is for another device than the CPU only").help(help);
                 }
             }
@@ -127,23 +127,25 @@ impl Config {
             Some(known) if known.computes_on == CPU => "computes on the CPU",
             Some(_) => "computes on the GPU by itself",
         };
-        let help = match (self.device, why) {
+        let help = match (self.provider, why) {
             (OrtDevice::Cuda, _) if !matches!(backend, "cuda" | MOCK) => {
-                "write `backend: cuda` without `device:`, or `backend: ort`"
+                "write `backend: cuda` without `provider:`, or `backend: ort`"
             }
             (_, "computes on the CPU") => {
-                "write `backend: ort`, or `backend: wgpu` without `device:`; or leave `device:` out"
+                "write `backend: ort`, or `backend: wgpu` without `provider:`; or leave `provider:` out"
             }
-            _ => "leave `device:` out, or write `backend: ort`",
+            _ => "leave `provider:` out, or write `backend: ort`",
         };
         let why = format!("`backend: {backend}` {why}");
-        errors.at("device", format!("{why}; only `backend: ort` has `device: {}`", self.device.name())).help(help);
+        errors
+            .at("provider", format!("{why}; only `backend: ort` has `provider: {}`", self.provider.name()))
+            .help(help);
     }
 
     fn check_options(&self, errors: &mut PlanErrors) {
         for (name, value) in &self.provider_options {
             let field = format!("provider_options.{name}");
-            let all = self.device.options();
+            let all = self.provider.options();
             let Some((_, values)) = all.iter().find(|(known, _)| known == name) else {
                 let known: Vec<String> = all.iter().map(|(known, _)| format!("`{known}`")).collect();
                 let known = format!("the options are {}", known.join(", "));
@@ -159,7 +161,7 @@ impl Config {
                     .help(format!("write {}", values.join(" or ")));
             }
         }
-        if let (Some((field, why)), None) = (self.device.rounds(&self.provider_options), &self.verify) {
+        if let (Some((field, why)), None) = (self.provider.rounds(&self.provider_options), &self.verify) {
             errors.at(field, why).help(
                 "show that the model's numbers are right: `verify: { against: rten }`, or a recorded case; or leave it out",
             );
@@ -181,22 +183,22 @@ mod tests {
     #[test]
     fn a_device_that_a_backend_does_not_have_is_refused_with_what_fits() {
         for (backend, parts) in [
-            ("wgpu", &["`backend: wgpu` computes on the GPU by itself", "leave `device:` out"][..]),
+            ("wgpu", &["`backend: wgpu` computes on the GPU by itself", "leave `provider:` out"][..]),
             ("rten", &["`backend: rten` computes on the CPU", "write `backend: ort`, or `backend: wgpu` without"]),
             ("tract", &["`backend: tract` computes on the CPU", "write `backend: ort`"]),
             ("mock", &["`backend: mock` computes nothing"]),
             ("ort", &[]),
             ("auto", &[]),
         ] {
-            let mut config = json!({ "model": "m.onnx", "backend": backend, "device": "webgpu" });
+            let mut config = json!({ "model": "m.onnx", "backend": backend, "provider": "webgpu" });
             if backend == "mock" {
-                config = json!({ "backend": "mock", "device": "webgpu", "mock": { "inputs": {}, "outputs": {} } });
+                config = json!({ "backend": "mock", "provider": "webgpu", "mock": { "inputs": {}, "outputs": {} } });
             }
             let why = problems(config);
-            assert_eq!(why.contains("Field(\"device\")"), !parts.is_empty(), "{backend}: {why}");
+            assert_eq!(why.contains("Field(\"provider\")"), !parts.is_empty(), "{backend}: {why}");
             parts.iter().for_each(|part| assert!(why.contains(part), "{backend}, {part}: {why}"));
         }
-        let wrong = serde_json::from_value::<Config>(json!({ "model": "m.onnx", "device": "tpu" })).unwrap_err();
+        let wrong = serde_json::from_value::<Config>(json!({ "model": "m.onnx", "provider": "tpu" })).unwrap_err();
         let expected = "unknown variant `tpu`, expected one of `cpu`, `webgpu`, `cuda`, `tensorrt`";
         assert_eq!(wrong.to_string(), expected);
     }
@@ -204,7 +206,7 @@ mod tests {
     #[test]
     fn options_of_the_provider_are_known_ones_with_known_values() {
         let on = |device: &str, options: serde_json::Value| {
-            problems(json!({ "model": "m.onnx", "backend": "ort", "device": device, "provider_options": options }))
+            problems(json!({ "model": "m.onnx", "backend": "ort", "provider": device, "provider_options": options }))
         };
         let of = |options: serde_json::Value| on("webgpu", options);
         for (options, parts) in [
@@ -229,7 +231,7 @@ mod tests {
             ("cuda", json!({ "cudnn_conv_algo_search": "HEURISTIC", "use_tf32": "0" }), &[][..]),
             ("cuda", json!({ "use_tf32": "1" }), &["TF32 keeps 3 decimal digits", "`verify: { against: rten }`"]),
             ("cuda", json!({ "user_compute_stream": "4096" }), &["is no option of the provider", "`prefer_nhwc`"]),
-            ("tensorrt", json!({}), &["Field(\"device\")", "TensorRT may compute with TF32"]),
+            ("tensorrt", json!({}), &["Field(\"provider\")", "TensorRT may compute with TF32"]),
             ("tensorrt", json!({ "trt_engine_cache_path": "/" }), &["is no option of the provider"]),
         ] {
             let why = on(device, options);
@@ -237,7 +239,7 @@ mod tests {
             parts.iter().for_each(|part| assert!(why.contains(part), "{part}: {why}"));
         }
         let verified = json!({
-            "model": "m.onnx", "backend": "ort", "device": "webgpu", "verify": { "against": "ort" },
+            "model": "m.onnx", "backend": "ort", "provider": "webgpu", "verify": { "against": "ort" },
             "provider_options": { "preferredLayout": "NHWC" },
         });
         assert_eq!(problems(verified), "");

@@ -21,7 +21,7 @@ pub(crate) const CPU: &str = "cpu";
 pub(crate) struct Registered {
     /// The name of its backend.
     pub(crate) backend: &'static str,
-    /// The `device:` that takes it, if its backend has a runtime for each.
+    /// The `provider:` that takes it, if its backend has a runtime for each.
     pub(crate) device: OrtDevice,
     /// Its name in messages.
     pub(crate) name: &'static str,

@@ -51,7 +51,7 @@ impl Runtimes {
         extensions.get().unwrap_or(&STOCK)
     }
 
-    /// Adds a runtime; it replaces an earlier one of the same backend, for the same `device:`.
+    /// Adds a runtime; it replaces an earlier one of the same backend, for the same `provider:`.
     fn with<R: Runtime>(mut self, device: OrtDevice) -> Self {
         let added = Registered::of::<R>(device);
         let same = |other: &&mut Registered| other.backend == R::BACKEND && other.device == device;
@@ -70,7 +70,7 @@ impl Runtimes {
         self
     }
 
-    /// Returns the runtime of a backend, without `device:`.
+    /// Returns the runtime of a backend, without `provider:`.
     pub(crate) fn get(&self, backend: &str) -> Option<&Registered> {
         self.0.iter().find(|known| known.backend == backend && known.device == OrtDevice::Cpu)
     }
@@ -112,9 +112,9 @@ impl Runtimes {
     pub(crate) fn candidates<'a>(&self, config: &Config, options: &'a BackendOptions) -> Vec<Candidate<'a>> {
         let is_asked = |candidate: &Candidate<'_>| candidate.computes_on == CPU || config.names(candidate.backend);
         let mut candidates: Vec<_> = self.all(options).into_iter().filter(is_asked).collect();
-        if config.device != OrtDevice::Cpu && config.serving() == ORT {
-            let on_device = self.0.iter().find(|known| known.backend == ORT && known.device == config.device);
-            let missing = self.get(ORT).map(|cpu| Registered { device: config.device, ..*cpu });
+        if config.provider != OrtDevice::Cpu && config.serving() == ORT {
+            let on_device = self.0.iter().find(|known| known.backend == ORT && known.device == config.provider);
+            let missing = self.get(ORT).map(|cpu| Registered { device: config.provider, ..*cpu });
             candidates.extend(on_device.copied().or(missing).map(|known| known.candidate(options)));
         }
         candidates

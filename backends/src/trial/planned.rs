@@ -128,7 +128,7 @@ fn stamp(file: &str, folders: &Folders) -> String {
 /// Whether the results for a node are cached by the content of its files: not when measuring, and not after a runtime has crashed,
 /// which may not happen again. Nor on a GPU: ONNX Runtime does not say which driver computed them, and another one may fail.
 fn is_kept(config: &Config, options: &BackendOptions, node: &RequestedNode) -> bool {
-    options.cache.is_some() && !node.calibrate && node.dead.is_empty() && config.device == OrtDevice::Cpu
+    options.cache.is_some() && !node.calibrate && node.dead.is_empty() && config.provider == OrtDevice::Cpu
 }
 
 #[cfg(test)]

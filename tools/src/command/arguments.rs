@@ -160,17 +160,17 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Execution")]
     pub onnxruntime: Option<PathBuf>,
 
-    /// Path of ONNX Runtime's plugin for WebGPU, for `backend: ort` with `device: webgpu`
+    /// Path of ONNX Runtime's plugin for WebGPU, for `backend: ort` with `provider: webgpu`
     #[arg(long, env = "LIMEN_ONNXRUNTIME_PLUGIN", value_name = "FILE")]
     #[arg(hide_env = true, help_heading = "Execution")]
     pub onnxruntime_plugin: Option<PathBuf>,
 
-    /// Let `backend: wgpu` and `device: webgpu` take an adapter that computes on the CPU, for tests
+    /// Let `backend: wgpu` and `provider: webgpu` take an adapter that computes on the CPU, for tests
     #[arg(long, env = "LIMEN_ALLOW_SOFTWARE", value_parser = BoolishValueParser::new())]
     #[arg(hide_env = true, help_heading = "Execution")]
     pub allow_software: bool,
 
-    /// GPU that `backend: wgpu`, `cuda`, and `ort` with `device: cuda` or `tensorrt` take: its number in `limen-run
+    /// GPU that `backend: wgpu`, `cuda`, and `ort` with `provider: cuda` or `tensorrt` take: its number in `limen-run
     /// doctor`, or a part of its name; default: the fastest kind, for CUDA the first
     #[arg(long, env = "LIMEN_GPU", value_name = "NUMBER|NAME")]
     #[arg(hide_env = true, help_heading = "Execution")]

@@ -125,7 +125,7 @@ impl Plugin {
             };
         }
         let Some(file) = asked else {
-            return Err(format!("`device: webgpu` needs the plugin of ONNX Runtime for WebGPU: {GET}"));
+            return Err(format!("`provider: webgpu` needs the plugin of ONNX Runtime for WebGPU: {GET}"));
         };
         if let Some(why) = self.failed.get(&file) {
             return Err(why.clone());
@@ -165,7 +165,7 @@ pub(super) fn why_no_session(error: &str) -> BackendError {
     if let Some(at) = error.find("Failed to get a WebGPU adapter") {
         return BackendError::Unavailable(format!(
             "the plugin supports no adapter of the driver: install a later driver (of Mesa, 25.0 was tried, and 22.3 is too old), or take \
-             `device: cpu` ({})",
+             `provider: cpu` ({})",
             error[at..].trim()
         ));
     }
@@ -182,11 +182,11 @@ mod tests {
             (
                 "This session contains graph nodes that are assigned to the default CPU EP, but fallback to CPU EP has been explicitly \
                  disabled by the user.",
-                &["`cpu_fallback: true`", "`backend: wgpu`", "`device: cpu`"][..],
+                &["`cpu_fallback: true`", "`backend: wgpu`", "`provider: cpu`"][..],
             ),
             (
                 "EP_FAIL : /source.cc:136 Initialize() Failed to get a WebGPU adapter: No supported adapters.\n",
-                &["driver (of Mesa", "`device: cpu` (Failed to get a WebGPU adapter: No supported adapters.)"],
+                &["driver (of Mesa", "`provider: cpu` (Failed to get a WebGPU adapter: No supported adapters.)"],
             ),
             ("something else", &["something else"]),
         ] {

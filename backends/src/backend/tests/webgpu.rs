@@ -94,7 +94,7 @@ fn operators_that_the_provider_does_not_run_need_permission() {
         Onnx::<OrtWebgpuRuntime>::prepare(model)
     };
     let why = of(false).unwrap_err().to_string();
-    for part in ["`cpu_fallback: true`", "`backend: wgpu`", "`device: cpu`"] {
+    for part in ["`cpu_fallback: true`", "`backend: wgpu`", "`provider: cpu`"] {
         assert!(why.contains(part), "{part}: {why}");
     }
     assert!(of(true).is_ok());
