@@ -472,7 +472,7 @@ fn serial(folder: &Path, rng: &mut fastrand::Rng) -> Result<(), String> {
     let device = nix::unistd::ttyname(slave.as_fd()).unwrap();
     let (mut far, near) = (File::from(master), File::from(slave));
     let nodes = format!(
-        "  a: {{ kind: serial, config: {{ device: {}, baud: 4000000, framing: {framing}, max_bytes: {max}B, on_close: end }} }}\n  \
+        "  a: {{ kind: serial, config: {{ path: {}, baud: 4000000, framing: {framing}, max_bytes: {max}B, on_close: end }} }}\n  \
          b: {{ kind: outlet, from: a }}\n",
         device.display()
     );

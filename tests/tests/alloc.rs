@@ -376,7 +376,7 @@ fn two_hundred_returns_of_a_serial_device_leave_nothing_behind() {
     };
     let mut ends = Some(plug());
     let text = format!(
-        "version: 1\nnodes:\n  a: {{ kind: serial, config: {{ device: {}, baud: 9600 }} }}\n  z: {{ kind: \"null\", from: a }}\n",
+        "version: 1\nnodes:\n  a: {{ kind: serial, config: {{ path: {}, baud: 9600 }} }}\n  z: {{ kind: \"null\", from: a }}\n",
         link.display()
     );
     let mut spec = Spec::from_text(&text, "test.yaml").unwrap();

@@ -22,6 +22,7 @@ mod lineage;
 mod live;
 mod loops;
 mod loss_accounting;
+mod old_keys;
 mod overload;
 mod paced;
 mod policies;

@@ -43,7 +43,7 @@ fn every_sample_is_played_and_heard() {
             "version: 1
 nodes:
   a: {{ kind: wav, config: {{ path: a.wav, frames: {frames} }} }}
-  out: {{ kind: audio, from: a, config: {{ device: played, sample_rate: 16kHz, format: {format} }} }}
+  out: {{ kind: audio, from: a, config: {{ pcm: played, sample_rate: 16kHz, format: {format} }} }}
 "
         );
         let folder = Folder::with("played", &graph);
@@ -78,7 +78,7 @@ nodes:
 fn sound_of_a_device_is_that_of_a_file() {
     let graph = "version: 1
 nodes:
-  mic: { kind: audio, config: { device: heard, sample_rate: 16kHz, format: s16, CHANNELS, frames: 250, context: 50 } }
+  mic: { kind: audio, config: { pcm: heard, sample_rate: 16kHz, format: s16, CHANNELS, frames: 250, context: 50 } }
   file: { kind: wav, config: { path: a.wav, frames: 250, context: 50, tail: pad } }
   heard: { kind: npy, from: mic, config: { path: heard.npy } }
   read: { kind: npy, from: file, config: { path: read.npy } }
@@ -103,9 +103,9 @@ nodes:
 fn what_a_device_lacks_is_refused_with_what_it_has() {
     let graph = "version: 1
 nodes:
-  mic: { kind: audio, config: { device: 'null', sample_rate: 9MHz, channels: 300, frames: 0, buffer: 1us, timeout: 1ms } }
-  a: { kind: audio, config: { device: nowhere, frames: 10 } }
-  out: { kind: audio, from: mic, config: { device: 'null', sample_rate: 0.5Hz } }
+  mic: { kind: audio, config: { pcm: 'null', sample_rate: 9MHz, channels: 300, frames: 0, buffer: 1us, timeout: 1ms } }
+  a: { kind: audio, config: { pcm: nowhere, frames: 10 } }
+  out: { kind: audio, from: mic, config: { pcm: 'null', sample_rate: 0.5Hz } }
   b: { kind: 'null', from: a }
 ";
     let ran = run(&Folder::with("lacks", graph), "graph.yaml --allow-path /dev --check");
@@ -116,7 +116,7 @@ nodes:
     assert!(!ran.err.contains("ALSA lib"), "{}", ran.err);
     let graph = "version: 1
 nodes:
-  mic: { kind: audio, config: { device: narrow, sample_rate: 8kHz, channels: 3, frames: 10, format: s16 } }
+  mic: { kind: audio, config: { pcm: narrow, sample_rate: 8kHz, channels: 3, frames: 10, format: s16 } }
   out: { kind: 'null', from: mic }
 ";
     let folder = Folder::with("narrow", graph);

@@ -40,7 +40,7 @@ fn a_failed_start_leaves_every_file_as_it_was() {
         ("port", format!("t: {{ kind: tcp, config: {{ listen: {port} }} }}"), ""),
         (
             "device",
-            "t: { kind: serial, config: { device: /dev/limen-none, baud: 9600 } }".to_string(),
+            "t: { kind: serial, config: { path: /dev/limen-none, baud: 9600 } }".to_string(),
             "--allow-path /dev",
         ),
     ] {

@@ -81,7 +81,7 @@ fn no_input_controls_the_terminal() {
             file(&format!("csv, config: {{ path: {text} }}")),
             file(&format!("image_files, config: {{ pattern: {text}, width: 1, height: 1 }}")),
             file(&format!("tcp, config: {{ connect: {text} }}")),
-            file(&format!("serial, config: {{ device: {text} }}")),
+            file(&format!("serial, config: {{ path: {text} }}")),
         ]);
     }
     graphs.extend(

@@ -34,4 +34,5 @@ pub fn register(registry: Registry) -> Registry {
         .with(sink::register)
         .inlet::<Tensor>("inlet")
         .outlet::<Tensor>("outlet")
+        .renamed_key("serial", "device", "path")
 }

@@ -15,5 +15,9 @@ use limen::Registry;
 
 /// Adds the kinds of this crate to a registry.
 pub fn register(registry: Registry) -> Registry {
-    registry.with(source::register).with(sink::register)
+    registry
+        .with(source::register)
+        .with(sink::register)
+        .renamed_key("v4l2", "device", "path")
+        .renamed_key("audio", "device", "pcm")
 }

@@ -8,8 +8,8 @@ fn names_that_open_files_or_programs_are_refused_and_so_are_devices_that_are_not
     let graph = |device: &str| {
         format!(
             "
-  mic: {{ kind: audio, config: {{ device: '{device}', frames: 0, sample_rate: 0.5Hz, channels: 0 }} }}
-  out: {{ kind: audio, config: {{ device: '{device}', sample_rate: 16kHz, buffer: 1us }}, from: wav }}
+  mic: {{ kind: audio, config: {{ pcm: '{device}', frames: 0, sample_rate: 0.5Hz, channels: 0 }} }}
+  out: {{ kind: audio, config: {{ pcm: '{device}', sample_rate: 16kHz, buffer: 1us }}, from: wav }}
   wav: {{ kind: synthetic, config: {{ pattern: counter, dtype: f32, shape: [16, 2] }} }}
   b: {{ kind: 'null', from: mic }}"
         )

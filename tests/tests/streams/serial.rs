@@ -33,8 +33,8 @@ fn lines_are_received_and_sent() {
     let mut graph = Graph::new();
     let (mut far, near, device) = line(&mut graph);
     let running = graph.start(&format!(
-        "  a: {{ kind: serial, config: {{ device: {device}, baud: 115200, max_bytes: 16B }} }}\n  \
-         b: {{ kind: serial, config: {{ device: {device}, baud: 115200 }}, from: a }}\n"
+        "  a: {{ kind: serial, config: {{ path: {device}, baud: 115200, max_bytes: 16B }} }}\n  \
+         b: {{ kind: serial, config: {{ path: {device}, baud: 115200 }}, from: a }}\n"
     ));
     let mut back = BufReader::new(far.try_clone().unwrap());
     let mut answer = String::new();
@@ -58,8 +58,8 @@ fn bytes_are_neither_echoed_nor_changed() {
     let mut graph = Graph::new();
     let (mut far, near, device) = line(&mut graph);
     let running = graph.start(&format!(
-        "  a: {{ kind: serial, config: {{ device: {device}, baud: 4000000, framing: length_le }} }}\n  \
-         b: {{ kind: serial, config: {{ device: {device}, baud: 4000000, framing: raw }}, from: a }}\n"
+        "  a: {{ kind: serial, config: {{ path: {device}, baud: 4000000, framing: length_le }} }}\n  \
+         b: {{ kind: serial, config: {{ path: {device}, baud: 4000000, framing: raw }}, from: a }}\n"
     ));
     let bytes: Vec<u8> = (0..=255).collect();
     far.write_all(&[&256u32.to_le_bytes()[..], &bytes].concat()).unwrap();
@@ -77,8 +77,8 @@ fn an_unplugged_device_is_counted() {
     let mut graph = Graph::new();
     let (mut far, near, device) = line(&mut graph);
     let running = graph.start(&format!(
-        "  a: {{ kind: serial, config: {{ device: {device}, baud: 9600, on_close: end }} }}\n  \
-         b: {{ kind: serial, config: {{ device: {device}, baud: 9600 }}, from: a }}\n"
+        "  a: {{ kind: serial, config: {{ path: {device}, baud: 9600, on_close: end }} }}\n  \
+         b: {{ kind: serial, config: {{ path: {device}, baud: 9600 }}, from: a }}\n"
     ));
     far.write_all(b"one\ntw").unwrap();
     // The reply proves that the node has read the line, and with it the bytes written together.
@@ -103,7 +103,7 @@ fn a_device_that_returns_is_read_again() {
         (far, near)
     };
     let (mut far, near) = plug(&mut graph);
-    let nodes = "  a: { kind: serial, config: { device: device, baud: 9600 } }\n  z: { kind: outlet, from: a }\n";
+    let nodes = "  a: { kind: serial, config: { path: device, baud: 9600 } }\n  z: { kind: outlet, from: a }\n";
     let mut wired = graph.plan(nodes).unwrap().wire().unwrap();
     let mut outlet = wired.outlet::<Tensor>("z").unwrap();
     let running = wired.start().unwrap();
@@ -135,7 +135,7 @@ fn a_lost_device_is_reopened_until_the_graph_stops() {
     let mut graph = Graph::new();
     let (far, near, device) = line(&mut graph);
     let running = graph.start(&format!(
-        "  a: {{ kind: serial, config: {{ device: {device}, baud: 9600 }} }}\n  b: {{ kind: null, from: a }}\n"
+        "  a: {{ kind: serial, config: {{ path: {device}, baud: 9600 }} }}\n  b: {{ kind: null, from: a }}\n"
     ));
     drop((far, near));
     let report = stop(running);
@@ -151,16 +151,16 @@ fn wrong_devices_are_refused() {
     let (_far, _near, device) = line(&mut graph);
     let sink = "  z: { kind: null, from: a }\n";
     for (config, expected) in [
-        ("device: /dev/ttyS0, baud: 9600", "--allow-path /dev"),
-        ("device: plain, baud: 9600", "not a serial device"),
-        ("device: plain, baud: 9601", "not a supported speed"),
+        ("path: /dev/ttyS0, baud: 9600", "--allow-path /dev"),
+        ("path: plain, baud: 9600", "not a serial device"),
+        ("path: plain, baud: 9601", "not a supported speed"),
     ] {
         let text = graph.refused(&format!("  a: {{ kind: serial, config: {{ {config} }} }}\n{sink}"));
         assert!(text.contains(expected) && text.contains("help: "), "{config}\n{text}");
     }
     let twice = format!(
-        "  a: {{ kind: serial, config: {{ device: {device}, baud: 9600 }} }}\n  \
-         b: {{ kind: serial, config: {{ device: {device}, baud: 9600 }} }}\n  \
+        "  a: {{ kind: serial, config: {{ path: {device}, baud: 9600 }} }}\n  \
+         b: {{ kind: serial, config: {{ path: {device}, baud: 9600 }} }}\n  \
          y: {{ kind: null, from: a }}\n{}",
         sink.replace("from: a", "from: b")
     );
@@ -168,7 +168,7 @@ fn wrong_devices_are_refused() {
     // A device that is not a terminal, and one that does not exist, are detected when it is opened.
     graph.allowed.push("/dev".into());
     for (device, expected) in [("/dev/null", "/dev/null: "), ("/dev/no-such-device", "No such file")] {
-        let nodes = format!("  a: {{ kind: serial, config: {{ device: {device}, baud: 9600 }} }}\n{sink}");
+        let nodes = format!("  a: {{ kind: serial, config: {{ path: {device}, baud: 9600 }} }}\n{sink}");
         let error = graph.plan(&nodes).unwrap().wire().unwrap().start().err().unwrap().to_string();
         assert!(error.contains(expected), "{error}");
     }

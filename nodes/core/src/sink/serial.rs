@@ -21,8 +21,8 @@ const SEND_WAIT: u64 = 100_000_000;
 /// that the device does not take in time are counted (`full`), and so are messages for a device that is gone (`unsent`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// The device, such as `/dev/ttyUSB0`.
-    pub device: String,
+    /// The device file, such as `/dev/ttyUSB0`.
+    pub path: String,
     /// Bits per second, such as `115200`.
     pub baud: u32,
     /// How the end of a message is marked; `lines` by default.
@@ -77,7 +77,7 @@ impl Node for Serial {
         let mut ports = stream::takes_bytes(given, config.framing, &mut errors).cost(Cost::Medium);
         // A framed message, and its pending bytes.
         ports = ports.memory(largest.saturating_mul(2));
-        if let Some(path) = serial_port::check(&config.device, config.baud, cx.folders, &mut errors) {
+        if let Some(path) = serial_port::check(&config.path, config.baud, cx.folders, &mut errors) {
             ports = ports.claim(Claim::Device(format!("{} for writing", path.display())));
         }
         errors.into_result(ports)
@@ -85,7 +85,7 @@ impl Node for Serial {
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         Ok(Serial {
-            port: SerialPort::open(&config.device, config.baud, Interest::Nothing, cx)?,
+            port: SerialPort::open(&config.path, config.baud, Interest::Nothing, cx)?,
             out: Outgoing::default(),
             framing: config.framing,
             baud: config.baud.into(),

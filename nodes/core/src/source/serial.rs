@@ -23,8 +23,8 @@ use std::io::Read as _;
 /// because the kernel does not timestamp serial input.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// The device, such as `/dev/ttyUSB0`.
-    pub device: String,
+    /// The device file, such as `/dev/ttyUSB0`.
+    pub path: String,
     /// Bits per second, such as `115200`.
     pub baud: u32,
     /// How the end of a message is marked; `lines` by default.
@@ -76,7 +76,7 @@ impl Node for Serial {
             .cost(Cost::Medium)
             .memory(stream::buffer(config.max_bytes, config.framing));
         ports = config.on_close.declare(ports);
-        if let Some(path) = serial_port::check(&config.device, config.baud, cx.folders, &mut errors) {
+        if let Some(path) = serial_port::check(&config.path, config.baud, cx.folders, &mut errors) {
             ports = ports.claim(Claim::Device(format!("{} for reading", path.display())));
         }
         errors.into_result(ports)
@@ -84,7 +84,7 @@ impl Node for Serial {
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         Ok(Serial {
-            port: SerialPort::open(&config.device, config.baud, Interest::Read, cx)?,
+            port: SerialPort::open(&config.path, config.baud, Interest::Read, cx)?,
             framing: config.framing,
             deframer: Deframer::new(config.framing, config.max_bytes.0 as usize),
             on_close: config.on_close,

@@ -134,7 +134,7 @@ pub(crate) fn check(device: &str, baud: u32, folders: &Folders, errors: &mut Pla
         Ok(path) => path,
         Err(message) => {
             errors
-                .at("device", message)
+                .at("path", message)
                 .help("allow the device's folder on the command line, such as `--allow-path /dev`");
             return None;
         }
@@ -142,7 +142,7 @@ pub(crate) fn check(device: &str, baud: u32, folders: &Folders, errors: &mut Pla
     match is_device(&path) {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
             errors
-                .at("device", format!("`{device}` is not a serial device"))
+                .at("path", format!("`{device}` is not a serial device"))
                 .help("write the path of one, such as `/dev/ttyUSB0`");
         }
         _ => {}

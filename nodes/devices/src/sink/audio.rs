@@ -27,9 +27,9 @@ use std::time::Duration;
 /// a second more than that takes, or that were in the buffer of a device that went away, are counted (`unplayed`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// The device's name in ALSA, such as `hw:CARD=PCH,DEV=0`; `default` by default.
+    /// The device's PCM name in ALSA, such as `hw:CARD=PCH,DEV=0`; `default` by default.
     #[serde(default = "default_name")]
-    pub device: String,
+    pub pcm: String,
     /// Frames per second, such as `16kHz`, which the device has to have.
     pub sample_rate: Rate,
     /// The format of the device's samples; by default the first of `f32`, `s32`, `s24` and `s16` that it has.
@@ -143,7 +143,7 @@ impl Audio {
 
     /// Opens the device again if that is due.
     fn reopen(&mut self, now: Time) {
-        if self.device.reopen(now, || self.ask.open(&self.config.device, &self.descriptors)) {
+        if self.device.reopen(now, || self.ask.open(&self.config.pcm, &self.descriptors)) {
             (self.queued, self.begins) = ((0, now), Time::NEVER);
         }
     }
@@ -227,11 +227,11 @@ impl Node for Audio {
                 let ask = config.ask(rate.unwrap_or(0), spec, channels);
                 // A device is not asked for what none can have.
                 if channels == 0 || rate.is_none() {
-                    ask.check(&config.device, cx.folders, &mut errors);
-                } else if let Some(setup) = ask.plan(&config.device, cx.folders, &mut errors) {
+                    ask.check(&config.pcm, cx.folders, &mut errors);
+                } else if let Some(setup) = ask.plan(&config.pcm, cx.folders, &mut errors) {
                     ports = ports.note(format!(
                         "{}: {} channels, {} Hz, {}, a buffer of {} frames",
-                        config.device, setup.channels, setup.rate, setup.format, setup.buffer
+                        config.pcm, setup.channels, setup.rate, setup.format, setup.buffer
                     ));
                 }
                 // The samples of a message as floats.
@@ -248,13 +248,13 @@ impl Node for Audio {
         let given = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
         let given = given.ok_or_else(|| NodeError::input("in", "its shape is not known while planning"))?;
         let channels = channels(given).map_err(|(message, _)| NodeError::input("in", message))?;
-        let wrong = |message| NodeError::input(&*config.device, message);
+        let wrong = |message| NodeError::input(&*config.pcm, message);
         let rate = pace::frames_per_second(config.sample_rate).map_err(wrong)?;
-        let failed = |error: io::Error| NodeError::input(format!("the sound device `{}`", config.device), error);
+        let failed = |error: io::Error| NodeError::input(format!("the sound device `{}`", config.pcm), error);
         let ask = config.ask(rate, given, channels);
         let samples = given.max_bytes().unwrap_or(0) / given.dtype.size();
         let descriptors = cx.descriptors();
-        let device = ask.open(&config.device, &descriptors).map_err(failed)?;
+        let device = ask.open(&config.pcm, &descriptors).map_err(failed)?;
         Ok(Audio {
             ask,
             descriptors,

@@ -29,9 +29,9 @@ use std::time::Duration;
 /// device went away (`undelivered`), and times without sound (`stalls`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// The device's name in ALSA, such as `hw:CARD=PCH,DEV=0`; `default` by default.
+    /// The device's PCM name in ALSA, such as `hw:CARD=PCH,DEV=0`; `default` by default.
     #[serde(default = "default_name")]
-    pub device: String,
+    pub pcm: String,
     /// Frames per message.
     pub frames: usize,
     /// Frames per second, such as `16kHz`, which the device has to have; by default 48 kHz, or the nearest that it has.
@@ -262,8 +262,8 @@ impl Node for Audio {
         let ask = config.ask(rate);
         // A device is not asked for what none can have.
         if !asks {
-            ask.check(&config.device, cx.folders, &mut errors);
-        } else if let Some(setup) = ask.plan(&config.device, cx.folders, &mut errors) {
+            ask.check(&config.pcm, cx.folders, &mut errors);
+        } else if let Some(setup) = ask.plan(&config.pcm, cx.folders, &mut errors) {
             let channels = if config.is_mono() { 1 } else { setup.channels };
             let (frames, context) = (config.frames.clamp(1, MAX_FRAMES), config.context.min(MAX_FRAMES));
             // The frames of a message, and those of its context.
@@ -274,26 +274,26 @@ impl Node for Audio {
                 .memory(samples.saturating_mul(size_of::<f32>()))
                 .note(format!(
                     "{}: {} channels, {} Hz, {}, a buffer of {} frames",
-                    config.device, setup.channels, setup.rate, setup.format, setup.buffer
+                    config.pcm, setup.channels, setup.rate, setup.format, setup.buffer
                 ));
         }
         errors.into_result(ports)
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        let wrong = |message| NodeError::input(&*config.device, message);
+        let wrong = |message| NodeError::input(&*config.pcm, message);
         let rate = config.sample_rate.map(pace::frames_per_second).transpose().map_err(wrong)?;
-        let failed = |error: io::Error| NodeError::input(format!("the sound device `{}`", config.device), error);
+        let failed = |error: io::Error| NodeError::input(format!("the sound device `{}`", config.pcm), error);
         let descriptors = cx.descriptors();
         let mut ask = config.ask(rate);
-        let device = ask.open(&config.device, &descriptors).map_err(failed)?;
+        let device = ask.open(&config.pcm, &descriptors).map_err(failed)?;
         let setup = device.setup;
         let channels = if config.is_mono() { 1 } else { setup.channels };
         let spec = PortSpec::fixed(DType::F32, [config.frames + config.context, channels]);
         let planned = cx.outputs().first().and_then(|(_, planned)| planned.as_ref());
         if planned.is_some_and(|planned| planned.shape != spec.shape) {
             let why = format!("it has {channels} channels, but had another number when the graph was planned");
-            return Err(NodeError::input(&*config.device, why));
+            return Err(NodeError::input(&*config.pcm, why));
         }
         device.pcm.start().map_err(failed)?;
         // One that comes back has to have the same.
@@ -344,7 +344,7 @@ impl Source for Audio {
     fn next(&mut self, out: &mut Emit<Tensor>) -> Result<Next, NodeError> {
         let now = out.clock();
         let Some(device) = self.device.get_mut() else {
-            let open = || start(&self.ask, &self.config.device, self.channels, &self.descriptors);
+            let open = || start(&self.ask, &self.config.pcm, self.channels, &self.descriptors);
             if let Some(next) = self.device.come_back(self.config.on_close, now, open) {
                 return Ok(next);
             }

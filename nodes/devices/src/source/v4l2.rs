@@ -28,8 +28,8 @@ use std::time::Duration;
 /// not keep up, the driver has no free buffers and drops frames. YUV is converted by BT.601 or BT.709 and its range as the driver says.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
-    /// The device, such as `/dev/video0`.
-    pub device: String,
+    /// The device file, such as `/dev/video0`.
+    pub path: String,
     /// Pixels in a row; by default as the camera is set.
     pub width: Option<usize>,
     /// Rows; by default as the camera is set.
@@ -227,7 +227,7 @@ pub fn cameras() -> Vec<FoundCamera> {
 
 impl Config {
     fn open(&self, folders: &Folders) -> io::Result<(File, Camera)> {
-        let file = folders.open_device(&self.device)?;
+        let file = folders.open_device(&self.path)?;
         let camera = Camera::new(file.try_clone()?.into())?;
         Ok((file, camera))
     }
@@ -245,7 +245,7 @@ impl Config {
     fn choose(&self, camera: &Camera) -> Result<(PixelFormat, Format), (&'static str, String, String)> {
         let modes = camera.modes();
         let help = || format!("the camera has {}", list(&modes));
-        let failed = |error: io::Error| ("device", format!("`{}`: {error}", self.device), help());
+        let failed = |error: io::Error| ("path", format!("`{}`: {error}", self.path), help());
         let now = camera.format().map_err(failed)?;
         let (width, height) = (self.width.unwrap_or(now.width), self.height.unwrap_or(now.height));
         let written = self.format.map(|format| vec![format]);
@@ -263,7 +263,7 @@ impl Config {
         }
         let (field, asked) = match self.format {
             Some(format) => ("format", format!("{} ", format!("{format:?}").to_lowercase())),
-            None => ("device", String::new()),
+            None => ("path", String::new()),
         };
         let near = nearest
             .map_or(String::new(), |near| format!("; the nearest is {}x{} {}", near.width, near.height, near.pixels));
@@ -346,10 +346,10 @@ impl Node for V4l2 {
             errors.at("timeout", "a camera may need longer for a frame").help("write 100ms or more");
         }
         let mut ports = config.on_close.declare(Ports::new().cost(Cost::Heavy).rate(config.rate));
-        match cx.folders.input(&config.device) {
+        match cx.folders.input(&config.path) {
             Err(message) => {
                 let help = "allow the device's folder on the command line, such as `--allow-path /dev`";
-                errors.at("device", message).help(help);
+                errors.at("path", message).help(help);
             }
             Ok(path) => {
                 let real = path.canonicalize().unwrap_or(path);
@@ -357,7 +357,7 @@ impl Node for V4l2 {
                 match config.open(cx.folders) {
                     Err(error) => {
                         errors
-                            .at("device", format!("`{}`: {error}", config.device))
+                            .at("path", format!("`{}`: {error}", config.path))
                             .help("`limen-run doctor` lists the cameras of this machine");
                     }
                     Ok((_, camera)) => match config.choose(&camera) {
@@ -382,21 +382,18 @@ impl Node for V4l2 {
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        let failed = |error: io::Error| NodeError::file(config.device.clone(), error);
+        let failed = |error: io::Error| NodeError::file(config.path.clone(), error);
         let (_, camera) = config.open(cx.folders()).map_err(failed)?;
-        let chosen = config.choose(&camera).map_err(|(_, message, _)| NodeError::input(&*config.device, message));
+        let chosen = config.choose(&camera).map_err(|(_, message, _)| NodeError::input(&*config.path, message));
         let (pixels, planned) = chosen?;
         let spec = cx.outputs().first().and_then(|(_, spec)| spec.clone());
         if spec.is_some_and(|spec| spec.shape != pixels.spec(planned.height, planned.width).shape) {
-            return Err(NodeError::input(
-                &*config.device,
-                "it delivers other sizes now than when the graph was planned",
-            ));
+            return Err(NodeError::input(&*config.path, "it delivers other sizes now than when the graph was planned"));
         }
         drop(camera);
         let (folders, descriptors) = (cx.folders().clone(), cx.descriptors());
         let started = config.start(&planned, &folders, &descriptors);
-        let running = started.map_err(|error| NodeError::file(config.device.clone(), error))?;
+        let running = started.map_err(|error| NodeError::file(config.path.clone(), error))?;
         Ok(V4l2 {
             folders,
             descriptors,

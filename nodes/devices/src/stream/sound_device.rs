@@ -9,7 +9,7 @@ use serde::Deserialize;
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// The default of `device`.
+/// The default of `pcm`.
 pub(crate) fn default_name() -> String {
     "default".into()
 }
@@ -154,18 +154,18 @@ impl Ask {
             errors.at("buffer", "a buffer of 1 ms to 10 s is possible").help("write a time such as `200ms`");
         }
         if let Some((message, help)) = refuse(device) {
-            errors.at("device", message).help(help);
+            errors.at("pcm", message).help(help);
             return false;
         }
         if folders.input("/dev/snd").is_err() {
             let help = "allow the folder of devices on the command line: `--allow-path /dev`";
-            errors.at("device", format!("the sound device `{device}` is outside the graph's folder")).help(help);
+            errors.at("pcm", format!("the sound device `{device}` is outside the graph's folder")).help(help);
             return false;
         }
         if !limen_alsa::IS_LINKED {
             let help =
                 "build limen-run with `--features audio` (in a program of your own, that feature of limen-devices)";
-            errors.at("device", "this program was built without sound devices").help(help);
+            errors.at("pcm", "this program was built without sound devices").help(help);
             return false;
         }
         true
@@ -182,11 +182,11 @@ impl Ask {
                 for (part, message) in refused {
                     let field = match part {
                         // A sink has no such key: its input says it.
-                        Part::Channels if self.direction == Direction::Playback => "device",
+                        Part::Channels if self.direction == Direction::Playback => "pcm",
                         Part::Channels => "channels",
                         Part::Rate => "sample_rate",
                         Part::Format if self.format.is_some() => "format",
-                        Part::Format => "device",
+                        Part::Format => "pcm",
                     };
                     let mut help = format!("`{device}` has {has}");
                     if let Some(arguments) = device.strip_prefix("hw:") {
@@ -202,7 +202,7 @@ impl Ask {
                     io::ErrorKind::PermissionDenied => "the user needs the rights of the group `audio`",
                     _ => "`limen-run doctor` lists the sound devices of this machine",
                 };
-                errors.at("device", format!("`{device}`: {error}")).help(help);
+                errors.at("pcm", format!("`{device}`: {error}")).help(help);
                 None
             }
         }
