@@ -117,7 +117,7 @@ impl Gate {
                 Stat::Max => recorded.histogram.max(),
                 Stat::Quantile(q) => recorded.quantile(q).ok_or_else(|| {
                     let needed = (10.0 / (1.0 - q)).round();
-                    format!("{} samples were recorded, and {} needs {needed}", recorded.samples, stat.name())
+                    format!("{} samples were recorded, and {stat} needs {needed}", recorded.samples)
                 })?,
             };
             worst = worst.max(Some(value));
@@ -163,6 +163,7 @@ mod tests {
             ("failed != 0", metric("failed"), Op::Different, 0.0),
             ("net-2.accuracy == -1e-3", metric("net-2.accuracy"), Op::Equal, -1e-3),
             ("p99(e2e) > 20ms", of(p99, Of::EveryPath), Op::Greater, 20e6),
+            ("p95(e2e) > 1m 30s", of(Stat::Quantile(0.95), Of::EveryPath), Op::Greater, 90e9),
             ("p99.9( e2e )>=1.5s", of(Stat::Quantile(0.999), Of::EveryPath), Op::GreaterOrEqual, 1.5e9),
             ("max(digit.compute) > 900ns", of(Stat::Max, Of::Term("digit".into(), Term::Compute)), Op::Greater, 900.0),
             (
@@ -194,7 +195,10 @@ mod tests {
             ("accuracy < inf", "not `inf`"),
             ("accuracy < 20ms", "`accuracy` is a number without a unit"),
             ("p50(digit.batch) < 20ms", "is a number without a unit"),
-            ("p98(e2e) > 1", "expected one of p50 p90 p99 p99.9 max before the parenthesis, not `p98`"),
+            ("p100(e2e) > 1ms", "expected `max` or a percentile such as `p99.9` before the parenthesis, not `p100`"),
+            ("mean(e2e) > 1ms", "before the parenthesis, not `mean`"),
+            ("(e2e) > 1ms", "before the parenthesis, not ``"),
+            ("accuracy < 5%", "not `5%`"),
             ("p99(e2e > 20ms", "expected a figure"),
             ("p99() > 20ms", "expected `e2e`, `source->sink` or `node.term`"),
             ("p99(digit) > 20ms", "not `digit`"),

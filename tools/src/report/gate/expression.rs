@@ -1,7 +1,7 @@
 //! The grammar of `--fail-on`, `FIGURE OP VALUE`, and its errors.
 
+use crate::report::condition::{Amount, Condition, percentile, percentile_name};
 use limen::report::Term;
-use limen::unit::Span;
 use std::fmt;
 
 /// A parsed expression.
@@ -52,14 +52,6 @@ const OPS: [(&str, Op); 6] = [
     ("!=", Op::Different),
     ("<", Op::Less),
     (">", Op::Greater),
-];
-
-const STATS: [(&str, Stat); 5] = [
-    ("p50", Stat::Quantile(0.5)),
-    ("p90", Stat::Quantile(0.9)),
-    ("p99", Stat::Quantile(0.99)),
-    ("p99.9", Stat::Quantile(0.999)),
-    ("max", Stat::Max),
 ];
 
 const TERMS: [Term; 13] = [
@@ -145,7 +137,7 @@ impl fmt::Display for GateError {
                 write!(f, "`{figure}` is a time: write a unit after {number}, such as `{number}ms`")
             }
             GateError::NoStatistic { found } => {
-                write!(f, "expected one of p50 p90 p99 p99.9 max before the parenthesis, not `{found}`")
+                write!(f, "expected `max` or a percentile such as `p99.9` before the parenthesis, not `{found}`")
             }
             GateError::NoSubject { found } => {
                 let terms = TERMS.map(Term::name).join(" ");
@@ -163,49 +155,35 @@ impl std::error::Error for GateError {}
 
 impl Expression {
     pub(super) fn parse(text: &str) -> Result<Self, GateError> {
-        // The `>` of `->` in parentheses is not an operator, so the figure is split off first.
-        let end = match (text.find('('), text.find(')'), text.find(['<', '>', '=', '!'])) {
-            (Some(open), Some(close), op) if open < close && op.is_none_or(|op| open < op) => close + 1,
-            (_, _, Some(op)) => op,
-            _ => text.find(char::is_whitespace).unwrap_or(text.len()),
+        let Condition { figure: name, of, sign, value } = Condition::new(text);
+        let figure = Figure::parse(name, of)?;
+        let Some((_, op)) = OPS.iter().find(|(known, _)| *known == sign) else {
+            return Err(GateError::NoOperator { found: if sign.is_empty() { value } else { sign }.into() });
         };
-        let (left, rest) = (text[..end].trim(), text[end..].trim());
-        if left.is_empty() {
-            return Err(GateError::NoFigure);
-        }
-        let figure = Figure::parse(left)?;
-        let operator = rest.len() - rest.trim_start_matches(['<', '>', '=', '!']).len();
-        let (operator, right) = (&rest[..operator], rest[operator..].trim());
-        let Some((_, op)) = OPS.iter().find(|(sign, _)| *sign == operator) else {
-            return Err(GateError::NoOperator { found: if operator.is_empty() { rest } else { operator }.into() });
-        };
-        let value = match (right.parse::<f64>(), right.parse::<Span>()) {
-            (Ok(number), _) if number.is_finite() && number != 0.0 && figure.is_time() => {
-                return Err(GateError::NumberForTime { figure: left.into(), number: right.into() });
+        let figure_name = || figure.to_string();
+        let value = match Amount::parse(value) {
+            Some(Amount::Number(number)) if number != 0.0 && figure.is_time() => {
+                return Err(GateError::NumberForTime { figure: figure_name(), number: value.into() });
             }
-            (Ok(number), _) if number.is_finite() => number,
-            (_, Ok(time)) if figure.is_time() => time.as_nanos() as f64,
-            (_, Ok(_)) => return Err(GateError::TimeForNumber { figure: left.into() }),
-            _ => return Err(GateError::NoValue { found: right.into() }),
+            Some(Amount::Number(number)) => number,
+            Some(Amount::Time(time)) if figure.is_time() => time,
+            Some(Amount::Time(_)) => return Err(GateError::TimeForNumber { figure: figure_name() }),
+            _ => return Err(GateError::NoValue { found: value.into() }),
         };
         Ok(Expression { figure, op: *op, value })
     }
 }
 
 impl Figure {
-    fn parse(text: &str) -> Result<Self, GateError> {
-        let Some((stat, of)) = text.strip_suffix(')').and_then(|t| t.split_once('(')) else {
-            let named = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-            return match text.chars().all(named) {
-                true => Ok(Figure::Metric(text.into())),
-                false => Err(GateError::NoFigure),
-            };
+    fn parse(name: &str, of: Option<&str>) -> Result<Self, GateError> {
+        let is_of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+        let stat = match (of, name) {
+            (None, name) if !name.is_empty() && name.chars().all(is_of_name) => return Ok(Figure::Metric(name.into())),
+            (None, _) => return Err(GateError::NoFigure),
+            (_, "max") => Stat::Max,
+            _ => Stat::Quantile(percentile(name).ok_or_else(|| GateError::NoStatistic { found: name.into() })?),
         };
-        let stat = stat.trim();
-        let Some((_, stat)) = STATS.iter().find(|(name, _)| *name == stat) else {
-            return Err(GateError::NoStatistic { found: stat.into() });
-        };
-        Ok(Figure::Recorded { stat: *stat, of: Of::parse(of.trim())? })
+        Ok(Figure::Recorded { stat, of: Of::parse(of.unwrap_or_default())? })
     }
 
     pub(super) fn is_time(&self) -> bool {
@@ -235,18 +213,19 @@ impl fmt::Display for Figure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Figure::Metric(name) => f.write_str(name),
-            Figure::Recorded { stat, of: Of::EveryPath } => write!(f, "{}(e2e)", stat.name()),
-            Figure::Recorded { stat, of: Of::Path(from, to) } => write!(f, "{}({from}->{to})", stat.name()),
-            Figure::Recorded { stat, of: Of::Term(node, term) } => {
-                write!(f, "{}({node}.{})", stat.name(), term.name())
-            }
+            Figure::Recorded { stat, of: Of::EveryPath } => write!(f, "{stat}(e2e)"),
+            Figure::Recorded { stat, of: Of::Path(from, to) } => write!(f, "{stat}({from}->{to})"),
+            Figure::Recorded { stat, of: Of::Term(node, term) } => write!(f, "{stat}({node}.{})", term.name()),
         }
     }
 }
 
-impl Stat {
-    pub(super) fn name(self) -> &'static str {
-        STATS.iter().find(|(_, stat)| *stat == self).map_or("", |(name, _)| name)
+impl fmt::Display for Stat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Stat::Quantile(fraction) => f.write_str(&percentile_name(*fraction)),
+            Stat::Max => f.write_str("max"),
+        }
     }
 }
 
