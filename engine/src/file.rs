@@ -3,4 +3,5 @@
 pub(crate) mod builder;
 pub(crate) mod layers;
 mod record;
+pub mod schema;
 pub(crate) mod spec;

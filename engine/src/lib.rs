@@ -46,6 +46,7 @@ pub use base::{expression, policy, unit};
 pub use exec::infer;
 pub use file::builder::{Connection, GraphBuilder, NodeBuilder};
 pub use file::layers::Layers;
+pub use file::schema;
 pub use file::spec::Spec;
 pub use handle::{Inlet, Outlet, RecvError, SendError, Tap};
 pub use host::clock::{Clock, SimulatedClock, Time};

@@ -1,4 +1,4 @@
-//! The device of ONNX Runtime, and the options of its execution provider there.
+//! The execution provider of ONNX Runtime, and its options.
 
 use super::backend_name::{AUTO, MOCK, ORT};
 use super::config::Config;
@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The device that ONNX Runtime computes on.
+/// The execution provider of ONNX Runtime.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "lowercase")]

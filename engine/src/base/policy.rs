@@ -7,6 +7,9 @@ use serde::Deserialize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// The names of graphs, nodes and ports, as a pattern.
+pub const NAME: &str = "^[a-z][a-z0-9_-]{0,63}$";
+
 /// What happens to a message when its edge is full.
 #[derive(
     Clone,
@@ -122,22 +125,24 @@ impl Pick {
 }
 
 /// `join:` of a node with several inputs.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, schemars::JsonSchema)]
 pub(crate) struct JoinSpec {
-    /// Which messages are taken together, or which is taken next.
+    /// Which messages of several inputs are combined, or which is taken next; `zip` by default.
     #[serde(default)]
     pub(crate) policy: JoinPolicy,
-    /// The maximum number of unmatched messages an input may queue while a partner is missing.
+    /// Unmatched messages after which a partner counts as lost.
     pub(crate) patience: Option<usize>,
-    /// `by_time`: the largest distance in time from the moment.
+    /// By time: how far from the reference time a message may have begun.
     pub(crate) within: Option<Span>,
-    /// How long a message is held back while an earlier one may still arrive.
+    /// By time: how long a message is held, so that late ones can be put in order.
     pub(crate) hold: Option<Span>,
-    /// The input whose messages are each taken with the newest of the others.
+    /// With `sample`: the input whose every message triggers a call.
+    #[schemars(regex(pattern = NAME))]
     pub(crate) trigger: Option<String>,
-    /// `by_time`: which message of an input is taken for a moment.
+    /// By time: which message of an input is taken for a reference time; `nearest` by default.
     pub(crate) pick: Option<Pick>,
-    /// `by_time`: the input whose messages set the moments.
+    /// By time: the input whose messages set the reference times; the newest head by default.
+    #[schemars(regex(pattern = NAME))]
     pub(crate) anchor: Option<String>,
 }
 
@@ -252,15 +257,16 @@ impl OnGap {
 }
 
 /// `on_error: { restart: { max: 3, backoff: 100ms, within: 1min } }`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 pub(crate) struct RestartSpec {
-    /// The maximum number of restarts.
+    /// The most restarts; 3 by default.
     #[serde(default = "RestartSpec::default_max")]
+    #[schemars(range(min = 1))]
     pub(crate) max: u32,
-    /// Backoff before the first restart; it doubles with each further failure.
+    /// The delay after the first failure; it doubles with each further one. 100ms by default.
     #[serde(default = "RestartSpec::default_backoff")]
     pub(crate) backoff: Span,
-    /// Failures longer ago than this are forgotten; without it, none is.
+    /// Failures longer ago are not counted.
     pub(crate) within: Option<Span>,
 }
 
@@ -281,27 +287,33 @@ impl Default for RestartSpec {
 }
 
 /// `fault:` of a node. Calls count from 1.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, schemars::JsonSchema)]
 pub(crate) struct FaultSpec {
     /// This call panics.
+    #[schemars(range(min = 1))]
     pub(crate) panic_at: Option<u64>,
     /// This call returns an error.
+    #[schemars(range(min = 1))]
     pub(crate) error_at: Option<u64>,
-    /// Every call whose number is a multiple of this returns an error.
+    /// Every n-th call returns an error.
+    #[schemars(range(min = 1))]
     pub(crate) error_every: Option<u64>,
     /// This call never returns.
+    #[schemars(range(min = 1))]
     pub(crate) hang_at: Option<u64>,
-    /// Delays every call.
+    /// Every call takes this much longer.
     pub(crate) delay: Option<Span>,
-    /// With `delay`: the delay of each call is drawn between the two.
+    /// Every call takes longer by a random time from `delay` to this.
     pub(crate) delay_to: Option<Span>,
-    /// The fraction of messages dropped before the node gets them, 0 to 1.
+    /// The fraction of messages that is lost.
     #[serde(default)]
+    #[schemars(range(min = 0, max = 1))]
     pub(crate) drop: f64,
-    /// The fraction of calls whose messages are sent twice, 0 to 1.
+    /// The fraction of calls that send twice.
     #[serde(default)]
+    #[schemars(range(min = 0, max = 1))]
     pub(crate) duplicate: f64,
-    /// The seed of all random draws.
+    /// The seed of the random numbers.
     #[serde(default)]
     pub(crate) seed: u64,
 }
@@ -356,29 +368,33 @@ impl NodePolicy {
 
 /// What a graph file sets for an edge, written at its consumer: parsed with the file, checked while planning, and moved whole into
 /// the edge's endpoints and its consumer's stage.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, schemars::JsonSchema)]
+#[schemars(default)]
 pub(crate) struct EdgePolicy {
-    /// What happens when it is full.
+    /// What happens when a message finds the edge full; `block` by default.
     pub(crate) when_full: WhenFull,
-    /// Messages it holds, if the graph sets it.
+    /// Messages it holds; by default 64 within a core and 256 between two, fewer if they are large, and at least 4.
+    #[schemars(range(min = 1))]
     pub(crate) capacity: Option<usize>,
-    /// The soft watermark, in messages.
+    /// Soft watermark: the number of messages from which the edge is under pressure.
+    #[schemars(range(min = 1))]
     pub(crate) soft_capacity: Option<usize>,
-    /// The maximum number of bytes it holds, in messages that have not been taken.
+    /// Bytes it holds.
     pub(crate) max_bytes: Option<Bytes>,
-    /// The soft watermark, in bytes.
+    /// Soft watermark: the number of bytes from which the edge is under pressure.
     pub(crate) soft_bytes: Option<Bytes>,
-    /// Whether `drop_oldest` evicts one message for each that arrives above the soft watermark; by default it does not.
+    /// `drop_oldest` evicts from the soft watermark on.
     pub(crate) soft_evict: Option<bool>,
-    /// Capacity of the lane for urgent messages; without it there is no lane.
+    /// Messages in a separate lane for urgent ones.
+    #[schemars(range(min = 1))]
     pub(crate) urgent_capacity: Option<usize>,
-    /// The greatest age at which a message may enter a call.
+    /// A message that began longer ago is lost.
     pub(crate) max_age: Option<Span>,
-    /// The longest silence that is no gap.
+    /// The longest gap between messages that is not an error.
     pub(crate) expect_every: Option<Span>,
-    /// What happens after a longer silence.
+    /// What happens after a longer gap.
     pub(crate) on_gap: OnGap,
-    /// Whether its messages are the stream that a model with several inputs keeps a state for.
+    /// A model with several inputs keeps its state for the sources of this one.
     pub(crate) stream: bool,
 }
 
@@ -471,10 +487,11 @@ impl Schedule {
 /// A policy of the kernel's real-time scheduler: `{ policy: fifo, priority: 40 }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 pub struct RealTime {
-    /// The policy.
+    /// The kernel's real-time policy; `fifo` by default.
     #[serde(default)]
     pub policy: RtPolicy,
     /// From 1 to 99; a higher priority runs first.
+    #[schemars(range(min = 1, max = 99))]
     pub priority: u8,
 }
 

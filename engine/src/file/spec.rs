@@ -7,6 +7,7 @@ mod nodes;
 mod paths;
 
 pub(crate) use nodes::MAX_CAPACITY;
+pub(crate) use paths::WrittenPath;
 
 use crate::base::document::{Key, Tree, Value};
 use crate::base::error::{Place, Problem, Problems, suggest};
@@ -15,6 +16,7 @@ use crate::base::unit::{Bytes, Span};
 use crate::file::layers::{Expectation, Flat, Layers};
 use crate::file::record::recorders;
 use crate::host::folders::Folders;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
@@ -187,10 +189,12 @@ pub(crate) struct PathSpec {
     pub(crate) on_miss: OnMiss,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 pub(crate) struct CoreSpec {
+    /// How an idle worker waits.
     #[serde(default)]
     pub(crate) wait: Wait,
+    /// Which of its nodes takes its turn next.
     #[serde(default)]
     pub(crate) schedule: Schedule,
     /// The real-time policy to ask the kernel for.
@@ -199,35 +203,41 @@ pub(crate) struct CoreSpec {
     pub(crate) place: Place,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub(crate) struct RunSpec {
+    /// How long a stop may take; 2s by default.
     #[serde(default = "RunSpec::default_stop")]
     pub(crate) stop: Span,
-    /// How long it may take to build all nodes.
+    /// How long it may take to build all nodes; 5min by default.
     #[serde(default = "RunSpec::default_start")]
     pub(crate) start: Span,
-    /// How long a turn of a node may take before the report names the node.
+    /// A turn that takes longer is reported; 1s by default.
     #[serde(default = "RunSpec::default_watchdog")]
     pub(crate) watchdog: Span,
-    /// The fraction of an edge's messages, or of a node's calls, that may be lost in a second before an event reports it.
+    /// An edge that loses a larger fraction of a second's messages is reported; 0.01 by default.
     #[serde(default)]
+    #[schemars(with = "f64", range(min = 0, max = 1))]
     pub(crate) drops_above: Fraction,
+    /// A refusal by the system ends the run.
     #[serde(default)]
     pub(crate) strict: bool,
-    /// Whether to lock all memory of the process in RAM.
+    /// Keep all memory of the process in RAM.
     #[serde(default)]
     pub(crate) mlock: bool,
+    /// A plan that needs more is refused.
     pub(crate) max_memory: Option<Bytes>,
     /// The place of `max_memory`.
     #[serde(skip)]
     pub(crate) max_memory_place: Place,
+    /// Histograms begin after this time.
     pub(crate) warmup: Option<Span>,
+    /// What is recorded; `auto` by default.
     #[serde(default)]
     pub(crate) telemetry: Telemetry,
-    /// Where the devices of its nodes are used.
+    /// Whether `cuda` is used in a process of its own, which may end alone.
     #[serde(default)]
     pub(crate) isolation: Isolation,
-    /// Whether the program is to serve the run to monitors.
+    /// `limen-run` serves the run to `limen-top`, as `--monitor` does.
     #[serde(default)]
     pub(crate) monitor: bool,
 }

@@ -2,22 +2,17 @@
 
 use limen::Registry;
 use limen::plan::Role;
-use limen::policy::{
-    Isolation, JoinPolicy, OnError, OnGap, OnMiss, Pick, RtPolicy, Schedule, Telemetry, Wait, WhenFull,
-};
+use limen::policy::{NAME, OnError, Qos};
+use limen::schema::{NODE, maps};
+use limen::unit::Span;
 use schemars::{JsonSchema, schema_for};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
-/// Names of graphs, nodes and ports.
-const NAME: &str = "^[a-z][a-z0-9_-]{0,63}$";
-/// Names of nodes; a node of a subgraph has dots in its name.
-const NODE: &str = r"^[a-z][a-z0-9_-]{0,63}(\.[a-z][a-z0-9_-]{0,63})*$";
 /// `node` or `node/port`.
 const PORT: &str = r"^[a-z][a-z0-9_-]{0,63}(\.[a-z][a-z0-9_-]{0,63})*(/[a-z][a-z0-9_-]{0,63})?$";
 /// A value that contains a variable, which may replace any number, word or quantity.
 const VARIABLE: &str = r"\$\{";
-const SPAN: &str = r"^\s*[0-9.]+\s*(ns|us|µs|ms|s|m|min|h|d)(\s*[0-9.]+\s*(ns|us|µs|ms|s|m|min|h|d))*\s*$";
-const BYTES: &str = r"^\s*[0-9.]+\s*(B|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB)\s*$";
 
 /// The schema of a graph whose kinds are those of a registry; a value of `serde_json`, as validators take it.
 ///
@@ -26,12 +21,8 @@ const BYTES: &str = r"^\s*[0-9.]+\s*(B|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB)\s*$";
 /// assert_eq!(schema["$defs"]["node"]["else"]["properties"]["kind"]["anyOf"][0]["enum"][0], "argmax");
 /// ```
 pub fn schema(registry: &Registry) -> Value {
-    let mut definitions = Map::new();
-    for (name, value) in parts() {
-        definitions.insert(name.into(), value);
-    }
-    definitions.insert("node".into(), node(registry));
-    definitions.insert("overlay".into(), overlay());
+    let mut definitions = parts();
+    definitions.extend([("node", node(registry)), ("overlay", overlay())]);
     definitions.values_mut().for_each(allow_variables);
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -115,73 +106,81 @@ fn keys(required: &[&str], properties: Value) -> Value {
     json!({ "type": "object", "required": required, "additionalProperties": false, "properties": properties })
 }
 
-/// One of the words that a type is read from.
-fn one_of<T: JsonSchema>(about: &str) -> Value {
-    let schema = schema_for!(T).to_value();
-    let words: Vec<&Value> = schema["oneOf"].as_array().into_iter().flatten().map(|word| &word["const"]).collect();
-    json!({ "enum": words, "description": about })
+/// A quantity, or one of the words that a type is read from.
+fn value<T: JsonSchema>(about: &str) -> Value {
+    plain(schema_for!(T).to_value(), &Value::Null, Some(&about.into()))
 }
 
-fn parts() -> Vec<(&'static str, Value)> {
-    let text = |pattern: &str, about: &str| json!({ "type": "string", "pattern": pattern, "description": about });
-    let span = |about: &str| text(SPAN, about);
-    let bytes = |about: &str| text(BYTES, about);
-    let count = |least: u64, about: &str| json!({ "type": "integer", "minimum": least, "description": about });
-    let when_full = one_of::<WhenFull>("What happens when a message finds the edge full; `block` by default.");
-    let connection = keys(
-        &["from"],
-        json!({
-            "from": text(PORT, "`node` or `node/port`."),
-            "capacity": count(
-                1,
-                "Messages it holds; by default 64 within a core and 256 between two, fewer if they are large, and at least 4.",
-            ),
-            "when_full": when_full,
-            "soft_capacity": count(1, "Soft watermark: the number of messages from which the edge is under pressure."),
-            "max_bytes": bytes("Bytes it holds."),
-            "soft_bytes": bytes("Soft watermark: the number of bytes from which the edge is under pressure."),
-            "soft_evict": { "type": "boolean", "description": "`drop_oldest` evicts from the soft watermark on." },
-            "urgent_capacity": count(1, "Messages in a separate lane for urgent ones."),
-            "max_age": span("A message that began longer ago is lost."),
-            "expect_every": span("The longest gap between messages that is not an error."),
-            "on_gap": one_of::<OnGap>("What happens after a longer gap."),
-            "stream": { "type": "boolean", "description": "A model with several inputs keeps its state for the sources of this one." },
-        }),
-    );
-    let restart = keys(
-        &[],
-        json!({
-            "max": count(1, "The most restarts; 3 by default."),
-            "backoff": span("The delay after the first failure; it doubles with each further one. 100ms by default."),
-            "within": span("Failures longer ago are not counted."),
-        }),
-    );
-    let defaults = |config: bool| {
-        let mut may = json!({
-            "core": { "type": "integer", "minimum": 0, "maximum": 1023 },
-            "cpu": { "type": "integer", "minimum": 0, "maximum": 1023 },
-            "on_error": { "$ref": "#/$defs/on_error" },
-            "join": { "$ref": "#/$defs/join" },
-            "budget": span("The longest time a call should take."),
-            "fault": { "$ref": "#/$defs/fault" },
-        });
-        if config {
-            may["config"] = json!({ "type": "object" });
-        }
-        keys(&[], may)
+/// A map that the engine reads as a type, without what is about the type alone.
+fn map(mut schema: Value) -> Value {
+    let definitions = schema["$defs"].take();
+    let properties = schema["properties"].as_object().into_iter().flatten();
+    let properties: Map<String, Value> = properties
+        .map(|(key, value)| (key.clone(), plain(value.clone(), &definitions, value.get("description"))))
+        .collect();
+    let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect::<Vec<_>>();
+    keys(&required, properties.into())
+}
+
+/// A value of such a map: what it is if it is there.
+fn plain(schema: Value, definitions: &Value, about: Option<&Value>) -> Value {
+    let of = schema["anyOf"].get(0).unwrap_or(&schema);
+    let of = of["$ref"].as_str().and_then(|name| definitions.get(name.strip_prefix("#/$defs/")?)).unwrap_or(of);
+    if of.get("properties").is_some() {
+        let mut inner = of.clone();
+        inner["$defs"] = definitions.clone();
+        return map(inner);
+    }
+    let words = of["oneOf"].as_array().map(|words| words.iter().map(|word| &word["const"]).collect::<Vec<_>>());
+    let known = |key: &str| of.get(key).cloned().map(|value| (key.to_string(), value));
+    let mut plain: Map<String, Value> = ["pattern", "minimum", "maximum"].into_iter().filter_map(known).collect();
+    match (words, &of["type"]) {
+        (Some(words), _) => plain.insert("enum".into(), json!(words)),
+        (_, Value::Array(types)) => plain.insert("type".into(), types[0].clone()),
+        (_, only) => plain.insert("type".into(), only.clone()),
     };
+    plain.extend(about.map(|about| ("description".into(), about.clone())));
+    plain.into()
+}
+
+/// What a node may set, and the defaults of nodes.
+fn settings() -> Value {
+    json!({
+        "core": { "type": "integer", "minimum": 0, "maximum": 1023 },
+        "cpu": { "type": "integer", "minimum": 0, "maximum": 1023 },
+        "on_error": { "$ref": "#/$defs/on_error" },
+        "join": { "$ref": "#/$defs/join" },
+        "budget": value::<Span>("The longest time a call should take."),
+        "fault": { "$ref": "#/$defs/fault" },
+    })
+}
+
+fn parts() -> BTreeMap<&'static str, Value> {
+    let text = |pattern: &str, about: &str| json!({ "type": "string", "pattern": pattern, "description": about });
+    let mut parts: BTreeMap<&str, Value> =
+        maps().into_iter().map(|(name, schema)| (name, map(schema.into()))).collect();
+    let mut connection = parts.remove("connection").unwrap_or_default();
+    connection["required"] = json!(["from"]);
+    connection["properties"]["from"] = text(PORT, "`node` or `node/port`.");
+    let restart = parts.remove("restart").unwrap_or_default();
+    let mut of_kind = settings();
+    of_kind["config"] = json!({ "type": "object" });
     let port =
         json!({ "type": ["string", "null"], "description": "The type it carries, such as `u8[480,640,3]`, or `any`." });
     let named =
         |value: Value| json!({ "type": "object", "propertyNames": { "pattern": NAME }, "additionalProperties": value });
-    vec![
+    parts.entry("run").or_default()["properties"]["record"] = json!({
+        "description": "Record every connection to an MCAP file: its path, or the config of a node of kind `record`, with `only` or `except`, lists of nodes and ports.",
+        "type": ["string", "object"],
+    });
+    parts.extend([
         (
             "defaults",
             keys(
                 &[],
                 json!({
-                    "node": defaults(false),
-                    "kinds": named(defaults(true)),
+                    "node": keys(&[], settings()),
+                    "kinds": named(keys(&[], of_kind)),
                     "input": { "type": "object", "description": "Keys of a connection, besides `from`." },
                 }),
             ),
@@ -210,102 +209,12 @@ fn parts() -> Vec<(&'static str, Value)> {
         (
             "on_error",
             json!({ "oneOf": [
-                one_of::<OnError>("What happens when a call fails; `stop` by default."),
+                value::<OnError>("What happens when a call fails; `stop` by default."),
                 keys(&["restart"], json!({ "restart": restart })),
             ] }),
         ),
-        (
-            "join",
-            keys(
-                &[],
-                json!({
-                    "policy": one_of::<JoinPolicy>("Which messages of several inputs are combined, or which is taken next; `zip` by default.",
-                    ),
-                    "patience": count(0, "Unmatched messages after which a partner counts as lost."),
-                    "within": span("By time: how far from the reference time a message may have begun."),
-                    "hold": span("By time: how long a message is held, so that late ones can be put in order."),
-                    "trigger": text(NAME, "With `sample`: the input whose every message triggers a call."),
-                    "pick": one_of::<Pick>("By time: which message of an input is taken for a reference time; `nearest` by default.",
-                    ),
-                    "anchor": text(NAME, "By time: the input whose messages set the reference times; the newest head by default."),
-                }),
-            ),
-        ),
-        (
-            "fault",
-            keys(
-                &[],
-                json!({
-                    "panic_at": count(1, "This call panics."),
-                    "error_at": count(1, "This call returns an error."),
-                    "error_every": count(1, "Every n-th call returns an error."),
-                    "hang_at": count(1, "This call never returns."),
-                    "delay": span("Every call takes this much longer."),
-                    "delay_to": span("Every call takes longer by a random time from `delay` to this."),
-                    "drop": { "type": "number", "minimum": 0, "maximum": 1, "description": "The fraction of messages that is lost." },
-                    "duplicate": { "type": "number", "minimum": 0, "maximum": 1, "description": "The fraction of calls that send twice." },
-                    "seed": count(0, "The seed of the random numbers."),
-                }),
-            ),
-        ),
-        (
-            "path",
-            keys(
-                &["from", "to"],
-                json!({
-                    "from": text(NODE, "A source."),
-                    "to": text(NODE, "A sink that its messages reach."),
-                    "deadline": span("A message that arrives later than this after it began is late."),
-                    "on_miss": one_of::<OnMiss>("What happens to late messages; `count` by default."),
-                }),
-            ),
-        ),
-        (
-            "core",
-            keys(
-                &[],
-                json!({
-                    "wait": one_of::<Wait>("How an idle worker waits."),
-                    "schedule": one_of::<Schedule>("Which of its nodes takes its turn next."),
-                    "rt": keys(
-                        &["priority"],
-                        json!({
-                            "policy": one_of::<RtPolicy>("The kernel's real-time policy; `fifo` by default."),
-                            "priority": { "type": "integer", "minimum": 1, "maximum": 99 },
-                        }),
-                    ),
-                }),
-            ),
-        ),
-        (
-            "run",
-            keys(
-                &[],
-                json!({
-                    "stop": span("How long a stop may take; 2s by default."),
-                    "start": span("How long it may take to build all nodes; 5min by default."),
-                    "watchdog": span("A turn that takes longer is reported; 1s by default."),
-                    "drops_above": {
-                        "type": "number",
-                        "minimum": 0,
-                        "maximum": 1,
-                        "description": "An edge that loses a larger fraction of a second's messages is reported; 0.01 by default.",
-                    },
-                    "strict": { "type": "boolean", "description": "A refusal by the system ends the run." },
-                    "mlock": { "type": "boolean", "description": "Keep all memory of the process in RAM." },
-                    "max_memory": bytes("A plan that needs more is refused."),
-                    "warmup": span("Histograms begin after this time."),
-                    "telemetry": one_of::<Telemetry>("What is recorded; `auto` by default."),
-                    "record": {
-                        "description": "Record every connection to an MCAP file: its path, or the config of a node of kind `record`, with `only` or `except`, lists of nodes and ports.",
-                        "type": ["string", "object"],
-                    },
-                    "monitor": { "type": "boolean", "description": "`limen-run` serves the run to `limen-top`, as `--monitor` does." },
-                    "isolation": one_of::<Isolation>("Whether `cuda` is used in a process of its own, which may end alone."),
-                }),
-            ),
-        ),
-    ]
+    ]);
+    parts
 }
 
 /// A node, with the config of its kind.
@@ -349,30 +258,19 @@ fn node(registry: &Registry) -> Value {
             "on_error": { "$ref": "#/$defs/on_error" },
         }),
     );
-    let plain = json!({
-        "type": "object",
-        "required": ["kind"],
-        "additionalProperties": false,
-        "properties": {
-            // YAML reads a bare `null` as no value; as a kind it names the sink.
-            "kind": { "enum": names.iter().map(|name| json!(name)).chain([Value::Null]).collect::<Vec<_>>() },
-            "config": true,
-            "from": { "$ref": "#/$defs/connection" },
-            "inputs": {
-                "type": "object", "propertyNames": { "pattern": NAME },
-                "additionalProperties": { "$ref": "#/$defs/connection" },
-            },
-            "core": { "type": "integer", "minimum": 0, "maximum": 1023 },
-            "cpu": { "type": "integer", "minimum": 0, "maximum": 1023 },
-            "on_error": { "$ref": "#/$defs/on_error" },
-            "join": { "$ref": "#/$defs/join" },
-            "budget": { "type": "string", "pattern": SPAN, "description": "The longest time a call should take." },
-            "fault": { "$ref": "#/$defs/fault" },
-            "qos": { "enum": ["normal", "urgent", "background"] },
-            "clock": keys(&["offset"], json!({ "offset": { "type": "string" } })),
-        },
-        "allOf": rules,
+    let mut properties = settings();
+    // YAML reads a bare `null` as no value; as a kind it names the sink.
+    properties["kind"] =
+        json!({ "enum": names.iter().map(|name| json!(name)).chain([Value::Null]).collect::<Vec<_>>() });
+    properties["config"] = true.into();
+    properties["from"] = json!({ "$ref": "#/$defs/connection" });
+    properties["inputs"] = json!({
+        "type": "object", "propertyNames": { "pattern": NAME }, "additionalProperties": { "$ref": "#/$defs/connection" },
     });
+    properties["qos"] = value::<Qos>("Of a source: how important its messages are; `normal` by default.");
+    properties["clock"] = keys(&["offset"], json!({ "offset": { "type": "string" } }));
+    let mut plain = keys(&["kind"], properties);
+    plain["allOf"] = rules.into();
     json!({ "if": { "required": ["subgraph"] }, "then": made, "else": plain })
 }
 
@@ -413,5 +311,34 @@ fn replace(schema: &mut Value, definitions: &Value) {
         Value::Object(object) => object.values_mut().for_each(|value| replace(value, definitions)),
         Value::Array(list) => list.iter_mut().for_each(|value| replace(value, definitions)),
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use limen::Spec;
+    use std::collections::BTreeSet;
+
+    /// The help for an unknown key lists those that are read.
+    #[test]
+    fn maps_that_are_not_read_as_types_have_the_keys_of_the_schema() {
+        let schema = schema(&Registry::new());
+        let definitions = &schema["$defs"];
+        for (graph, map) in [
+            ("version: 1\nunheard: 1\nnodes: { a: { kind: x } }", &schema),
+            ("version: 1\nnodes: { a: { kind: x, unheard: 1 } }", &definitions["node"]["else"]),
+            (
+                "version: 1\nnodes: { a: { kind: x, from: { from: a, unheard: 1 } } }",
+                &definitions["connection"]["oneOf"][1],
+            ),
+        ] {
+            let problems = Spec::from_text(graph, "g.yaml").unwrap_err();
+            let unknown = problems.0.iter().find(|problem| problem.message.contains("unheard"));
+            let help = unknown.and_then(|problem| problem.help.as_deref()).unwrap();
+            let read: BTreeSet<&str> = help.split('`').skip(1).step_by(2).collect();
+            let written: BTreeSet<&str> = map["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+            assert_eq!(read, written, "{graph}");
+        }
     }
 }

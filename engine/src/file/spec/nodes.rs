@@ -216,37 +216,26 @@ impl SpecReader<'_> {
 
     /// Reads a connection that is a map: its producer and the policy of its edge.
     fn connection<'t>(&mut self, tree: &'t Tree) -> Option<(&'t Tree, EdgePolicy)> {
-        let (mut from, mut policy) = (None, EdgePolicy::default());
-        let known = [
-            "from",
-            "capacity",
-            "when_full",
-            "soft_capacity",
-            "max_bytes",
-            "soft_bytes",
-            "soft_evict",
-            "urgent_capacity",
-            "max_age",
-            "expect_every",
-            "on_gap",
-            "stream",
+        type Read = fn(&mut SpecReader<'_>, &Tree, &mut EdgePolicy);
+        let keys: [(&str, Read); 12] = [
+            ("from", |_, _, _| {}),
+            ("capacity", |reader, value, policy| policy.capacity = reader.capacity(value)),
+            ("when_full", |reader, value, policy| policy.when_full = value.read(reader.problems).unwrap_or_default()),
+            ("soft_capacity", |reader, value, policy| policy.soft_capacity = reader.capacity(value)),
+            ("max_bytes", |reader, value, policy| policy.max_bytes = value.read(reader.problems)),
+            ("soft_bytes", |reader, value, policy| policy.soft_bytes = value.read(reader.problems)),
+            ("soft_evict", |reader, value, policy| policy.soft_evict = value.read(reader.problems)),
+            ("urgent_capacity", |reader, value, policy| policy.urgent_capacity = reader.capacity(value)),
+            ("max_age", |reader, value, policy| policy.max_age = value.read(reader.problems)),
+            ("expect_every", |reader, value, policy| policy.expect_every = value.read(reader.problems)),
+            ("on_gap", |reader, value, policy| policy.on_gap = value.read(reader.problems).unwrap_or_default()),
+            ("stream", |reader, value, policy| policy.stream = value.read(reader.problems).unwrap_or_default()),
         ];
+        let (from, mut policy) = (tree.get("from"), EdgePolicy::default());
         let before = self.problems.0.len();
-        for (key, value) in self.map(tree, "a connection", &known) {
-            match key.name.as_str() {
-                "from" => from = Some(value),
-                "capacity" => policy.capacity = self.capacity(value),
-                "when_full" => policy.when_full = value.read(self.problems).unwrap_or_default(),
-                "soft_capacity" => policy.soft_capacity = self.capacity(value),
-                "urgent_capacity" => policy.urgent_capacity = self.capacity(value),
-                "max_bytes" => policy.max_bytes = value.read(self.problems),
-                "soft_bytes" => policy.soft_bytes = value.read(self.problems),
-                "soft_evict" => policy.soft_evict = value.read(self.problems),
-                "max_age" => policy.max_age = value.read(self.problems),
-                "expect_every" => policy.expect_every = value.read(self.problems),
-                "on_gap" => policy.on_gap = value.read(self.problems).unwrap_or_default(),
-                "stream" => policy.stream = value.read(self.problems).unwrap_or_default(),
-                _ => {}
+        for (key, value) in self.map(tree, "a connection", &keys.map(|(key, _)| key)) {
+            if let Some((_, read)) = keys.iter().find(|(known, _)| *known == key.name) {
+                read(self, value, &mut policy);
             }
         }
         if policy.on_gap != OnGap::Count && tree.get("expect_every").is_none() {

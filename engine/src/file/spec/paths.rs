@@ -4,18 +4,28 @@ use super::{PathSpec, SpecReader};
 use crate::base::document::{Tree, Value};
 use crate::base::policy::OnMiss;
 use crate::base::unit::Span;
+use crate::file::schema::NODE;
+use schemars::JsonSchema;
 use serde::Deserialize;
+
+/// A path, as the file writes it.
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct WrittenPath {
+    /// A source.
+    #[schemars(regex(pattern = NODE))]
+    from: String,
+    /// A sink that its messages reach.
+    #[schemars(regex(pattern = NODE))]
+    to: String,
+    /// A message that arrives later than this after it began is late.
+    deadline: Option<Span>,
+    /// What happens to late messages; `count` by default.
+    #[serde(default)]
+    on_miss: OnMiss,
+}
 
 impl SpecReader<'_> {
     pub(super) fn paths(&mut self, tree: &Tree) -> Vec<PathSpec> {
-        #[derive(Deserialize)]
-        struct Written {
-            from: String,
-            to: String,
-            deadline: Option<Span>,
-            #[serde(default)]
-            on_miss: OnMiss,
-        }
         let Value::List(items) = &tree.value else {
             let message = format!("`paths` is a list, not {}", tree.value.describe());
             self.problem(
@@ -28,8 +38,8 @@ impl SpecReader<'_> {
         };
         let mut paths = Vec::new();
         for item in items {
-            let written = item.read::<Written>(self.problems);
-            if let Some(Written { deadline: None, on_miss, .. }) = written
+            let written = item.read::<WrittenPath>(self.problems);
+            if let Some(WrittenPath { deadline: None, on_miss, .. }) = written
                 && on_miss != OnMiss::Count
             {
                 let message = format!("`on_miss: {}` without a deadline", on_miss.name());
@@ -37,7 +47,7 @@ impl SpecReader<'_> {
             }
             // Its ends are checked even if the rest could not be read.
             let end = |key| item.get(key).and_then(Tree::as_text).unwrap_or_default().to_string();
-            let Written { from, to, deadline, on_miss } = written.unwrap_or_else(|| Written {
+            let WrittenPath { from, to, deadline, on_miss } = written.unwrap_or_else(|| WrittenPath {
                 from: end("from"),
                 to: end("to"),
                 deadline: None,
