@@ -936,6 +936,18 @@ fn the_edge_that_closes_a_cycle_is_type_checked() {
     assert!(plan(&cycle("q", "  q: { kind: step, from: p }\n  z: { kind: collect, from: q }\n")).is_ok());
 }
 
+/// A kind that a program registers all the same is there.
+#[test]
+fn a_kind_of_another_build_is_named_with_a_way_to_get_it() {
+    let registry = registry().without_kinds(&["decode_x", "numbers"], "build it with `--features x`");
+    let graph = "version: 1\nnodes:\n  a: { kind: numbers }\n  b: { kind: KIND, from: a }\n";
+    let plan = |kind| Plan::new(Spec::from_text(&graph.replace("KIND", kind), "g.yaml").unwrap(), &registry);
+    let said = plan("decode_x").unwrap_err().to_string();
+    let expected = "g.yaml:4:14: error[E0124]: this program was built without the kind `decode_x`\n    help: build it with `--features x`";
+    assert_eq!(said, expected);
+    assert!(plan("collect").is_ok());
+}
+
 /// Control characters are escaped, wherever they are.
 #[test]
 fn bidirectional_characters_in_names_are_escaped() {

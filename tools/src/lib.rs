@@ -47,6 +47,7 @@ mod picture;
 mod places;
 mod profile;
 mod report;
+mod stock;
 mod terminal;
 mod text;
 mod trace;
@@ -89,6 +90,7 @@ pub use report::exit_code::exit_code;
 pub use report::gate::{Gate, GateError, GateVerdict};
 pub use report::printed::{Detail, show_report};
 pub use report::summary::{PathSummary, Summary};
+pub use stock::register_nodes;
 pub use terminal::interrupt::Interrupt;
 pub use trace::TraceFile;
 
@@ -99,20 +101,4 @@ pub use trace::TraceFile;
 /// ```
 pub fn registry() -> limen::Registry {
     limen::Registry::new().with(register_nodes).with(limen_backends::register)
-}
-
-/// Adds the stock nodes: those of `limen-nodes-core`, and those of each crate that is a feature of this one.
-pub fn register_nodes(registry: limen::Registry) -> limen::Registry {
-    let registry = registry.with(limen_nodes_core::register);
-    #[cfg(feature = "codec")]
-    let registry = registry.with(limen_codec::register);
-    #[cfg(feature = "devices")]
-    let registry = registry.with(limen_devices::register);
-    #[cfg(feature = "recording")]
-    let registry = registry.with(limen_recording::register);
-    #[cfg(feature = "signal")]
-    let registry = registry.with(limen_signal::register);
-    #[cfg(feature = "vision")]
-    let registry = registry.with(limen_vision::register);
-    registry
 }

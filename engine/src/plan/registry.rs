@@ -176,6 +176,8 @@ pub struct Registry {
     names: HashMap<String, Vec<(&'static str, &'static str)>>,
     /// By kind: devices that this program has not, and how to get them.
     not_built: HashMap<String, Vec<(&'static str, &'static str)>>,
+    /// Kinds that this program has not, and how to get them.
+    left_out: HashMap<&'static str, &'static str>,
     /// By type of a kind: old names of keys, and their names.
     old_keys: HashMap<TypeId, Vec<(&'static str, &'static str)>>,
     extensions: Extensions,
@@ -373,6 +375,13 @@ impl Registry {
         self
     }
 
+    /// Says how to get kinds that other builds of this program have: `build it with …`.
+    #[must_use]
+    pub fn without_kinds(mut self, names: &[&'static str], way: &'static str) -> Self {
+        self.left_out.extend(names.iter().map(|name| (*name, way)));
+        self
+    }
+
     /// Keeps the old name of a key in the configs of the kinds registered under a name: it is read as the new one, and a notice of the
     /// plan names that. A config with both has an unknown key.
     ///
@@ -495,6 +504,10 @@ impl Registry {
 
     /// Creates the problem of an unknown kind.
     pub(crate) fn unknown(&self, kind: &str, place: &Place) -> Problem {
+        if let Some(way) = self.left_out.get(kind) {
+            let message = format!("this program was built without the kind `{kind}`");
+            return Problem::new("E0124", place.clone(), message).help(*way);
+        }
         let names = self.kinds.keys().map(String::as_str);
         let help = match nearest(kind, names.clone()) {
             Some(_) => suggest(kind, names),

@@ -184,8 +184,8 @@ pub(crate) const CODES: &[Code] = &[
     Code {
         code: "E0124",
         title: "there is no such kind",
-        cause: "This program does not know this kind of node.",
-        remedy: "Write the suggested kind; `limen-run kinds` lists all. A program of your own knows the kinds that you register.",
+        cause: "This program does not know this kind of node, or was built without it.",
+        remedy: "Write the suggested kind, or build the program with the feature that the help names; `limen-run kinds` lists all. A program of your own knows the kinds that you register.",
         example: Some(graph!("  a: { kind: camera }\n  b: { kind: \"null\", from: a }\n")),
     },
     Code {
