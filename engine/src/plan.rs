@@ -7,6 +7,8 @@ mod check;
 mod connection;
 mod effort;
 mod joins;
+mod kind;
+mod kind_words;
 mod lineage;
 mod losses;
 mod memory;
@@ -15,15 +17,16 @@ mod on_device;
 mod path;
 mod patience;
 pub(crate) mod place;
+mod planned_node;
 mod planner;
 pub(crate) mod registry;
 mod sizing;
 mod transfer;
 mod unpaced;
 
+pub use kind::{Kind, Role};
 pub use on_device::{DevicePorts, OnDevice};
 pub use place::{Placement, WorkerPlan};
-pub use registry::{Kind, Role};
 
 use crate::node::PortType;
 use crate::node::backend::WorkerHost;

@@ -9,8 +9,8 @@ use crate::base::unit::{show_bytes, show_ns};
 use crate::file::spec::NodeSpec;
 use crate::node::ports::{Claim, Cost, Ports};
 use crate::node::remedy::remedy;
+use crate::plan::kind::Role;
 use crate::plan::place::WorkerPlan;
-use crate::plan::registry::Role;
 use crate::plan::transfer::{TO_DEVICE, TO_HOST};
 use std::collections::{HashMap, HashSet};
 

@@ -6,7 +6,7 @@ use super::planner::Planner;
 use super::{EdgePlan, NodePlan};
 use crate::base::policy::JoinPolicy;
 use crate::file::spec::NodeSpec;
-use crate::plan::registry::Role;
+use crate::plan::kind::Role;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 impl Planner<'_> {

@@ -10,7 +10,7 @@ use crate::file::spec::NodeSpec;
 use crate::message::port_spec::{DType, Dim, Memory, PortSpec};
 use crate::node::planning::{Connected, Planning};
 use crate::node::ports::{Claim, Cost};
-use crate::plan::registry::Role;
+use crate::plan::kind::Role;
 use crate::port::intake::JoinRule;
 
 /// The index of the input of this name.

@@ -9,7 +9,7 @@ use crate::base::policy::OnMiss;
 use crate::base::unit::Span;
 use crate::exec::stage::Rules;
 use crate::file::spec::Doubt;
-use crate::plan::registry::Role;
+use crate::plan::kind::Role;
 use petgraph::graph::{DiGraph, NodeIndex};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 

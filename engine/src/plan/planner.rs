@@ -18,8 +18,9 @@ use crate::message::MAX_PORTS;
 use crate::message::port_spec::Dim;
 use crate::node::planning::Connected;
 use crate::node::ports::Cost;
+use crate::plan::kind::Role;
 use crate::plan::place::{self, Placement, WorkerPlan};
-use crate::plan::registry::{Registry, Role};
+use crate::plan::registry::Registry;
 use petgraph::graph::{DiGraph, NodeIndex};
 use std::collections::{HashMap, HashSet};
 
