@@ -1,23 +1,22 @@
 //! A YAML text as a tree in which every value has its place.
 //!
-//! The only module that uses the YAML library. A text is parsed once; [`crate::file::spec`] reads the graph's structure from the
-//! tree by hand, and each node's typed config is read through [`Tree::read`], so every problem found later, however deep,
-//! points into the file. Alias expansion and nesting are limited.
+//! The only module that uses the YAML library, in `parse` and `printer`. A text is parsed once; [`crate::file::spec`] reads the graph's
+//! structure from the tree by hand, and each node's typed config is read through [`Tree::read`], so every problem found later,
+//! however deep, points into the file. Alias expansion and nesting are limited.
 
+mod parse;
 mod printer;
 mod reader;
+mod substituted;
+
+pub(crate) use substituted::Substituted;
 
 use crate::base::error::{Place, Problem, Problems, suggest_one};
 use reader::{Findings, ReadError, TreeReader};
-use serde::de::{self, DeserializeOwned};
-use serde_saphyr::Spanned;
-use std::fmt;
-use std::sync::{Arc, OnceLock};
+use serde::de::DeserializeOwned;
 
-/// Deeper nesting is refused; a graph file needs six levels.
-const MAX_DEPTH: usize = 64;
-/// Larger files are refused; 10,000 nodes take about 1 MiB.
-const MAX_BYTES: usize = 4 << 20;
+/// The maximum number of wrong values reported of one config: each takes another pass over it.
+const MAX_WRONG_VALUES: usize = 20;
 
 /// A value and its place.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,87 +48,6 @@ pub(crate) enum Value {
     Map(Vec<(Key, Tree)>),
 }
 
-/// A value substituted from outside the file.
-#[derive(Clone, Debug)]
-pub(crate) struct Substituted {
-    /// The value.
-    text: String,
-    /// How the file writes it, if the value is secret.
-    written: Option<String>,
-    /// How it was read, by any of its clones.
-    read: Arc<Reads>,
-}
-
-/// How a value was read; each is set at the first read of its kind.
-#[derive(Debug, Default)]
-struct Reads {
-    text: OnceLock<()>,
-    value: OnceLock<()>,
-}
-
-impl Substituted {
-    pub(crate) fn new(text: String, written: Option<String>) -> Self {
-        Substituted { text, written, read: Arc::default() }
-    }
-
-    /// The characters, without recording a read.
-    pub(crate) fn characters(&self) -> &str {
-        &self.text
-    }
-
-    /// How the file writes it, if the value is secret.
-    pub(crate) fn written(&self) -> Option<&str> {
-        self.written.as_deref()
-    }
-
-    /// Reads it as text.
-    pub(crate) fn text(&self) -> &str {
-        let _ = self.read.text.set(());
-        &self.text
-    }
-
-    /// Reads it as a plain scalar of the same text.
-    fn value(&self) -> Value {
-        let _ = self.read.value.set(());
-        self.plain()
-    }
-
-    /// Reads it as nothing, if a plain scalar of the same text would be null; else it stays unread.
-    fn null(&self) -> Option<()> {
-        (self.plain() == Value::Null).then(|| {
-            let _ = self.read.value.set(());
-        })
-    }
-
-    fn plain(&self) -> Value {
-        // A structure, a comment or malformed YAML counts as text: a substituted value cannot add structure to the file.
-        match Tree::parse(&self.text, "").map(|tree| tree.value) {
-            Ok(value @ (Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_)))
-                if !self.text.contains(['#', '}']) =>
-            {
-                value
-            }
-            _ => Value::Text(self.text.clone()),
-        }
-    }
-
-    /// How it was read, or the only way in which it can be read; `None` if it is still ambiguous.
-    fn settled(&self) -> Option<Value> {
-        match (self.read.text.get(), self.read.value.get(), self.plain()) {
-            (_, _, text @ Value::Text(_)) => Some(text),
-            (Some(()), None, _) => Some(Value::Text(self.text.clone())),
-            (None, Some(()), value) => Some(value),
-            _ => None,
-        }
-    }
-}
-
-impl PartialEq for Substituted {
-    fn eq(&self, other: &Self) -> bool {
-        self.text == other.text && self.written == other.written
-    }
-}
-
 /// A key of a map and its place.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Key {
@@ -148,24 +66,22 @@ impl Value {
             Value::Int(i) => format!("the number {i}"),
             Value::Float(x) => format!("the number {x}"),
             Value::Text(t) => format!("`{t}`"),
-            Value::Substituted(word) => format!("`{}`", word.written.as_ref().unwrap_or(&word.text)),
+            Value::Substituted(word) => format!("`{}`", word.written().unwrap_or(word.characters())),
             Value::List(_) => "a list".into(),
             Value::Map(_) => "a map".into(),
         }
     }
-}
 
-impl Value {
     /// Returns whether two scalars are equal; a substituted value that is still ambiguous equals either reading.
     fn is_same(&self, other: &Value) -> bool {
         match (self, other) {
             (Value::Substituted(a), Value::Substituted(b)) => match (a.settled(), b.settled()) {
                 (Some(a), Some(b)) => a == b,
-                _ => a.text == b.text || a.plain() == b.plain(),
+                _ => a.characters() == b.characters() || a.plain() == b.plain(),
             },
             (Value::Substituted(word), value) | (value, Value::Substituted(word)) => match word.settled() {
                 Some(settled) => settled == *value,
-                None => word.plain() == *value || *value == Value::Text(word.text.clone()),
+                None => word.plain() == *value || *value == Value::Text(word.characters().into()),
             },
             (a, b) => a == b,
         }
@@ -173,59 +89,6 @@ impl Value {
 }
 
 impl Tree {
-    /// Parses a text; messages call it `file`.
-    ///
-    /// # Errors
-    /// One problem with its place: malformed YAML, too large, nested too deep, duplicate keys, dangling or
-    /// exploding aliases, or several documents.
-    pub(crate) fn parse(text: &str, file: &str) -> Result<Tree, Problem> {
-        let file: Arc<str> = file.into();
-        let start = Place { file: file.clone(), line: 1, column: 1 };
-        if text.len() > MAX_BYTES {
-            return Err(Problem::new(
-                "E0101",
-                start,
-                format!("{} bytes of YAML; at most {MAX_BYTES} are read", text.len()),
-            )
-            .help("split the graph"));
-        }
-        let options = serde_saphyr::options! {
-            strict_booleans: true,
-            with_snippet: false,
-            budget: serde_saphyr::budget! { max_depth: MAX_DEPTH, flow_nesting_limit: MAX_DEPTH, max_nodes: 300_000 },
-            alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 20_000 },
-        };
-        match serde_saphyr::from_str_with_options::<Raw>(text, options) {
-            Ok(raw) => {
-                let mut tree = raw.place(&file);
-                tree.name_null_kinds(&mut Positions { text, found: None });
-                Ok(tree)
-            }
-            Err(error) => {
-                let place = match error.location() {
-                    Some(l) if l.line() > 0 => Place { file, line: l.line(), column: l.column() },
-                    _ => start,
-                };
-                let (message, help) = translate(error.without_snippet());
-                Err(Problem::new("E0102", place, format!("not readable as YAML: {message}")).help(help))
-            }
-        }
-    }
-
-    /// Undoes YAML's reading of the bare word `null` under `kind`: it names the sink of that kind.
-    fn name_null_kinds(&mut self, text: &mut Positions<'_>) {
-        let Value::Map(entries) = &mut self.value else { return };
-        for (key, value) in entries {
-            if key.name == "kind" && value.value == Value::Null {
-                if text.begins_with(&value.place, "null") {
-                    value.value = Value::Text("null".into());
-                }
-            } else if key.name != "config" {
-                value.name_null_kinds(text);
-            }
-        }
-    }
-
     /// Returns the text, if it is text.
     pub(crate) fn as_text(&self) -> Option<&str> {
         match &self.value {
@@ -288,7 +151,7 @@ impl Tree {
                 entries.iter().map(|(key, value)| value.size() + key.name.len() / 64).sum::<usize>() + 1
             }
             Value::Text(text) => text.len() / 64 + 1,
-            Value::Substituted(word) => word.text.len() / 64 + 1,
+            Value::Substituted(word) => word.characters().len() / 64 + 1,
             _ => 1,
         }
     }
@@ -397,191 +260,6 @@ impl Tree {
         let is_right = wrong.is_empty();
         problems.0.extend(wrong);
         is_right
-    }
-}
-
-/// Translates an error of the YAML library into a message and a way out, without its advice to Rust programmers.
-fn translate(error: &serde_saphyr::Error) -> (String, &'static str) {
-    use serde_saphyr::Error;
-    let (message, help) = match error {
-        Error::AliasError { error, .. } => return translate(error),
-        Error::NullIntoString { .. } | Error::InvalidCharNull { .. } => {
-            ("a key has no name: it is empty, `null` or `~`", "give it a name; in quotes, `\"null\"` is one")
-        }
-        Error::Unexpected { expected, .. } if *expected == "string scalar" => {
-            ("a key is a list or a map", "write a name before the `:`")
-        }
-        Error::TaggedScalarCannotDeserializeIntoString { .. } => {
-            ("a key has a tag", "leave the tag, which begins with `!`, out")
-        }
-        Error::UnsupportedTag { .. } | Error::InvalidBinaryBase64 { .. } | Error::BinaryNotUtf8 { .. } => {
-            ("a tag has no meaning in a graph", "leave the tag, which begins with `!`, out")
-        }
-        Error::MultipleDocuments { .. } => ("it contains several documents", "keep one of them: `---` begins another"),
-        Error::Budget { .. } => {
-            ("it has too many values, or is nested too deep", "split the graph, or include parts of it")
-        }
-        Error::AliasReplayCounterOverflow { .. }
-        | Error::AliasReplayLimitExceeded { .. }
-        | Error::AliasExpansionLimitExceeded { .. }
-        | Error::AliasReplayStackDepthExceeded { .. } => {
-            ("its aliases expand to too much", "repeat less with each `*`, or use `defaults`")
-        }
-        Error::RecursiveReferencesRequireWeakTypes { .. } => ("an alias contains itself", "write out the value"),
-        Error::UnknownAnchor { .. } => (
-            "an alias has no anchor",
-            "`*name` repeats a value marked `&name` before it; put text that begins with `*` in quotes",
-        ),
-        Error::DuplicateMappingKey { key: Some(key), .. } => {
-            return (format!("duplicate mapping key: {key}"), "keep one of them");
-        }
-        Error::DuplicateMappingKey { .. } => ("duplicate mapping key", "keep one of them"),
-        other => {
-            // The library repeats the position in its text; the problem has its place.
-            let text = other.to_string();
-            let text = text.rfind(" at line ").map_or(&text[..], |at| &text[..at]);
-            if text.contains("recursion limit") {
-                return ("it is nested too deep".into(), "split the graph, or include parts of it");
-            }
-            let help = if text.contains("tabs ") {
-                "indent with spaces"
-            } else if text.contains("block mapping, did not find expected key") {
-                "the keys of one map start in the same column"
-            } else {
-                "a missing space after `:`, an unclosed bracket and unquoted `*`, `&` or `@` are the usual causes"
-            };
-            return (text.to_string(), help);
-        }
-    };
-    (message.to_string(), help)
-}
-
-/// The maximum number of wrong values reported of one config: each takes another pass over it.
-const MAX_WRONG_VALUES: usize = 20;
-
-/// A text with an index of its lines, built on first use.
-struct Positions<'a> {
-    text: &'a str,
-    /// All characters, and the offset of each line.
-    found: Option<(Vec<char>, Vec<usize>)>,
-}
-
-impl Positions<'_> {
-    fn begins_with(&mut self, place: &Place, word: &str) -> bool {
-        let (chars, lines) = self.found.get_or_insert_with(|| {
-            let chars: Vec<char> = self.text.chars().collect();
-            let ends = chars.iter().enumerate().filter(|(_, c)| **c == '\n').map(|(at, _)| at + 1);
-            let lines = std::iter::once(0).chain(ends).collect();
-            (chars, lines)
-        });
-        let index = |n: u64| usize::try_from(n).ok().and_then(|n| n.checked_sub(1));
-        let at = index(place.line).and_then(|line| lines.get(line)?.checked_add(index(place.column)?));
-        at.and_then(|at| chars.get(at..)).is_some_and(|rest| word.chars().eq(rest.iter().take(word.len()).copied()))
-    }
-}
-
-/// A value as the YAML library returns it, before places get the file's name.
-struct Raw(Spanned<RawValue>);
-
-enum RawValue {
-    Null,
-    Bool(bool),
-    Int(i128),
-    Float(f64),
-    Text(String),
-    List(Vec<Raw>),
-    Map(Vec<(Spanned<String>, Raw)>),
-}
-
-fn place_of(location: serde_saphyr::Location, file: &Arc<str>) -> Place {
-    Place { file: file.clone(), line: location.line(), column: location.column() }
-}
-
-impl Raw {
-    fn place(self, file: &Arc<str>) -> Tree {
-        let value = match self.0.value {
-            RawValue::Null => Value::Null,
-            RawValue::Bool(b) => Value::Bool(b),
-            RawValue::Int(i) => Value::Int(i),
-            RawValue::Float(x) => Value::Float(x),
-            RawValue::Text(t) => Value::Text(t),
-            // Collected in place, the vector would keep the larger allocation of its raw items.
-            RawValue::List(items) => {
-                let mut items: Vec<Tree> = items.into_iter().map(|i| i.place(file)).collect();
-                items.shrink_to_fit();
-                Value::List(items)
-            }
-            RawValue::Map(entries) => {
-                let key = |k: Spanned<String>| Key { place: place_of(k.referenced, file), name: k.value };
-                let mut entries: Vec<(Key, Tree)> = entries.into_iter().map(|(k, v)| (key(k), v.place(file))).collect();
-                entries.shrink_to_fit();
-                Value::Map(entries)
-            }
-        };
-        Tree { place: place_of(self.0.referenced, file), value }
-    }
-}
-
-impl<'de> de::Deserialize<'de> for Raw {
-    fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Spanned::deserialize(deserializer).map(Raw)
-    }
-}
-
-impl<'de> de::Deserialize<'de> for RawValue {
-    fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(RawVisitor)
-    }
-}
-
-struct RawVisitor;
-
-impl<'de> de::Visitor<'de> for RawVisitor {
-    type Value = RawValue;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value")
-    }
-    fn visit_unit<E>(self) -> Result<RawValue, E> {
-        Ok(RawValue::Null)
-    }
-    fn visit_none<E>(self) -> Result<RawValue, E> {
-        Ok(RawValue::Null)
-    }
-    fn visit_some<D: de::Deserializer<'de>>(self, deserializer: D) -> Result<RawValue, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-    fn visit_bool<E>(self, v: bool) -> Result<RawValue, E> {
-        Ok(RawValue::Bool(v))
-    }
-    fn visit_i64<E>(self, v: i64) -> Result<RawValue, E> {
-        Ok(RawValue::Int(v.into()))
-    }
-    fn visit_u64<E>(self, v: u64) -> Result<RawValue, E> {
-        Ok(RawValue::Int(v.into()))
-    }
-    fn visit_i128<E>(self, v: i128) -> Result<RawValue, E> {
-        Ok(RawValue::Int(v))
-    }
-    fn visit_f64<E>(self, v: f64) -> Result<RawValue, E> {
-        Ok(RawValue::Float(v))
-    }
-    fn visit_str<E>(self, v: &str) -> Result<RawValue, E> {
-        Ok(RawValue::Text(v.to_string()))
-    }
-    fn visit_seq<A: de::SeqAccess<'de>>(self, mut access: A) -> Result<RawValue, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = access.next_element()? {
-            items.push(item);
-        }
-        Ok(RawValue::List(items))
-    }
-    fn visit_map<A: de::MapAccess<'de>>(self, mut access: A) -> Result<RawValue, A::Error> {
-        let mut entries = Vec::new();
-        while let Some(key) = access.next_key()? {
-            entries.push((key, access.next_value()?));
-        }
-        Ok(RawValue::Map(entries))
     }
 }
 
@@ -740,47 +418,5 @@ mod tests {
         assert!(batch.is_none());
         assert_eq!(found.len(), 2);
         assert!(found[0].contains("g.yaml:2:1") && found[0].contains("did you mean `within`?"), "{}", found[0]);
-    }
-
-    #[test]
-    fn messages_do_not_repeat_the_librarys_advice_to_programmers() {
-        let deep = "[".repeat(100);
-        let many = format!("a: [{}]", "1,".repeat(400_000));
-        for (text, expected) in [
-            ("null: 1", "a key has no name"),
-            ("~: 1", "a key has no name"),
-            (": 1", "a key has no name"),
-            ("? [a, b]\n: 1", "a key is a list or a map"),
-            ("? { a: b }\n: 1", "a key is a list or a map"),
-            ("!!int a: 1", ""),
-            ("a: !!binary x", ""),
-            ("a: !!binary /w==", ""),
-            ("a: 1\n---\nb: 2", "several documents"),
-            ("a: *b", "an alias has no anchor"),
-            ("a: &a [*a]", "an alias"),
-            ("a: 1\na: 2", "duplicate mapping key: a"),
-            (&deep[..], "nested too deep"),
-            (&many[..], "too many values"),
-        ] {
-            let Err(problem) = Tree::parse(text, "g.yaml") else {
-                assert_eq!(expected, "", "{text:.40}");
-                continue;
-            };
-            let said = format!("{problem}");
-            assert!(said.contains(expected) && problem.help.is_some(), "{text:.40}: {said}");
-            for noise in ["Option", "Policy", "Budget", "budget", "serde", "deserialize", "{ ", "_events", "::"] {
-                assert!(!said.contains(noise), "{text:.40}: {said}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_text_that_is_not_yaml_is_a_problem_with_a_place() {
-        let deep = "[".repeat(100_000);
-        let bomb = "a: &a [x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e]\ng: &g [*f,*f,*f,*f,*f,*f,*f,*f]\nh: [*g,*g,*g,*g,*g,*g,*g,*g]";
-        for text in ["a: 1\na: 2", "a: [1,2", "a: b: c", "a: *nope", "a: 1\n---\nb: 2", &deep, bomb] {
-            let problem = Tree::parse(text, "g.yaml").expect_err(&text[..text.len().min(40)]);
-            assert!(problem.place.line >= 1, "{problem}");
-        }
     }
 }

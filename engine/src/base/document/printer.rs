@@ -1,6 +1,6 @@
 //! Prints a tree as YAML text, optionally with the place of each value as a comment.
 
-use super::{Substituted, Tree, Value};
+use super::{Tree, Value};
 use serde::Serialize;
 use serde::ser::{SerializeMap, SerializeSeq, Serializer};
 use serde_saphyr::Commented;
@@ -44,12 +44,12 @@ impl Serialize for Scalar<'_> {
                 _ => serializer.serialize_i128(*i),
             },
             Value::Float(x) => serializer.serialize_f64(*x),
-            // A secret is printed as its variable, so that it is looked up again.
-            Value::Substituted(Substituted { written: Some(written), .. }) => serializer.serialize_str(written),
-            Value::Substituted(word) => match word.settled() {
-                Some(value) => Scalar(&value).serialize(serializer),
+            Value::Substituted(word) => match (word.written(), word.settled()) {
+                // A secret is printed as its variable, so that it is looked up again.
+                (Some(written), _) => serializer.serialize_str(written),
+                (None, Some(value)) => Scalar(&value).serialize(serializer),
                 // Still ambiguous: printed as a variable with only a default, which stays ambiguous.
-                None => serializer.serialize_str(&format!("${{:-{}}}", word.text)),
+                (None, None) => serializer.serialize_str(&format!("${{:-{}}}", word.characters())),
             },
             Value::Text(text) => serializer.serialize_str(&escaped(text)),
             Value::Null | Value::List(_) | Value::Map(_) => serializer.serialize_unit(),
