@@ -1,7 +1,11 @@
 //! The protocol of the counts, in every order of the steps of its threads.
 
+use super::orphans::{ORPHANS, sweep};
 use super::*;
 use crate::host::sync::thread;
+use crate::message::origins::Origin;
+use crate::message::port_spec::DType;
+use crate::message::tensor::Tensor;
 
 impl Inner {
     /// Checks that no thread uses the pool any more.

@@ -1,6 +1,8 @@
 //! Tests of slots, rows and handles; for Miri and the sanitizers, too.
 
 use super::*;
+use crate::message::port_spec::DType;
+use crate::message::tensor::Tensor;
 
 fn pool(slots: usize, rows: usize) -> Pool {
     Pool::new("p", &PortSpec::new(DType::I32, [Dim::AtMost(4), Dim::Fixed(2)]), slots, rows).unwrap()
