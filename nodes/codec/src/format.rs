@@ -2,6 +2,7 @@
 //! behind them or without.
 
 pub(crate) mod crc;
+pub(crate) mod message_format;
 pub(crate) mod packet;
 pub(crate) mod sentence;
 pub(crate) mod sentence_writer;
@@ -9,4 +10,5 @@ pub(crate) mod template;
 pub(crate) mod tree;
 
 pub use crc::{Algorithm, Checksum};
+pub use message_format::Format;
 pub use sentence::Sentence;

@@ -4,7 +4,7 @@ use crate::format::packet::Packet;
 use crate::format::sentence_writer::{MOST, SentenceWriter};
 use crate::format::template::{Notation, Template};
 use crate::format::tree::Tree;
-pub use crate::format::{Algorithm, Checksum, Sentence};
+pub use crate::format::{Algorithm, Checksum, Format, Sentence};
 use limen::Tensor;
 use limen::message::{Content, DType, Dim, Label, PortSpec};
 use limen::node::{
@@ -61,29 +61,6 @@ pub struct Config {
     pub crc: Option<Checksum>,
 }
 
-/// What a message is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema, strum::IntoStaticStr)]
-#[strum(serialize_all = "snake_case")]
-#[serde(rename_all = "lowercase")]
-pub enum Format {
-    /// Numbers at fixed offsets.
-    Struct,
-    /// An object of JSON.
-    Json,
-    /// An object of CBOR (RFC 8949).
-    Cbor,
-    /// A row of text.
-    Csv,
-    /// A sentence of NMEA 0183.
-    Nmea,
-}
-
-impl Format {
-    fn name(self) -> &'static str {
-        self.into()
-    }
-}
-
 impl Config {
     fn ports(&self, errors: &mut PlanErrors) -> Vec<Port> {
         match self.format {
@@ -112,18 +89,11 @@ impl Writer {
             ("sentence", sentence.is_some(), Format::Nmea),
             ("talker", talker.is_some(), Format::Nmea),
         ];
-        for (key, _, of) in keys.into_iter().filter(|(_, is_given, of)| *is_given && of != format) {
-            let message = format!("`format: {}` has no `{key}`", format.name());
-            errors.at(key, message).help(format!("remove it; it is a key of `format: {}`", of.name()));
-        }
-        if crc.is_some() && *format == Format::Nmea {
-            errors.at("crc", "a sentence of NMEA 0183 has a checksum of its own").help("remove it");
-        }
+        format.check_keys(&keys, *crc, errors);
         let notation = match format {
             Format::Nmea => {
                 if sentence.is_none() {
-                    let message = "`format: nmea` writes sentences of one type";
-                    errors.at("sentence", message).help("write `sentence: gga`, or another: gll, hdt, rmc, vtg, zda");
+                    Format::needs_sentence("writes", errors);
                 }
                 let sentence = sentence.unwrap_or(Sentence::Gga);
                 let writer = SentenceWriter::new(sentence, talker.as_deref(), fields, ports, errors);

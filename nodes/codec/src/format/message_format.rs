@@ -1,0 +1,46 @@
+//! The formats of messages, and the keys of a config that belong to one of them.
+
+use super::Checksum;
+use limen::node::PlanErrors;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// What a message is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// Numbers at fixed offsets.
+    Struct,
+    /// A value of JSON; `encode` writes an object.
+    Json,
+    /// A value of CBOR (RFC 8949); `encode` writes an object.
+    Cbor,
+    /// A row of text.
+    Csv,
+    /// A sentence of NMEA 0183.
+    Nmea,
+}
+
+impl Format {
+    pub(crate) fn name(self) -> &'static str {
+        self.into()
+    }
+
+    /// Reports the keys that are given and belong to another format, and a checksum beside that of a sentence.
+    pub(crate) fn check_keys(self, keys: &[(&str, bool, Format)], crc: Option<Checksum>, errors: &mut PlanErrors) {
+        for (key, _, of) in keys.iter().filter(|(_, is_given, of)| *is_given && *of != self) {
+            let message = format!("`format: {}` has no `{key}`", self.name());
+            errors.at(*key, message).help(format!("remove it; it is a key of `format: {}`", of.name()));
+        }
+        if crc.is_some() && self == Format::Nmea {
+            errors.at("crc", "a sentence of NMEA 0183 has a checksum of its own").help("remove it");
+        }
+    }
+
+    /// Reports that `sentence` is missing. `does` is what the node does with sentences.
+    pub(crate) fn needs_sentence(does: &str, errors: &mut PlanErrors) {
+        let message = format!("`format: nmea` {does} sentences of one type");
+        errors.at("sentence", message).help("write `sentence: gga`, or another: gll, hdt, rmc, vtg, zda");
+    }
+}
