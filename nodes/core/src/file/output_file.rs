@@ -11,7 +11,7 @@ pub use full::OnFull;
 
 use limen::Folders;
 use limen::files::{self, MAX_NAME, Part, names_folder, real_path};
-use limen::node::{Claim, Metrics, NodeError, NodeErrorKind, PlanErrors, Planning, Ports};
+use limen::node::{Claim, Metrics, NodeError, PlanErrors, Planning, Ports};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fs::{self, File};
@@ -128,8 +128,6 @@ pub struct OutputFile {
     head: u64,
     begun: u64,
     full: FullDisk,
-    /// How many messages had come, written or not, when the disk was last found full.
-    told: Option<u64>,
     /// Messages written completely.
     messages: u64,
     /// The file was deleted while it was open.
@@ -170,7 +168,6 @@ impl OutputFile {
             head: 0,
             begun: 0,
             full: FullDisk::default(),
-            told: None,
             messages: 0,
             is_deleted: false,
         }
@@ -216,7 +213,7 @@ impl OutputFile {
         self.flush()?;
         let has_room = self.has_room();
         if !has_room {
-            self.full.lose(1, String::new);
+            self.full.lose(1);
         }
         Ok(has_room)
     }
@@ -250,14 +247,8 @@ impl OutputFile {
         if self.full.waits() {
             return Ok(());
         }
-        let come = Some(self.messages + self.ends.len() as u64 + self.full.lost());
         let (was_full, written) = (self.full.is_full(), self.write_all());
-        let is_full = written.as_ref().is_err_and(|e| matches!(e.kind(), NodeErrorKind::DiskFull { .. }));
-        let is_told = was_full && is_full && self.told == come;
-        if is_full {
-            self.told = come;
-        }
-        if is_told { Ok(()) } else { written }
+        self.full.tell_once(was_full, self.messages + self.ends.len() as u64, written)
     }
 
     fn write_all(&mut self) -> Result<(), NodeError> {
@@ -328,7 +319,7 @@ impl OutputFile {
         let written = self.write_all();
         if written.is_err() && self.full.is_full() {
             self.cut_short();
-            self.full.lose(self.ends.len() as u64, String::new);
+            self.full.lose(self.ends.len() as u64);
             self.buffer.clear();
             self.ends.clear();
         }

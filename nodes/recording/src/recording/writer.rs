@@ -208,7 +208,7 @@ impl RecordingWriter {
     ) -> Result<(), NodeError> {
         let place = self.channels[channel].encode_around(tensor, stamp, &mut self.message)?;
         if !self.make_ready(now)? {
-            self.full.lose(1, String::new);
+            self.full.lose(1);
             return Ok(());
         }
         let Some(open) = &mut self.open else { return Err(NodeError::input(&*self.path, "there is no file")) };
@@ -297,7 +297,7 @@ impl RecordingWriter {
         (self.pending, self.pending_bytes) = (0, 0);
         self.retry_at = now.saturating_add(RETRY_NS);
         let Some(open) = self.open.take() else {
-            self.full.lose(lost, || error.to_string());
+            self.full.lose_by(&error, lost);
             return NodeError::input(&*self.path, error);
         };
         let Open { writer, part, path, complete, .. } = open;
@@ -307,7 +307,7 @@ impl RecordingWriter {
         let _ = writer.file().set_len(complete);
         let text = format!("{error}; {complete} bytes are complete, {lost} messages before this one are lost");
         let judged = self.full.judge(NodeError::file(path, io::Error::new(error.kind(), text)));
-        self.full.lose(lost, || error.to_string());
+        self.full.lose_by(&error, lost);
         judged
     }
 

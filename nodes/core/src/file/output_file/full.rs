@@ -33,12 +33,14 @@ pub struct FullDisk {
     /// Messages lost because it was full, and for other reasons.
     lost: LossCounter,
     pub(super) unwritten: LossCounter,
+    /// How many messages had come, written or not, when it was last found full.
+    told: Option<u64>,
 }
 
 impl FullDisk {
     /// Creates the state of a disk that is not full. It counts losses as `disk_full` and `unwritten`.
     pub fn new(policy: OnFull, cx: &Building<'_>) -> Self {
-        FullDisk { policy, again: None, lost: cx.lost("disk_full"), unwritten: cx.lost("unwritten") }
+        FullDisk { policy, again: None, lost: cx.lost("disk_full"), unwritten: cx.lost("unwritten"), told: None }
     }
 
     /// Whether it was full just now, so that a write is not tried yet.
@@ -51,11 +53,6 @@ impl FullDisk {
         self.again.is_some()
     }
 
-    /// Messages lost because it was full.
-    pub(super) fn lost(&self) -> u64 {
-        self.lost.get()
-    }
-
     /// Notes that a write succeeded.
     pub fn is_over(&mut self) {
         if self.again.take().is_some() {
@@ -63,13 +60,35 @@ impl FullDisk {
         }
     }
 
-    /// Counts messages as lost: because the disk is full, if it is, otherwise by the error that `why` names.
-    pub fn lose(&mut self, messages: u64, why: impl FnOnce() -> String) {
+    /// Counts messages as lost because the disk is full.
+    pub fn lose(&mut self, messages: u64) {
+        self.lost += messages;
+    }
+
+    /// Counts messages as lost by an error: because the disk is full, if it is, otherwise as unwritten.
+    pub fn lose_by(&mut self, error: &io::Error, messages: u64) {
         if self.is_full() {
-            self.lost += messages;
+            self.lose(messages);
         } else {
-            self.unwritten.lose(messages, why);
+            self.unwritten.lose(messages, || error.to_string());
         }
+    }
+
+    /// Returns the outcome of a write. While the disk stays full and no further message came, trying again is no further failure. `messages`
+    /// is how many have come and are not lost.
+    pub(super) fn tell_once(
+        &mut self,
+        was_full: bool,
+        messages: u64,
+        written: Result<(), NodeError>,
+    ) -> Result<(), NodeError> {
+        let come = Some(messages + self.lost.get());
+        let is_full = written.as_ref().is_err_and(|e| matches!(e.kind(), NodeErrorKind::DiskFull { .. }));
+        let is_told = was_full && is_full && self.told == come;
+        if is_full {
+            self.told = come;
+        }
+        if is_told { Ok(()) } else { written }
     }
 
     /// Returns the error of a write; with the policy, if the disk is full.
