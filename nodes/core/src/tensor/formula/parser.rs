@@ -19,9 +19,10 @@ impl Formula {
         constants: &BTreeMap<String, Constant>,
     ) -> Result<Formula, ExpressionError> {
         let (steps, numbers, lists) = (Vec::new(), Vec::new(), Vec::new());
-        let mut compiler = Compiler { text, inputs, constants, steps, numbers, lists, stack: Vec::new() };
+        let (stack, carried) = (Vec::new(), Vec::new());
+        let mut compiler = Compiler { text, inputs, constants, steps, numbers, lists, stack, carried };
         parse(text, &mut |token, at, operands| compiler.part(token, at, operands))?;
-        let Compiler { steps, numbers, lists, mut stack, .. } = compiler;
+        let Compiler { steps, numbers, lists, mut stack, carried, .. } = compiler;
         let (mut now, mut depth) = (0usize, 0);
         for step in &steps {
             now = match step {
@@ -32,7 +33,7 @@ impl Formula {
             };
             depth = depth.max(now);
         }
-        let Made { kind, carried, makes_angles } = stack.pop().expect("an expression leaves one value");
+        let Made { kind, makes_angles, .. } = stack.pop().expect("an expression leaves one value");
         let is_truth = kind == Kind::Truth;
         Ok(Formula { steps, numbers, lists, named: inputs.len(), depth, is_truth, carried, makes_angles })
     }
@@ -47,13 +48,15 @@ struct Compiler<'a> {
     lists: Vec<Vec<f64>>,
     /// What is on the stack after the steps.
     stack: Vec<Made>,
+    /// The inputs whose angles the values on the stack keep, in the order of the stack.
+    carried: Vec<usize>,
 }
 
 /// What a part of a formula makes.
 struct Made {
     kind: Kind,
-    /// The inputs that it is an angle of if they are.
-    carried: Vec<usize>,
+    /// Where its inputs begin in [`Compiler::carried`].
+    carried_from: usize,
     /// Whether it is an angle whatever the inputs are.
     makes_angles: bool,
 }
@@ -159,16 +162,16 @@ impl Compiler<'_> {
                 Token::Call(name) => KEEP_ANGLES.contains(&name),
                 _ => true,
             };
-        let mut carried: Vec<usize> = match token {
-            Token::Name(name) => self.inputs.iter().position(|input| *input == name).into_iter().collect(),
-            _ => Vec::new(),
-        };
-        let mut makes_angles = token == Token::Call("atan2");
-        for made in made.into_iter().filter(|_| keeps_angles) {
-            carried.extend(made.carried);
-            makes_angles |= made.makes_angles;
+        let carried_from = made.first().map_or(self.carried.len(), |first| first.carried_from);
+        if !keeps_angles {
+            self.carried.truncate(carried_from);
         }
-        self.stack.push(Made { kind, carried, makes_angles });
+        if let Token::Name(name) = token {
+            self.carried.extend(self.inputs.iter().position(|input| *input == name));
+        }
+        let makes_angles =
+            token == Token::Call("atan2") || keeps_angles && made.iter().any(|operand| operand.makes_angles);
+        self.stack.push(Made { kind, carried_from, makes_angles });
         Ok(())
     }
 
