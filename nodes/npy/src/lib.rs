@@ -37,6 +37,23 @@ pub fn header(descriptor: &str, shape: impl IntoIterator<Item = u64>) -> Vec<u8>
     bytes
 }
 
+/// Returns the type of elements as NumPy writes it, from a name such as `f32`; `None` if NumPy has no such type.
+///
+/// ```
+/// assert_eq!(limen_npy::descriptor("f32").as_deref(), Some("<f4"));
+/// assert_eq!(limen_npy::descriptor("u8").as_deref(), Some("|u1"));
+/// assert_eq!(limen_npy::descriptor("bf16"), None);
+/// ```
+pub fn descriptor(number: &str) -> Option<String> {
+    let (letter, bits) = number.split_at_checked(1)?;
+    let bytes = bits.parse::<usize>().ok()? / 8;
+    match (letter, bytes) {
+        ("i" | "u", 1) => Some(format!("|{letter}1")),
+        ("f" | "i" | "u", 2 | 4 | 8) => Some(format!("<{letter}{bytes}")),
+        _ => None,
+    }
+}
+
 /// The kind of an array's elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -97,6 +114,21 @@ impl Element {
             return None;
         }
         Some(Element { kind, size, is_big_endian: order == '>', text: text.into() })
+    }
+
+    /// Returns the name of the type, such as `f32`; a bool is a `u8`. `None` if it is no number of at most 64 bits.
+    ///
+    /// ```
+    /// let header = limen_npy::Header::read(&mut &limen_npy::header("<i2", [3])[..]).unwrap();
+    /// assert_eq!(header.element.number().as_deref(), Some("i16"));
+    /// ```
+    pub fn number(&self) -> Option<String> {
+        match (self.kind, self.size) {
+            (Kind::Float, 2 | 4 | 8) => Some(format!("f{}", 8 * self.size)),
+            (Kind::Int, 1 | 2 | 4 | 8) => Some(format!("i{}", 8 * self.size)),
+            (Kind::Uint, 1 | 2 | 4 | 8) | (Kind::Bool, 1) => Some(format!("u{}", 8 * self.size)),
+            _ => None,
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::file::output_file::{self, Exists, FullDisk, OnFull, OutputFile};
 use crate::tensor::shape;
-use limen::message::{DType, PortSpec};
+use limen::message::PortSpec;
 use limen::node::{Building, Connected, Cost, Metrics, Node, NodeError, PlanErrors, Planning, Ports, Sink};
 use limen::{Message, Tensor};
 use schemars::JsonSchema;
@@ -24,24 +24,6 @@ pub struct Config {
     pub on_full: OnFull,
 }
 
-/// NumPy's descriptor of a type.
-fn descriptor(dtype: DType) -> Option<&'static str> {
-    Some(match dtype {
-        DType::F16 => "<f2",
-        DType::F32 => "<f4",
-        DType::F64 => "<f8",
-        DType::I8 => "|i1",
-        DType::U8 => "|u1",
-        DType::I16 => "<i2",
-        DType::U16 => "<u2",
-        DType::I32 => "<i4",
-        DType::U32 => "<u4",
-        DType::I64 => "<i8",
-        DType::U64 => "<u8",
-        DType::BF16 => return None,
-    })
-}
-
 /// Returns the header of a file with `items` items.
 fn header(descriptor: &str, items: u64, shape: &[usize]) -> Vec<u8> {
     limen_npy::header(descriptor, std::iter::once(items).chain(shape.iter().map(|length| *length as u64)))
@@ -51,7 +33,7 @@ fn header(descriptor: &str, items: u64, shape: &[usize]) -> Vec<u8> {
 #[derive(Debug)]
 pub struct Npy {
     file: OutputFile,
-    descriptor: &'static str,
+    descriptor: String,
     shape: Vec<usize>,
     /// The number of items in the header of the file.
     items_in_header: u64,
@@ -62,7 +44,7 @@ impl Npy {
     fn update_header(&mut self) -> Result<(), NodeError> {
         let items = self.file.messages();
         if self.items_in_header != items {
-            self.file.overwrite(0, &header(self.descriptor, items, &self.shape))?;
+            self.file.overwrite(0, &header(&self.descriptor, items, &self.shape))?;
             self.items_in_header = items;
         }
         Ok(())
@@ -70,9 +52,9 @@ impl Npy {
 }
 
 /// Returns descriptor and shape of the messages, or what is wrong with them and a way out.
-fn spec_of(spec: &PortSpec) -> Result<(&'static str, Vec<usize>), (String, String)> {
+fn spec_of(spec: &PortSpec) -> Result<(String, Vec<usize>), (String, String)> {
     let other = "write it with `kind: jsonl`";
-    let Some(descriptor) = descriptor(spec.dtype) else {
+    let Some(descriptor) = limen_npy::descriptor(spec.dtype.name()) else {
         let help = format!("{other}; a `cast` node before this one converts the type");
         return Err((format!("{spec} has a type that NumPy does not have"), help));
     };
@@ -110,7 +92,7 @@ impl Node for Npy {
         let given = given.ok_or_else(|| NodeError::input("in", "its shape is not known while planning"))?;
         let (descriptor, shape) = spec_of(given).map_err(|(why, _)| NodeError::input("in", why))?;
         let mut file = OutputFile::open(cx.folders(), &config.path, config.exists, FullDisk::new(config.on_full, cx))?;
-        file.push(&header(descriptor, 0, &shape));
+        file.push(&header(&descriptor, 0, &shape));
         Ok(Npy { file, descriptor, shape, items_in_header: 0 })
     }
 

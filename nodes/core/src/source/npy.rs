@@ -7,7 +7,6 @@ use limen::message::{DType, MAX_RANK, PortSpec};
 use limen::node::{Building, Connected, Cost, Emit, Next, Node, NodeError, PlanErrors, Planning, Ports, Source};
 use limen::unit::Rate;
 use limen::{Folders, Tensor};
-use limen_npy::Kind;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::io::{BufReader, Read, Seek, SeekFrom};
@@ -60,24 +59,10 @@ impl ArrayHeader {
         let other = |message: String| (message, again("numpy.ascontiguousarray(array)"));
         let limen_npy::Header { element, is_fortran, shape, start } =
             limen_npy::Header::read(from).map_err(|e| other(e.to_string()))?;
-        let dtype = match (element.kind, element.size) {
-            (Kind::Float, 2) => DType::F16,
-            (Kind::Float, 4) => DType::F32,
-            (Kind::Float, 8) => DType::F64,
-            (Kind::Int, 1) => DType::I8,
-            (Kind::Int, 2) => DType::I16,
-            (Kind::Int, 4) => DType::I32,
-            (Kind::Int, 8) => DType::I64,
-            (Kind::Uint | Kind::Bool, 1) => DType::U8,
-            (Kind::Uint, 2) => DType::U16,
-            (Kind::Uint, 4) => DType::U32,
-            (Kind::Uint, 8) => DType::U64,
-            _ => {
-                let is_complex = element.to_string().get(1..2) == Some("c");
-                let parts =
-                    if is_complex { "numpy.stack([array.real, array.imag], -1)" } else { "array.astype('<f8')" };
-                return Err((format!("its elements are {element}"), again(parts)));
-            }
+        let Some(dtype) = element.number().and_then(|number| number.parse::<DType>().ok()) else {
+            let is_complex = element.to_string().get(1..2) == Some("c");
+            let parts = if is_complex { "numpy.stack([array.real, array.imag], -1)" } else { "array.astype('<f8')" };
+            return Err((format!("its elements are {element}"), again(parts)));
         };
         if element.is_big_endian && dtype.size() > 1 {
             let little = element.to_string().replace('>', "<");
@@ -287,27 +272,5 @@ mod tests {
         assert!(read(&file(1, &dict("'<f4'", "True", "(10, 3)"))).contains("Fortran order"));
         assert!(read(&file(1, &dict("'<f4'", "True", "(10,)"))).starts_with("10 × f32[]"));
         assert!(read(&file(3, &dict("'<f4'", "False", "(10, 3)"))).starts_with("10 × f32[3]"));
-    }
-
-    #[test]
-    fn malformed_and_hostile_headers_are_refused() {
-        for (bytes, expected) in [
-            (b"".to_vec(), "too short"),
-            (b"\x93NUMPY".to_vec(), "too short"),
-            (b"PK\x03\x04....".to_vec(), "not a `.npy` file"),
-            (b"\x93NUMPY\x01\x00".to_vec(), "within its header"),
-            (b"\x93NUMPY\x02\x00\xff\xff\xff\xff".to_vec(), "header of 4294967295 bytes"),
-            (b"\x93NUMPY\x01\x00\x50\x00{'descr'".to_vec(), "within its header"),
-            (file(9, &dict("'<f4'", "False", "(1,)")), "version 9.0 of the format"),
-            (file(1, "{}"), "cannot be read"),
-            (file(1, "\u{0}\u{1}"), "cannot be read"),
-        ] {
-            let found = read(&bytes);
-            assert!(found.contains(expected), "{expected}: {found}");
-        }
-        let whole = file(1, &dict("'<f4'", "False", "(10, 3)"));
-        for cut in 0..whole.len() {
-            assert!(ArrayHeader::read(&mut &whole[..cut]).is_err());
-        }
     }
 }
