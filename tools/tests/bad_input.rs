@@ -1,5 +1,4 @@
-//! User errors are refused with their place and a remedy, without starting anything, with exit code 2. Errors during a run are
-//! named, counted, and handled as the policy says.
+//! User errors are refused with their place and a remedy, without starting anything, with exit code 2. A bad file is named and counted.
 
 use crate::program::{Folder, Ran};
 use std::path::Path;
@@ -125,20 +124,4 @@ fn a_corrupt_image_is_named_or_skipped_and_counted() {
     };
     run(&folder, &graph(""), "").expect(1, "", "`camera` failed").expect(1, "", "0001-");
     run(&folder, &graph(", on_error: skip"), "--fail-on messages!=3 --fail-on failed!=1").expect(0, "", "");
-}
-
-/// A limit on the size of files, whose signal is ignored, so that writing fails: simulates a disk that is full after 16 blocks.
-const FULL_DISK: &str = "trap '' XFSZ; ulimit -f 16";
-
-#[test]
-fn a_full_disk_is_an_error_of_the_sink_that_names_the_file() {
-    let graph = "version: 1\nnodes:\n  a: { kind: synthetic, config: { pattern: counter, count: 100000 } }\n  \
-                 full: { kind: csv, config: { path: full.csv }, on_error: POLICY, inputs: { n: a } }\n  \
-                 other: { kind: null, from: a }\n";
-    let folder = Folder::with("full", &graph.replace("POLICY", "stop"));
-    folder.run_after(FULL_DISK, "graph.yaml").expect(1, "", "`full` failed").expect(1, "", "full.csv");
-    // With `detach` the other branch receives everything, and the messages that the sink did not take are counted.
-    let words = "graph.yaml --fail-on 'messages != 100000' --fail-on 'lost == 0'";
-    let folder = Folder::with("full", &graph.replace("POLICY", "detach"));
-    folder.run_after(FULL_DISK, words).expect(0, "", "detached");
 }

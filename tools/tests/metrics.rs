@@ -87,30 +87,6 @@ fn only_a_scrape_gets_the_page() {
 }
 
 #[test]
-fn clients_that_wait_keep_nobody_else_waiting() {
-    let mut server = MetricsServer::bind(([127, 0, 0, 1], 0).into()).unwrap();
-    let answer = served(&mut server, "x 1\n", |address| {
-        // Seven that send a part of a request, or ask and do not read.
-        let silent: Vec<TcpStream> = (0..7)
-            .map(|n| {
-                let mut stream = TcpStream::connect(address).unwrap();
-                stream
-                    .write_all(if n % 2 == 0 { b"GET /metrics HTTP" } else { b"GET /metrics HTTP/1.1\r\n\r\n" })
-                    .unwrap();
-                stream
-            })
-            .collect();
-        let answer = ask(address, b"GET /metrics HTTP/1.1\r\n\r\n");
-        drop(silent);
-        // Their places are free again.
-        let after: Vec<String> = (0..20).map(|_| ask(address, b"GET /metrics HTTP/1.1\r\n\r\n")).collect();
-        assert!(after.iter().all(|answer| answer.ends_with("\r\n\r\nx 1\n")), "{after:?}");
-        answer
-    });
-    assert!(answer.ends_with("\r\n\r\nx 1\n"), "{answer}");
-}
-
-#[test]
 fn counters_only_grow_and_end_at_those_of_the_report() {
     let registry = limen_run::registry();
     let spec = limen::Spec::from_text(GRAPH, "graph.yaml").unwrap();
