@@ -121,10 +121,9 @@ fn plan(how: &str, heavy: bool, more: &str) -> Plan {
 
 /// On threads, where slow calls are made one by one, and simulated, where none is slow and there are always bursts.
 fn reports(plan: impl Fn() -> Plan) -> [Report; 2] {
-    let mut running = plan().wire().expect("wires").start().expect("starts");
-    assert!(running.wait_for(limen_tests::PATIENCE), "{:?}", running.stats());
+    let report = limen_tests::finished(plan().wire().expect("wires").start().expect("starts"));
     let simulation = plan().wire().expect("wires").simulate(7).expect("builds");
-    [running.wait(), simulation.run(10_000_000).unwrap_or_else(|stuck| panic!("{stuck}"))]
+    [report, simulation.run(10_000_000).unwrap_or_else(|stuck| panic!("{stuck}"))]
 }
 
 #[test]

@@ -4,7 +4,7 @@ use limen::message::Header;
 use limen::report::Outcome;
 use limen::{Plan, Problems, Report, Spec, Tensor, Time};
 use limen_backends::device::{MockDevice, MockFaults};
-use limen_tests::figure;
+use limen_tests::{figure, finished};
 use std::time::Duration;
 
 /// Plans a graph on a mock device, which is returned too.
@@ -89,9 +89,7 @@ fn without_events_the_numbers_are_wrong() {
 #[test]
 fn threads_share_a_device() {
     let (plan, _) = plan(&chain(2000, ""), MockFaults::default());
-    let mut running = plan.unwrap().wire().unwrap().start().unwrap();
-    assert!(running.wait_for(limen_tests::PATIENCE), "{:?}", running.stats());
-    let report = running.wait();
+    let report = finished(plan.unwrap().wire().unwrap().start().unwrap());
     assert_eq!((report.outcome, &report.bugs[..]), (Outcome::Finished, &[][..]));
     assert_eq!(figure(&report, "c.sum_in"), f64::from(2000 * 1999 / 2 + 2000 * 123));
 }

@@ -36,9 +36,7 @@ fn plan(folder: &Path, graph: &str) -> Result<Plan, String> {
 /// Runs a graph in a folder until it ends.
 fn run(folder: &Path, graph: &str) -> Report {
     let plan = plan(folder, graph).unwrap_or_else(|problems| panic!("{problems}\n{graph}"));
-    let mut running = plan.wire().unwrap().start().unwrap();
-    assert!(running.wait_for(Duration::from_secs(120)), "no end: {:?}\n{graph}", running.stats());
-    let report = running.wait();
+    let report = limen_tests::finished(plan.wire().unwrap().start().unwrap());
     assert!(report.bugs.is_empty(), "{:?}", report.bugs);
     report
 }

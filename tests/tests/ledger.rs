@@ -3,14 +3,12 @@
 use limen::policy::Telemetry;
 use limen::report::Term;
 use limen::{Options, Plan, Report, Spec};
-use limen_tests::registry;
+use limen_tests::{finished, registry};
 
 fn run(graph: &str, telemetry: Telemetry) -> Report {
     let options = Options { telemetry: Some(telemetry), ..Options::default() };
     let plan = Plan::with_options(Spec::from_text(graph, "test.yaml").unwrap(), &registry(), &options).unwrap();
-    let mut running = plan.wire().unwrap().start().unwrap();
-    assert!(running.wait_for(limen_tests::PATIENCE));
-    running.wait()
+    finished(plan.wire().unwrap().start().unwrap())
 }
 
 /// A cheap source into a slow node on another core, so that most bursts of the source are not recorded.

@@ -2,6 +2,7 @@
 //! `LIMEN_BLESS=1` rewrites the expected results.
 
 use limen::{Plan, Report, Spec};
+use limen_tests::recorded::is_recorded;
 use limen_tests::registry;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -57,11 +58,8 @@ fn every_policy_graph_gives_the_recorded_result() {
         let report = if is_scheduled { simulation.run_as_scheduled(1_000_000) } else { simulation.run(1_000_000) };
         let report = report.unwrap_or_else(|stuck| panic!("{}: {stuck}", file.display()));
         assert_eq!(report.bugs, Vec::<String>::new(), "{}", file.display());
-        let (found, beside) = (shown(&report), file.with_extension("txt"));
-        if std::env::var_os("LIMEN_BLESS").is_some() {
-            std::fs::write(&beside, &found).unwrap();
-        }
-        if std::fs::read_to_string(&beside).unwrap_or_default() != found {
+        let found = shown(&report);
+        if !is_recorded(&file.with_extension("txt"), &found) {
             wrong.push(format!("{}:\n{found}", file.display()));
         }
     }

@@ -138,9 +138,7 @@ fn run<T>(graph: &str, begin: impl FnOnce() -> T) -> Report {
     let registry = limen_tests::registry().source::<Beat>("beat").transform::<Planted>("planted");
     let plan = Plan::new(Spec::from_text(graph, "test.yaml").unwrap(), &registry).unwrap();
     let _begun = begin();
-    let mut running = plan.wire().unwrap().start().unwrap();
-    assert!(running.wait_for(limen_tests::PATIENCE), "{:?}", running.stats());
-    running.wait()
+    limen_tests::finished(plan.wire().unwrap().start().unwrap())
 }
 
 /// The only path of a graph of one source and one sink.

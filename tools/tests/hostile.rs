@@ -1,6 +1,7 @@
 //! Wrong graphs with the messages for each: `tests/hostile/NAME.yaml` and `NAME.txt`. The pairs also make a page of the book.
 //! `LIMEN_BLESS=1` rewrites texts and page; read them before you commit them.
 
+use limen_tests::recorded::assert_recorded;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -23,15 +24,6 @@ fn check(file: &str) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(output.stderr).unwrap().replace(&folder, ""))
 }
 
-/// Compares a text with a file, or writes the file.
-fn same(path: &Path, text: &str) {
-    if std::env::var_os("LIMEN_BLESS").is_some() {
-        std::fs::write(path, text).unwrap();
-    }
-    let written = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(written == text, "{} differs from the message now:\n{text}", path.display());
-}
-
 #[test]
 fn each_graph_is_refused_with_the_recorded_message() {
     let mut files: Vec<PathBuf> = std::fs::read_dir(hostile()).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -48,13 +40,13 @@ fn each_graph_is_refused_with_the_recorded_message() {
         assert_eq!(code, Some(2), "{name}: {said}");
         assert!(said.contains("help: "), "{name}: no remedy in\n{said}");
         assert!(said.chars().all(|c| c == '\n' || !c.is_control()), "{name}: control characters in:\n{said:?}");
-        same(&path.with_extension("txt"), &said);
+        assert_recorded(&path.with_extension("txt"), &said);
         let text = std::fs::read_to_string(&path).unwrap();
         let title = text.lines().next().unwrap().trim_start_matches("# ").trim_end_matches('.');
         let _ =
             write!(page, "\n## {title}\n\n```yaml\n{}\n```\n\n```text\n{}\n```\n", text.trim_end(), said.trim_end());
     }
-    same(&hostile().join("../../docs/wrong-graphs.md"), &page);
+    assert_recorded(&hostile().join("../../docs/wrong-graphs.md"), &page);
 }
 
 #[test]

@@ -1,16 +1,12 @@
 //! The reference pages of `docs/` are generated from the program; `LIMEN_BLESS=1` rewrites them.
 
+use limen_tests::recorded::assert_recorded;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
 fn check(page: &str, text: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(page);
-    if std::env::var_os("LIMEN_BLESS").is_some() {
-        std::fs::write(&path, text).unwrap();
-    }
-    let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(written == text, "docs/{page} is out of date; LIMEN_BLESS=1 rewrites it");
+    assert_recorded(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(page), text);
 }
 
 #[test]

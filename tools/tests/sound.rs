@@ -19,20 +19,9 @@ fn run(folder: &Folder, words: &str) -> Ran {
 
 /// A WAV file of 16 bits, and its samples.
 fn wav(path: &Path, channels: u16, rate: u32, frames: usize) -> Vec<u8> {
-    let samples: Vec<u8> =
-        (0..frames * usize::from(channels)).flat_map(|n| ((n * n * 31 + n) as u16).to_le_bytes()).collect();
-    let size = samples.len() as u32;
-    let mut file = [&b"RIFF"[..], &(size + 36).to_le_bytes(), b"WAVEfmt \x10\0\0\0\x01\0"].concat();
-    file.extend(channels.to_le_bytes());
-    file.extend(rate.to_le_bytes());
-    file.extend((rate * u32::from(channels) * 2).to_le_bytes());
-    file.extend((channels * 2).to_le_bytes());
-    file.extend([16, 0]);
-    file.extend(b"data");
-    file.extend(size.to_le_bytes());
-    file.extend(&samples);
-    fs::write(path, file).unwrap();
-    samples
+    let samples: Vec<i16> = (0..frames * usize::from(channels)).map(|n| (n * n * 31 + n) as i16).collect();
+    fs::write(path, limen_tests::files::wav(channels, rate, &samples)).unwrap();
+    samples.iter().flat_map(|sample| sample.to_le_bytes()).collect()
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Valid files of the formats that graphs read: the starting points of attacks.
 
+use crate::files::{npy, wav};
 use crate::protobuf::{model, node};
 use limen::message::DType;
 use limen_backends::{Encoding, WeightConfig};
@@ -77,7 +78,8 @@ pub fn readers() -> Vec<ReaderCase> {
         wrap: image,
         ..source("kind: image_files, config: { path: 's*.png', channels: 3 }", "r/image", "s1.png", png_parts(2, 9, 1))
     };
-    let wav = || wav(2, 8000, 400);
+    let sound: Vec<i16> = (0..400).map(|n| n * 81).collect();
+    let wav = || wav(2, 8000, &sound);
     vec![
         source("kind: csv, config: { path: f.csv, columns: [a, b, c], max_bytes: 1KiB }", "r", "f.csv", csv),
         source("kind: npy, config: { path: f.npy }", "r", "f.npy", npy("<f4", &[6, 4], &f32s(24))),
@@ -280,12 +282,6 @@ fn f32s(count: u8) -> Vec<u8> {
     (0..count).flat_map(|n| f32::from(n).to_le_bytes()).collect()
 }
 
-fn npy(descr: &str, shape: &[usize], data: &[u8]) -> Vec<u8> {
-    let shape: String = shape.iter().map(|dim| format!("{dim}, ")).collect();
-    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({shape}), }}");
-    [b"\x93NUMPY\x01\x00".as_slice(), &118u16.to_le_bytes(), format!("{header:<117}\n").as_bytes(), data].concat()
-}
-
 /// A file of tensors, each with name, type, shape and bytes.
 fn safetensors(tensors: &[(&str, &str, &[usize], Vec<u8>)]) -> Vec<u8> {
     let (mut about, mut data) = (Vec::new(), Vec::new());
@@ -300,22 +296,6 @@ fn safetensors(tensors: &[(&str, &str, &[usize], Vec<u8>)]) -> Vec<u8> {
     let mut about = format!("{{{}}}", about.join(","));
     about.extend(std::iter::repeat_n(' ', about.len().next_multiple_of(8) - about.len()));
     [&(about.len() as u64).to_le_bytes()[..], about.as_bytes(), &data].concat()
-}
-
-/// 16-bit sound.
-fn wav(channels: u16, rate: u32, samples: i16) -> Vec<u8> {
-    let samples: Vec<u8> = (0..samples).flat_map(|n| (n * 81).to_le_bytes()).collect();
-    let chunk = |name: &[u8], content: &[u8]| [name, &(content.len() as u32).to_le_bytes(), content].concat();
-    let block = channels * 2;
-    let format = [
-        &1u16.to_le_bytes()[..],
-        &channels.to_le_bytes(),
-        &rate.to_le_bytes(),
-        &(rate * u32::from(block)).to_le_bytes(),
-        &block.to_le_bytes(),
-        &16u16.to_le_bytes(),
-    ];
-    chunk(b"RIFF", &[b"WAVE".as_slice(), &chunk(b"fmt ", &format.concat()), &chunk(b"data", &samples)].concat())
 }
 
 /// The CRC-32 of ZIP and PNG.

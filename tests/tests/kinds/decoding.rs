@@ -1,30 +1,8 @@
 //! The outputs of models, and sound for models.
 
 use super::{check, plan, refused, run};
+use limen_tests::files::{npy_of, wav};
 use std::fs;
-
-/// An array as NumPy writes it, an item per message.
-fn npy(shape: &str, values: &[f32]) -> Vec<u8> {
-    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}");
-    let length = (header.len() as u16).to_le_bytes();
-    let values: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), &values].concat()
-}
-
-/// A sound of 16 bits.
-fn wav(channels: u16, rate: u32, samples: &[i16]) -> Vec<u8> {
-    let data: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
-    let format = [
-        &1_u16.to_le_bytes()[..],
-        &channels.to_le_bytes(),
-        &rate.to_le_bytes(),
-        &(rate * u32::from(channels) * 2).to_le_bytes(),
-        &(channels * 2).to_le_bytes(),
-        &16_u16.to_le_bytes(),
-    ];
-    let size = (data.len() as u32).to_le_bytes();
-    [b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0", &format.concat()[..], b"data", &size, &data].concat()
-}
 
 #[test]
 fn boxes_of_a_yolo_model_are_decoded_and_suppressed() {
@@ -37,7 +15,7 @@ fn boxes_of_a_yolo_model_are_decoded_and_suppressed() {
         [0.75, 0.5, 0.125, 0.25, 0.0, 0.0, 0.0, 0.0],
         [0.125, 0.25, 0.875, 0.125, 0.0, 0.0, 0.0, 0.0],
     ];
-    let array = npy("(1, 6, 8)", rows.as_flattened());
+    let array = npy_of(&[1, 6, 8], rows.as_flattened());
     let graph = "
   a: { kind: npy, config: { path: a.npy } }
   d: { kind: decode_yolo, from: a }
@@ -83,7 +61,7 @@ fn boxes_of_a_yolo_model_are_decoded_and_suppressed() {
     // The coefficients of masks are no scores.
     let mut rows = rows;
     rows[5][7] = 1.7;
-    fs::write(folder.path().join("a.npy"), npy("(1, 6, 8)", rows.as_flattened())).unwrap();
+    fs::write(folder.path().join("a.npy"), npy_of(&[1, 6, 8], rows.as_flattened())).unwrap();
     let report = run(folder.path(), &graph.replace("from: a }", "from: a, on_error: skip }"));
     assert_eq!(report.failed_calls, 1);
     assert!(report.failures[0].text.contains("a score is 1.7, which is no probability"), "{:?}", report.failures);
@@ -132,9 +110,9 @@ fn a_sound_without_frames_is_refused() {
 #[test]
 fn the_vector_that_is_not_finite_is_named() {
     let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("n.npy"), npy("(1, 2)", &[1.0, f32::NAN])).unwrap();
-    fs::write(folder.path().join("i.npy"), npy("(1, 2)", &[f32::INFINITY, 0.0])).unwrap();
-    fs::write(folder.path().join("x.npy"), npy("(1, 2)", &[1.0, 2.0])).unwrap();
+    fs::write(folder.path().join("n.npy"), npy_of(&[1, 2], &[1.0, f32::NAN])).unwrap();
+    fs::write(folder.path().join("i.npy"), npy_of(&[1, 2], &[f32::INFINITY, 0.0])).unwrap();
+    fs::write(folder.path().join("x.npy"), npy_of(&[1, 2], &[1.0, 2.0])).unwrap();
     for (a, b, expected) in [("n", "x", "a: "), ("x", "n", "b: "), ("x", "i", "b: "), ("n", "i", "a: ")] {
         let graph = format!(
             "\n  p: {{ kind: npy, config: {{ path: {a}.npy }} }}\n  q: {{ kind: npy, config: {{ path: {b}.npy }} }}\n  \
@@ -174,12 +152,12 @@ fn boxes_of_text_are_decoded_from_a_map() {
     (0..4 * 12).for_each(|i| map[(4 + i / 12) * 24 + 6 + i % 12] = 0.75);
     // 12 × 4 pixels: expanded by 48 · 2 / 32 = 3.
     let expected = r#"{"seq":0,"in":[[3,1,21,11,0.75,0]]}"#;
-    for shape in ["(1, 12, 24)", "(1, 1, 12, 24)"] {
+    for shape in [&[1, 12, 24][..], &[1, 1, 12, 24]] {
         let graph = "
   a: { kind: npy, config: { path: a.npy } }
   d: { kind: decode_db, config: { unclip: 2 }, from: a }
   z: { kind: jsonl, config: { path: out.txt }, from: d }";
-        check(&[("a.npy", &npy(shape, &map))], graph, expected);
+        check(&[("a.npy", &npy_of(shape, &map))], graph, expected);
     }
     let source = "\n  s: { kind: synthetic, config: { pattern: noise, shape: [2, 4, 4], dtype: f32 } }\n  ";
     refused(
@@ -207,7 +185,7 @@ fn text_is_decoded_from_the_scores_of_symbols() {
         [0.25, 0.0, 0.25, 0.5],
         [0.0, 0.0, 1.0, 0.0],
     ];
-    let array = npy("(1, 6, 4)", steps.as_flattened());
+    let array = npy_of(&[1, 6, 4], steps.as_flattened());
     let files: [(&str, &[u8]); 2] = [("a.npy", &array), ("symbols.txt", "h\né\n".as_bytes())];
     let graph = "
   a: { kind: npy, config: { path: a.npy } }
@@ -229,9 +207,9 @@ fn text_is_decoded_from_the_scores_of_symbols() {
 
 #[test]
 fn embeddings_are_compared() {
-    let tokens = npy("(2, 3, 2)", &[6.0, 0.0, 0.0, 8.0, 9.0, 9.0, 0.0, 1.0, 0.0, 3.0, 9.0, 9.0]);
+    let tokens = npy_of(&[2, 3, 2], &[6.0, 0.0, 0.0, 8.0, 9.0, 9.0, 0.0, 1.0, 0.0, 3.0, 9.0, 9.0]);
     let mask = b"a,b,c\n1,1,0\n1,2,0\n";
-    let references = npy("(3, 2)", &[-1.0, 0.0, 0.0, 2.0, 3.0, 4.0]);
+    let references = npy_of(&[3, 2], &[-1.0, 0.0, 0.0, 2.0, 3.0, 4.0]);
     let files: [(&str, &[u8]); 3] = [("t.npy", &tokens), ("m.csv", mask), ("r.npy", &references)];
     let graph = "
   t: { kind: npy, config: { path: t.npy } }
@@ -335,7 +313,7 @@ fn sound_is_resampled_to_the_rate_of_a_model() {
 fn extreme_configs_are_harmless() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a.txt"), "a\n").unwrap();
-    fs::write(folder.path().join("r.npy"), npy("(1, 6)", &[0.0; 6])).unwrap();
+    fs::write(folder.path().join("r.npy"), npy_of(&[1, 6], &[0.0; 6])).unwrap();
     fs::write(folder.path().join("s.wav"), wav(2, 44_100, &[i16::MIN; 2_000])).unwrap();
     let most = "18446744073709551615";
     let values = ["0", "1", "65535", "4294967295", most, "-1", "1e308", ".nan", ".inf", "-.inf"];

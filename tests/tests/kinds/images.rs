@@ -2,16 +2,9 @@
 
 use super::{check, plan, png, refused, run};
 use limen::Report;
+use limen_tests::files::npy_of;
 use std::fs;
 use std::path::Path;
-
-/// An array as a NumPy file.
-fn npy(shape: &str, values: &[f32]) -> Vec<u8> {
-    let dict = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({shape}), }}");
-    let header = format!("{dict:<117}\n");
-    let start = [&b"\x93NUMPY\x01\x00"[..], &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat();
-    start.into_iter().chain(values.iter().flat_map(|value| value.to_le_bytes())).collect()
-}
 
 /// An RGB image with the levels 0, 10, 20 and so on.
 fn rgb_png(width: u32, height: u32) -> Vec<u8> {
@@ -44,7 +37,7 @@ fn a_part_of_an_image_in_other_colours() {
 
 #[test]
 fn an_image_is_put_into_a_frame_and_its_boxes_are_taken_out() {
-    let boxes = npy("1, 2, 6", &[0.0, 1.0, 3.0, 2.5, 0.5, 7.0, -9.0, 0.0, 99.0, 6.0, 0.25, 1.0]);
+    let boxes = npy_of(&[1, 2, 6], &[0.0, 1.0, 3.0, 2.5, 0.5, 7.0, -9.0, 0.0, 99.0, 6.0, 0.25, 1.0]);
     let graph = "
   a: { kind: synthetic, config: { pattern: ramp, width: 8, height: 4, count: 1 } }
   b: { kind: letterbox, config: { width: 6, height: 6 }, from: a }
@@ -67,7 +60,7 @@ fn an_image_is_put_into_a_frame_and_its_boxes_are_taken_out() {
 /// The expected levels are those of `cv2.copyMakeBorder` with 9, then `cv2.resize`.
 #[test]
 fn an_image_is_filled_before_it_is_scaled() {
-    let boxes = npy("1, 2, 6", &[1.25, 1.25, 2.5, 2.5, 0.5, 7.0, -9.0, 0.0, 99.0, 6.0, 0.25, 1.0]);
+    let boxes = npy_of(&[1, 2, 6], &[1.25, 1.25, 2.5, 2.5, 0.5, 7.0, -9.0, 0.0, 99.0, 6.0, 0.25, 1.0]);
     for (config, image, placement, corners) in [
         (
             "width: 5, height: 5, at: top_left",
@@ -135,7 +128,7 @@ fn boxes_become_parts_that_are_gathered_again() {
     let row = |corners: [f32; 4]| [&corners[..], &[0.9, 0.0]].concat();
     // The second is rounded outwards, the last is outside.
     let corners = [[2.0, 1.0, 6.0, 3.0], [0.5, 0.5, 7.5, 3.2], [9.0, 9.0, 12.0, 12.0]];
-    let boxes = npy("1, 3, 6", &corners.map(row).concat());
+    let boxes = npy_of(&[1, 3, 6], &corners.map(row).concat());
     let [first, second, third] =
         ["[[[2],[3],[3]],[[4],[5],[5]]]", "[[[1],[2],[4]],[[4],[5],[7]]]", "[[[5],[5],[5]],[[5],[5],[5]]]"];
     for (keys, expected) in [
@@ -145,7 +138,7 @@ fn boxes_become_parts_that_are_gathered_again() {
     ] {
         check(&[("boxes.npy", &boxes)], &graph(keys), &expected);
     }
-    let narrow = npy("1, 1, 6", &row([3.0, 0.0, 5.0, 4.0]));
+    let narrow = npy_of(&[1, 1, 6], &row([3.0, 0.0, 5.0, 4.0]));
     let expected = "{\"seq\":0,\"parts\":[[[[2],[5],[5]],[[5],[5],[5]]]]}";
     check(&[("boxes.npy", &narrow)], &graph(", keep_aspect: true"), expected);
 }

@@ -1,6 +1,7 @@
 //! Text in images: regions at any angle, their parts, and what was read in them, together again.
 
 use super::{plan, refused, run};
+use limen_tests::files::npy_of;
 use std::fs;
 use std::path::Path;
 
@@ -12,14 +13,6 @@ fn grey_png(width: u32, height: u32, level: impl Fn(u32, u32) -> u8) -> Vec<u8> 
     let levels: Vec<u8> = (0..width * height).map(|at| level(at % width, at / width)).collect();
     encoder.write_header().unwrap().write_image_data(&levels).unwrap();
     bytes
-}
-
-/// An array as NumPy writes it, an item per message.
-fn npy(shape: &str, values: &[f32]) -> Vec<u8> {
-    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}");
-    let length = (header.len() as u16).to_le_bytes();
-    let values: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), &values].concat()
 }
 
 /// The field of each line of `out.txt`.
@@ -37,7 +30,7 @@ fn regions_at_any_angle_are_those_of_opencv() {
     let pixel = |i: usize| noise(i / 40 / 4 * 10 + i % 40 / 4) * 0.75 + noise(i) * 0.25;
     let map: Vec<f32> = (0..24 * 40).map(pixel).collect();
     let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("a.npy"), npy("(1, 24, 40)", &map)).unwrap();
+    fs::write(folder.path().join("a.npy"), npy_of(&[1, 24, 40], &map)).unwrap();
     for (config, expected) in [
         (
             "threshold: 0.65, dilation: false",
@@ -126,7 +119,7 @@ fn quads_become_parts() {
   z: { kind: jsonl, config: { path: out.txt }, inputs: { parts: g } }";
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a.png"), grey_png(24, 12, |x, y| (x * 7 + y * 11 + x * y) as u8)).unwrap();
-    fs::write(folder.path().join("q.npy"), npy("(1, 3, 8)", quads.as_flattened())).unwrap();
+    fs::write(folder.path().join("q.npy"), npy_of(&[1, 3, 8], quads.as_flattened())).unwrap();
     run(folder.path(), graph);
     let parts: Vec<[[[u8; 1]; 12]; 6]> = serde_json::from_value(field(folder.path(), "parts").remove(0)).unwrap();
     for (part, expected) in parts.iter().zip(&expected) {
@@ -135,7 +128,7 @@ fn quads_become_parts() {
     }
     assert_eq!(parts.len(), expected.len());
     let hostile = [f32::NAN, 1e30, -1e30, f32::INFINITY, 0.0, 1.0, 1e9, -0.0].repeat(3);
-    fs::write(folder.path().join("q.npy"), npy("(1, 3, 8)", &hostile)).unwrap();
+    fs::write(folder.path().join("q.npy"), npy_of(&[1, 3, 8], &hostile)).unwrap();
     assert_eq!(run(folder.path(), graph).failed_calls, 0);
     refused(
         "
@@ -165,7 +158,7 @@ fn the_lines_of_an_image_are_gathered() {
         fs::write(folder.path().join(format!("{number}.png")), grey_png(width, height, level)).unwrap();
         maps.extend((0..width * height).map(|at| if step(at % width, at / width).is_some() { 0.75 } else { 0.0 }));
     }
-    fs::write(folder.path().join("maps.npy"), npy("(3, 12, 24)", &maps)).unwrap();
+    fs::write(folder.path().join("maps.npy"), npy_of(&[3, 12, 24], &maps)).unwrap();
     fs::write(folder.path().join("symbols.txt"), "h\né\n").unwrap();
     let graph = "
   image: { kind: image_files, config: { path: \"*.png\" } }
