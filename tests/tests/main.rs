@@ -28,6 +28,7 @@ mod paced;
 mod policies;
 mod random_graphs;
 mod refused_graphs;
+mod refused_joins;
 mod schedule;
 mod semantics;
 mod streams;
