@@ -1,6 +1,6 @@
 //! Files that a graph names: their types, their places, and incomplete output.
 
-use crate::program::{Folder, Ran, signal, signal_until_it_ends};
+use crate::program::{Folder, Ran, SLOW, signal, signal_until_it_ends};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::symlink;
@@ -268,20 +268,8 @@ fn options_replace_only_regular_files() {
 /// \[K2\] Incomplete files have temporary names, so the program names them.
 #[test]
 fn a_second_signal_names_the_incomplete_files() {
-    let graph = "
-version: 1
-nodes:
-  numbers: { kind: synthetic, config: { pattern: counter, dtype: f32, shape: [1] } }
-  slow:
-    kind: infer
-    config: { backend: mock, mock: { inputs: { x: 'f32[1]' }, outputs: { y: 'f32[1]' }, latency: 800ms } }
-    from: { from: numbers, capacity: 1 }
-  nothing: { kind: 'null', from: slow }
-  table: { kind: csv, config: { path: out.csv }, from: numbers }
-  seen: { kind: console, from: numbers }
-run: { stop: 30s }
-";
-    let folder = Folder::with("second", graph);
+    let table = "  table: { kind: csv, config: { path: out.csv }, from: numbers }\n  seen: ";
+    let folder = Folder::with("second", &SLOW.replace("  seen: ", table));
     let mut child = folder.command("graph.yaml").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut err = BufReader::new(child.stderr.take().unwrap());
     let mut out = BufReader::new(child.stdout.take().unwrap());

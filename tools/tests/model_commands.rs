@@ -1,0 +1,283 @@
+//! Commands about models: graphs for a model, inspection, comparison, compilation and choice of a backend.
+
+use crate::program::{COUNTING, Folder, SLOW};
+use serde_json::Value;
+use std::fs;
+
+/// The shipped models: an image classifier, and one with a state.
+#[test]
+fn a_graph_for_a_model_runs_as_it_stands() {
+    let folder = Folder::with("new-model", COUNTING);
+    let graphs = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs");
+    for (model, output) in
+        [("classify/classifier", "logits"), ("listen/listener", "heard"), ("digits/digits", "logits")]
+    {
+        let name = model.replace('/', "-");
+        folder.run(&format!("new {name} --model {graphs}/{model}.onnx")).expect(0, "/graph.yaml --plan", "");
+        folder.run(&format!("{name}/graph.yaml")).expect(0, "laws: hold", "");
+        let written = fs::read_dir(folder.0.join(&name).join("out")).unwrap().count();
+        assert!(written > 0, "{model}: {output}");
+    }
+    let digits = format!("--model {graphs}/digits/digits.onnx");
+    folder.run(&format!("new camera {digits} --input camera")).expect(0, "/graph.yaml --plan", "");
+    folder.run("camera/graph.yaml --set nodes.camera.config.count=3").expect(0, "laws: hold", "");
+    folder.run(&format!("new other {digits} --input wav")).expect(2, "", "takes `image` f32[?,1,8,8]: leave it out");
+    fs::write(folder.0.join("no.onnx"), "text").unwrap();
+    folder.run("new other --model no.onnx").expect(2, "", "this is text, not an ONNX model");
+    fs::write(folder.0.join("no.npy"), limen_tests::files::npy_of(&[1], &[0.0])).unwrap();
+    folder.run("new other --model no.npy").expect(2, "", "this is a .npy file, not an ONNX model");
+    folder.run("new other --input wav").expect(2, "", "--model");
+    folder.run(&format!("new other {digits} {digits}")).expect(2, "", "the first of two models has one image");
+    assert!(!folder.0.join("other").exists());
+}
+
+/// A graph that runs the model of the `digits` graph on noise.
+const MODEL: &str = "
+version: 1
+nodes:
+  noise: { kind: synthetic, config: { pattern: noise, shape: [1, 8, 8], dtype: f32, count: 40 } }
+  digit: { kind: infer, config: { model: digits.onnx }, from: noise }
+  nothing: { kind: 'null', from: digit }
+";
+
+#[test]
+fn models_are_inspected_and_compared_from_the_command_line() {
+    let folder = Folder::with("models", MODEL);
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/digits/digits.onnx");
+    fs::copy(model, folder.0.join("digits.onnx")).unwrap();
+    folder
+        .run("inspect digits.onnx")
+        .expect(0, "digits.onnx: onnx, opset ", "")
+        .expect(0, "rten has all operators: 5 native", "")
+        .expect(
+            0,
+            if cfg!(feature = "wgpu") {
+                "wgpu has all operators"
+            } else {
+                "wgpu is not built in (cargo feature `wgpu`)"
+            },
+            "",
+        )
+        .expect(
+            0,
+            if cfg!(feature = "cuda") {
+                "cuda has all operators"
+            } else {
+                "cuda is not built in (cargo feature `cuda12`)"
+            },
+            "",
+        )
+        .expect(0, "Conv", "");
+    let inspected = folder.run("inspect digits.onnx --json").json();
+    assert_eq!(inspected["sha256"].as_str().map(str::len), Some(64), "{inspected}");
+    folder.run("inspect graph.yaml").expect(2, "", "limen-run: graph.yaml: this is text, not an ONNX model");
+    folder.run("inspect none.onnx").expect(2, "", "limen-run: none.onnx: the file cannot be read: No such file");
+    if cfg!(feature = "ort") {
+        folder.run("inspect digits.onnx --onnxruntime ./none.so").expect(
+            0,
+            "ort is not available: ONNX Runtime is not",
+            "",
+        );
+    }
+    folder.run("verify-backend graph.yaml --against rten").expect(0, "against `rten`, 32 calls", "");
+    if !cfg!(feature = "cuda") {
+        folder.run("verify-backend graph.yaml --against cuda").expect(
+            2,
+            "",
+            "build limen-run with `--features cuda12`",
+        );
+    }
+    if cfg!(feature = "tract") {
+        // The two round differently, so nothing else has to differ: the whole comparison is printed, and no refusal.
+        let ran = folder.run(
+            "verify-backend graph.yaml --against tract --set nodes.digit.config.verify={\"against\":\"rten\",\"atol\":0,\"rtol\":0}",
+        );
+        for part in
+            ["against `tract`, 32 calls", "beyond the tolerance: output `logits` is at most", "numbers differ by"]
+        {
+            ran.expect(2, part, "");
+        }
+        assert_eq!(ran.err, "");
+        // With `auto`, the backend that was compared with has been called, and is not said to be untried.
+        let ran = folder.run("verify-backend graph.yaml --against tract --set nodes.digit.config.backend=auto");
+        ran.expect(0, "against `tract`, 32 calls", "");
+        assert!(!ran.out.contains("tract has its operators and types, and was not tried"), "{}", ran.out);
+    }
+    let report = folder.run("graph.yaml --json --shadow rten:10").json();
+    let figure = |name: &str| report["nodes"][1]["metrics"][name].as_f64();
+    assert_eq!((figure("shadow_compared"), figure("shadow_over")), (Some(4.0), Some(0.0)), "{}", report["nodes"][1]);
+    // The measurements of calls in flight at once are gathered from their threads.
+    let report = folder.run("graph.yaml --json --set nodes.digit.config.in_flight=2").json();
+    assert!(report["nodes"][1]["metrics"]["first_call_ms"].as_f64() > Some(0.0), "{}", report["nodes"][1]);
+    if cfg!(feature = "ort") {
+        for (words, option, key) in [
+            ("verify-backend graph.yaml --against ort", "--> --against ort", "verify.against"),
+            ("graph.yaml --shadow ort:9", "--> --shadow ort:9", "shadow.backend"),
+        ] {
+            let ran = folder.run(&format!("{words} --onnxruntime ./none.so"));
+            let why = format!("the backend that `{key}` asks for: `ort` is not available");
+            ran.expect(2, "", &why).expect(2, "", option).expect(2, "", "help: name the library of ONNX Runtime with");
+        }
+    }
+    folder.run("graph.yaml --shadow mock").expect(2, "", "`mock` is not a backend to compare with");
+    folder.run("graph.yaml --shadow rten:0").expect(2, "", "`0` is not a number of calls");
+    Folder::with("no-models", COUNTING).run("graph.yaml --shadow rten").expect(
+        2,
+        "",
+        "no node of this graph runs a model",
+    );
+}
+
+#[test]
+fn the_report_has_the_status_of_each_backend() {
+    let folder = Folder::with("status", MODEL);
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/digits/digits.onnx");
+    fs::copy(model, folder.0.join("digits.onnx")).unwrap();
+    let status = |words: &str| folder.run(&format!("graph.yaml --json {words}")).json()["nodes"][1]["backend"].clone();
+    let alone = status("");
+    assert_eq!(
+        (&alone["ready"], &alone["calls"], &alone["failed"], &alone["last_error"]),
+        (&true.into(), &40.into(), &0.into(), &Value::Null),
+        "{alone}"
+    );
+    folder.run("graph.yaml -v").expect(0, "digit: rten on cpu, ready, 1 thread, ", "");
+    // Four calls at once need the buffers four times, and the weights once.
+    let (four, memory) = (status("--set nodes.digit.config.in_flight=4"), alone["memory"].as_u64().unwrap());
+    let more = four["memory"].as_u64().unwrap() - memory;
+    assert!(more > 0 && more < memory && more.is_multiple_of(4), "{alone} {four}");
+
+    for (on_error, ready, calls) in [("stop", false, 3), ("skip", true, 40)] {
+        let graph = SLOW.replace("latency: 800ms", "fail_at: 3").replace("shape: [1] }", "shape: [1], count: 40 }");
+        let graph = graph.replace(
+            "    from: { from: numbers, capacity: 1 }",
+            &format!("    on_error: {on_error}\n    from: numbers"),
+        );
+        let ran = Folder::with("status-failed", &graph).run("graph.yaml --json");
+        let json = ran.json();
+        let status = &json["nodes"].as_array().unwrap().iter().find(|node| node["name"] == "slow").unwrap()["backend"];
+        assert_eq!(
+            (&status["ready"], &status["calls"], &status["failed"]),
+            (&ready.into(), &calls.into(), &1.into()),
+            "{on_error}: {status}"
+        );
+        assert!(status["last_error"].as_str().unwrap().contains("call 3 fails"), "{status}");
+    }
+}
+
+#[cfg(not(feature = "ort"))]
+#[test]
+fn an_onnxruntime_library_without_the_backend_is_reported() {
+    let folder = Folder::with("library", COUNTING);
+    for words in ["graph.yaml --onnxruntime lib.so", "compile graph.yaml --cache kept --onnxruntime lib.so"] {
+        folder.run(words).expect(0, "", "--onnxruntime lib.so is ignored: this program was built without");
+    }
+}
+
+#[test]
+fn compile_needs_a_cache_and_reports_when_nothing_is_compiled() {
+    let folder = Folder::with("compile", MODEL);
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/digits/digits.onnx");
+    fs::copy(model, folder.0.join("digits.onnx")).unwrap();
+    folder.run("compile graph.yaml").expect(2, "", "no folder for the results: add `--cache DIR`");
+    let ran = folder.run("compile graph.yaml --cache kept");
+    ran.expect(0, "digit\n", "").expect(0, "`rten` compiles nothing, so the cache holds no compiled model\n", "");
+    assert_eq!(fs::read_dir(folder.0.join("kept")).unwrap().count(), 1, "what its trial found");
+}
+
+#[cfg(feature = "tract")]
+#[test]
+fn compile_says_that_nothing_of_tract_is_kept() {
+    let folder = Folder::with("compile-tract", MODEL);
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/digits/digits.onnx");
+    fs::copy(model, folder.0.join("digits.onnx")).unwrap();
+    let kept_nothing = "`tract` keeps nothing that it compiles, so the cache holds no compiled model";
+    let ran = folder.run("compile graph.yaml --cache kept --set digit.backend=tract");
+    ran.expect(0, "compiled 1 in ", "").expect(0, kept_nothing, "");
+}
+
+#[test]
+fn auto_chooses_by_calibration() {
+    let folder = Folder::with("calibrate", &MODEL.replace("digits.onnx", "digits.onnx, backend: auto"));
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/digits/digits.onnx");
+    fs::copy(model, folder.0.join("digits.onnx")).unwrap();
+    folder.run("plan graph.yaml --cache kept").expect(0, "`auto` tries ort, rten, tract in its default order", "");
+    folder.run("calibrate graph.yaml --cache kept").expect(0, "`rten`: ", "").expect(0, " per item alone", "");
+    folder.run("plan graph.yaml --cache kept").expect(0, "`auto` tries the fastest first: ", "");
+    // The measurement was made with one thread and one message per call.
+    for other in ["threads=2", "batch.max=2"] {
+        let words = format!("plan graph.yaml --cache kept --set nodes.digit.config.{other}");
+        folder.run(&words).expect(0, "nothing was measured", "");
+    }
+}
+
+/// Judged by the counters, in any state of the folder.
+#[cfg(feature = "ort")]
+#[test]
+fn the_second_start_compiles_nothing() {
+    let folder = Folder::with("second-start", &MODEL.replace("digits.onnx", "digits.onnx, backend: ort"));
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/digits/digits.onnx");
+    fs::copy(model, folder.0.join("digits.onnx")).unwrap();
+    let counters = |words: &str| {
+        let report = folder.run(&format!("graph.yaml --json {words}")).json();
+        let figure = |name: &str| report["nodes"][1]["metrics"][name].as_f64().unwrap();
+        (figure("compiled") > 0.0, figure("compile_from_disk") > 0.0)
+    };
+    let kept = || -> Vec<PathBuf> {
+        let files = fs::read_dir(folder.0.join("kept")).unwrap().map(|entry| entry.unwrap().path());
+        // The result of the trial is cached beside it.
+        files.filter(|path| path.extension().is_some_and(|ending| ending == "limen")).collect()
+    };
+    assert_eq!(counters(""), (true, false), "nothing is kept where no folder is named");
+    folder.run("compile graph.yaml --cache kept").expect(0, "compiled 1 in ", "");
+    let [entry] = &kept()[..] else { panic!("{:?}", kept()) };
+    assert_eq!(counters("--cache kept"), (false, true));
+
+    let whole = fs::read(entry).unwrap();
+    let mut changed = whole.clone();
+    *changed.last_mut().unwrap() ^= 1;
+    for (damaged, why) in [
+        (&whole[..whole.len() / 2], "is truncated or changed"),
+        (&changed, "is truncated or changed"),
+        (b"limen cache 0\n", "is not a compiled model of this version"),
+    ] {
+        fs::write(entry, damaged).unwrap();
+        let said = format!("{}: {why}", entry.file_name().unwrap().to_string_lossy());
+        let mut planned = folder.run("plan graph.yaml --cache kept");
+        // The plan wraps its lines.
+        planned.out = planned.out.split_whitespace().collect::<Vec<_>>().join(" ");
+        planned.expect(0, &format!("compiled again: kept/{said}"), "");
+        assert_eq!(fs::read(entry).unwrap().len(), whole.len(), "what was compiled again is kept again");
+        assert_eq!(counters("--cache kept"), (false, true));
+    }
+
+    // A folder that cannot be created is reported, and the graph runs.
+    fs::write(folder.0.join("file"), "").unwrap();
+    folder.run("plan graph.yaml --cache file").expect(0, "the compiled model cannot be written to ", "");
+    assert_eq!(counters("--cache file"), (true, false));
+}
+
+#[test]
+fn requirements_are_checked_before_anything_starts() {
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/digits/digits.onnx");
+    for (require, why) in [
+        ("device: npu", "no device `npu`, only cpu"),
+        ("dtypes: [f32, f64]", "no elements of type f64 (required)"),
+        ("max_rank: 99", "no tensors of 99 dims, at most 6"),
+        ("ops: [Conv, com.microsoft.Frobnicate]", "no operator com.microsoft.Frobnicate"),
+        ("memory: pinned", "no inputs or outputs in "),
+        ("memory: device", "no inputs or outputs in "),
+        ("streams: true", "no calls that finish later"),
+        ("graph_capture: true", "no calls that are recorded and replayed"),
+    ] {
+        let name = format!("require-{}", require.split(':').next().unwrap());
+        let graph = MODEL.replace("digits.onnx", &format!("digits.onnx, require: {{ {require} }}"));
+        let folder = Folder::with(&name, &graph);
+        fs::copy(model, folder.0.join("digits.onnx")).unwrap();
+        let ran = folder.run("check graph.yaml");
+        ran.expect(2, "", "for `digits.onnx`, `rten` has ").expect(2, "", why).expect(2, "", "help: ");
+    }
+    let all = "{ device: cpu, dtypes: [f32], max_batch: 64, max_rank: 4, ops: [Conv] }";
+    let folder = Folder::with("require", &MODEL.replace("digits.onnx", &format!("digits.onnx, require: {all}")));
+    fs::copy(model, folder.0.join("digits.onnx")).unwrap();
+    folder.run("check graph.yaml").expect(0, "ok", "");
+}
