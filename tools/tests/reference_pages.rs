@@ -1,4 +1,4 @@
-//! The reference pages of `docs/` are generated from the program; `LIMEN_BLESS=1` rewrites them.
+//! The reference pages of `docs/` say what the program says; `LIMEN_BLESS=1` rewrites those that are generated from it.
 
 use limen_tests::recorded::assert_recorded;
 use std::fmt::Write as _;
@@ -9,6 +9,7 @@ fn check(page: &str, text: &str) {
     assert_recorded(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(page), text);
 }
 
+/// The page is the program's own table: it is read to the last word.
 #[test]
 fn codes() {
     let mut text = String::from("# Problems by their codes\n\nThe output of `limen-run explain CODE`.\n");

@@ -6,7 +6,7 @@ mod words;
 
 use crate::text::escape::one_line;
 use crate::text::paragraph::paragraph;
-use codes::{CODES, Code};
+use codes::{Code, codes};
 use limen::Registry;
 use limen::plan::{Kind, Role};
 use std::fmt::Write;
@@ -21,7 +21,7 @@ use std::fmt::Write;
 /// assert!(limen_run::explain("unmatched", &limen_run::registry()).unwrap().contains("docs/"));
 /// ```
 pub fn explain(what: &str, registry: &Registry) -> Option<String> {
-    if let Some(code) = CODES.iter().find(|code| code.code.eq_ignore_ascii_case(what.trim())) {
+    if let Some(code) = codes().iter().find(|code| code.code.eq_ignore_ascii_case(what.trim())) {
         return Some(explain_code(code));
     }
     let kinds: Vec<&Kind> = registry.kinds().filter(|kind| kind.name == what).collect();
