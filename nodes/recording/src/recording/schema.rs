@@ -7,107 +7,17 @@ use prost_types::{
     DescriptorProto, EnumDescriptorProto, EnumValueDescriptorProto, FieldDescriptorProto, FileDescriptorProto,
     FileDescriptorSet,
 };
+use std::sync::LazyLock;
 
 /// The file of `google.protobuf.Timestamp`.
 const TIMESTAMP_FILE: &str = "google/protobuf/timestamp.proto";
 
-/// A message: its name, and name, number and type of each field. A type with `*` is repeated; `Timestamp` is that of Google, another
-/// name with a capital is a message of the same file, and `enum NAME` one of [`ENUMS`].
-type Definition = (&'static str, &'static [(&'static str, i32, &'static str)]);
+/// Foxglove's messages.
+static FOXGLOVE: LazyLock<Vec<DescriptorProto>> =
+    LazyLock::new(|| messages("foxglove", include_str!("foxglove.proto")));
 
-/// Foxglove's messages, as <https://github.com/foxglove/foxglove-sdk/tree/main/schemas> defines them. `ImageAnnotations` has one more
-/// field, `limen_rows`: the boxes as they were, with a number that the schema will not use.
-const FOXGLOVE: &[Definition] = &[
-    (
-        "RawImage",
-        &[
-            ("timestamp", 1, "Timestamp"),
-            ("frame_id", 7, "string"),
-            ("width", 2, "fixed32"),
-            ("height", 3, "fixed32"),
-            ("encoding", 4, "string"),
-            ("step", 5, "fixed32"),
-            ("data", 6, "bytes"),
-        ],
-    ),
-    (
-        "CompressedImage",
-        &[("timestamp", 1, "Timestamp"), ("frame_id", 4, "string"), ("data", 2, "bytes"), ("format", 3, "string")],
-    ),
-    (
-        "PointCloud",
-        &[
-            ("timestamp", 1, "Timestamp"),
-            ("frame_id", 2, "string"),
-            ("pose", 3, "Pose"),
-            ("point_stride", 4, "fixed32"),
-            ("fields", 5, "*PackedElementField"),
-            ("data", 6, "bytes"),
-        ],
-    ),
-    ("PackedElementField", &[("name", 1, "string"), ("offset", 2, "fixed32"), ("type", 3, "enum NumericType")]),
-    ("Pose", &[("position", 1, "Vector3"), ("orientation", 2, "Quaternion")]),
-    ("Vector3", &[("x", 1, "double"), ("y", 2, "double"), ("z", 3, "double")]),
-    ("Quaternion", &[("x", 1, "double"), ("y", 2, "double"), ("z", 3, "double"), ("w", 4, "double")]),
-    ("PoseInFrame", &[("timestamp", 1, "Timestamp"), ("frame_id", 2, "string"), ("pose", 3, "Pose")]),
-    (
-        "LocationFix",
-        &[
-            ("timestamp", 6, "Timestamp"),
-            ("frame_id", 7, "string"),
-            ("latitude", 1, "double"),
-            ("longitude", 2, "double"),
-            ("altitude", 3, "double"),
-            ("position_covariance", 4, "*double"),
-            ("position_covariance_type", 5, "enum PositionCovarianceType"),
-        ],
-    ),
-    (
-        "ImageAnnotations",
-        &[
-            ("timestamp", 5, "Timestamp"),
-            ("points", 2, "*PointsAnnotation"),
-            ("texts", 3, "*TextAnnotation"),
-            ("limen_rows", 1000, "*float"),
-        ],
-    ),
-    (
-        "PointsAnnotation",
-        &[
-            ("timestamp", 1, "Timestamp"),
-            ("type", 2, "enum Type"),
-            ("points", 3, "*Point2"),
-            ("outline_color", 4, "Color"),
-            ("outline_colors", 5, "*Color"),
-            ("fill_color", 6, "Color"),
-            ("thickness", 7, "double"),
-        ],
-    ),
-    (
-        "TextAnnotation",
-        &[
-            ("timestamp", 1, "Timestamp"),
-            ("position", 2, "Point2"),
-            ("text", 3, "string"),
-            ("font_size", 4, "double"),
-            ("text_color", 5, "Color"),
-            ("background_color", 6, "Color"),
-        ],
-    ),
-    ("Point2", &[("x", 1, "double"), ("y", 2, "double")]),
-    ("Color", &[("r", 1, "double"), ("g", 2, "double"), ("b", 3, "double"), ("a", 4, "double")]),
-];
-
-/// Nested enumerations: the message, the name and the values from 0.
-const ENUMS: &[(&str, &str, &[&str])] = &[
-    (
-        "PackedElementField",
-        "NumericType",
-        &["UNKNOWN", "UINT8", "INT8", "UINT16", "INT16", "UINT32", "INT32", "FLOAT32", "FLOAT64"],
-    ),
-    ("LocationFix", "PositionCovarianceType", &["UNKNOWN", "APPROXIMATED", "DIAGONAL_KNOWN", "KNOWN"]),
-    ("PointsAnnotation", "Type", &["UNKNOWN", "POINTS", "LINE_LOOP", "LINE_STRIP", "LINE_LIST"]),
-];
+/// The messages of ROS 2 whose fields follow no rule, each behind a line with its name.
+const ROS: &str = include_str!("ros2.msg");
 
 /// The types of a field with values in limen's own messages, which are named after them: `limen.Float`, `limen.FloatArray`.
 const VALUES: &[(&str, &str)] = &[
@@ -121,6 +31,8 @@ const VALUES: &[(&str, &str)] = &[
     ("Fixed64", "fixed64"),
 ];
 
+/// A field by its name, number and type. A type with `*` is repeated; `Timestamp` is that of Google, `enum NAME` one of the message, and
+/// another name with a capital is a message of the same file.
 fn field(package: &str, message: &str, (name, number, written): (&str, i32, &str)) -> FieldDescriptorProto {
     let of = written.trim_start_matches('*');
     let (kind, type_name) = match of {
@@ -152,24 +64,42 @@ fn field(package: &str, message: &str, (name, number, written): (&str, i32, &str
 }
 
 fn message(package: &str, name: &str, fields: &[(&str, i32, &str)]) -> DescriptorProto {
-    let nested = ENUMS.iter().filter(|(of, _, _)| *of == name && package == "foxglove");
-    let nested = nested.map(|(_, name, values)| EnumDescriptorProto {
-        name: Some((*name).into()),
-        value: { values.iter().zip(0..) }
-            .map(|(value, number)| EnumValueDescriptorProto {
-                name: Some((*value).into()),
-                number: Some(number),
-                options: None,
-            })
-            .collect(),
-        ..EnumDescriptorProto::default()
-    });
     DescriptorProto {
         name: Some(name.into()),
         field: fields.iter().map(|one| field(package, name, *one)).collect(),
-        enum_type: nested.collect(),
         ..DescriptorProto::default()
     }
+}
+
+/// Reads messages of Protocol Buffers, as far as Foxglove's need it: a line for each field, enumerations before the fields that have them.
+fn messages(package: &str, text: &str) -> Vec<DescriptorProto> {
+    let mut all: Vec<DescriptorProto> = Vec::new();
+    for line in text.lines() {
+        let words: Vec<&str> = line.split([' ', ';']).filter(|word| !word.is_empty()).collect();
+        let number = words.last().and_then(|number| number.parse().ok());
+        match (&words[..], all.last_mut(), number) {
+            (["message", name, "{"], ..) => all.push(message(package, name, &[])),
+            (["enum", name, "{"], Some(of), _) => {
+                of.enum_type.push(EnumDescriptorProto { name: Some((*name).into()), ..EnumDescriptorProto::default() });
+            }
+            ([name, "=", _], Some(of), Some(number)) => {
+                let value =
+                    EnumValueDescriptorProto { name: Some((*name).into()), number: Some(number), options: None };
+                if let Some(one) = of.enum_type.last_mut() {
+                    one.value.push(value);
+                }
+            }
+            ([repeated @ .., kind, name, "=", _], Some(of), Some(number)) => {
+                let is_enum = of.enum_type.iter().any(|one| one.name() == *kind);
+                let mark = if repeated.is_empty() { "" } else { "*" };
+                let written = format!("{mark}{}{kind}", if is_enum { "enum " } else { "" });
+                let one = field(package, of.name(), (name, number, &written));
+                of.field.push(one);
+            }
+            _ => {}
+        }
+    }
+    all
 }
 
 fn file(name: &str, package: &str, message_type: Vec<DescriptorProto>) -> FileDescriptorProto {
@@ -196,8 +126,7 @@ pub(crate) fn descriptors(schema: &str) -> Vec<u8> {
     };
     let timestamp = file(TIMESTAMP_FILE, "google.protobuf", vec![timestamp]);
     let own = if schema.starts_with("foxglove.") {
-        let messages = FOXGLOVE.iter().map(|(name, fields)| message("foxglove", name, fields));
-        file("foxglove.proto", "foxglove", messages.collect())
+        file("foxglove.proto", "foxglove", FOXGLOVE.clone())
     } else {
         let mut messages = vec![
             message("limen", "Text", &[("timestamp", 1, "Timestamp"), ("value", 2, "string")]),
@@ -217,107 +146,46 @@ pub(crate) fn descriptors(schema: &str) -> Vec<u8> {
 
 /// The definitions of ROS 2 messages, by their types, as `ros2msg` schemas hold them: the message, and behind lines of `=` those it uses.
 pub(crate) fn ros_definition(name: &str) -> Option<String> {
-    let uses: &[&str] = match name {
-        "sensor_msgs/msg/Image" | "sensor_msgs/msg/CompressedImage" | "sensor_msgs/msg/LaserScan" => {
-            &["std_msgs/Header", "builtin_interfaces/Time"]
-        }
-        "geometry_msgs/msg/TwistStamped" => {
-            &["std_msgs/Header", "builtin_interfaces/Time", "geometry_msgs/Twist", "geometry_msgs/Vector3"]
-        }
-        "geometry_msgs/msg/WrenchStamped" => {
-            &["std_msgs/Header", "builtin_interfaces/Time", "geometry_msgs/Wrench", "geometry_msgs/Vector3"]
-        }
-        "geometry_msgs/msg/Vector3Stamped" => &["std_msgs/Header", "builtin_interfaces/Time", "geometry_msgs/Vector3"],
-        "sensor_msgs/msg/Imu" => {
-            &["std_msgs/Header", "builtin_interfaces/Time", "geometry_msgs/Quaternion", "geometry_msgs/Vector3"]
-        }
-        "sensor_msgs/msg/PointCloud2" => &["std_msgs/Header", "builtin_interfaces/Time", "sensor_msgs/PointField"],
-        "sensor_msgs/msg/NavSatFix" => &["std_msgs/Header", "builtin_interfaces/Time", "sensor_msgs/NavSatStatus"],
-        "geometry_msgs/msg/PoseStamped" => &[
-            "std_msgs/Header",
-            "builtin_interfaces/Time",
-            "geometry_msgs/Pose",
-            "geometry_msgs/Point",
-            "geometry_msgs/Quaternion",
-        ],
-        _ if name.ends_with("MultiArray") => &["std_msgs/MultiArrayLayout", "std_msgs/MultiArrayDimension"],
-        _ => &[],
-    };
-    let mut text = ros_fields(&name.replacen("/msg/", "/", 1))?;
-    for used in uses {
-        text.push_str(&format!("\n{}\nMSG: {used}\n{}", "=".repeat(80), ros_fields(used)?));
+    let name = name.replacen("/msg/", "/", 1);
+    let mut text = ros_fields(&name)?;
+    let mut all = Vec::new();
+    add_used(&name, &mut all);
+    for used in all {
+        text.push_str(&format!("\n{}\nMSG: {used}\n{}", "=".repeat(80), ros_fields(&used)?));
     }
     Some(text)
 }
 
+/// Adds the messages that a ROS 2 message uses, each before those that it uses itself.
+fn add_used(name: &str, all: &mut Vec<String>) {
+    let package = name.split('/').next().unwrap_or_default();
+    for line in ros_fields(name).unwrap_or_default().lines() {
+        let of = line.split([' ', '[']).next().unwrap_or_default();
+        let of = if of.contains('/') { of.to_string() } else { format!("{package}/{of}") };
+        if ros_fields(&of).is_some() && !all.contains(&of) {
+            all.push(of.clone());
+            add_used(&of, all);
+        }
+    }
+}
+
 /// The fields of a ROS 2 message.
 fn ros_fields(name: &str) -> Option<String> {
-    let fields = match name {
-        "builtin_interfaces/Time" => "int32 sec\nuint32 nanosec",
-        "std_msgs/Header" => "builtin_interfaces/Time stamp\nstring frame_id",
-        "std_msgs/String" => "string data",
-        "std_msgs/MultiArrayLayout" => "MultiArrayDimension[] dim\nuint32 data_offset",
-        "std_msgs/MultiArrayDimension" => "string label\nuint32 size\nuint32 stride",
-        "nav_msgs/Odometry" => {
-            "std_msgs/Header header\nstring child_frame_id\ngeometry_msgs/PoseWithCovariance pose\n\
-             geometry_msgs/TwistWithCovariance twist"
-        }
-        "sensor_msgs/Image" => {
-            "std_msgs/Header header\nuint32 height\nuint32 width\nstring encoding\nuint8 is_bigendian\nuint32 step\nuint8[] data"
-        }
-        "sensor_msgs/CompressedImage" => "std_msgs/Header header\nstring format\nuint8[] data",
-        "sensor_msgs/Imu" => {
-            "std_msgs/Header header\ngeometry_msgs/Quaternion orientation\nfloat64[9] orientation_covariance\n\
-             geometry_msgs/Vector3 angular_velocity\nfloat64[9] angular_velocity_covariance\n\
-             geometry_msgs/Vector3 linear_acceleration\nfloat64[9] linear_acceleration_covariance"
-        }
-        "sensor_msgs/LaserScan" => {
-            "std_msgs/Header header\nfloat32 angle_min\nfloat32 angle_max\nfloat32 angle_increment\nfloat32 time_increment\n\
-             float32 scan_time\nfloat32 range_min\nfloat32 range_max\nfloat32[] ranges\nfloat32[] intensities"
-        }
-        "sensor_msgs/PointField" => {
-            "uint8 INT8=1\nuint8 UINT8=2\nuint8 INT16=3\nuint8 UINT16=4\nuint8 INT32=5\nuint8 UINT32=6\nuint8 FLOAT32=7\n\
-             uint8 FLOAT64=8\nstring name\nuint32 offset\nuint8 datatype\nuint32 count"
-        }
-        "sensor_msgs/PointCloud2" => {
-            "std_msgs/Header header\nuint32 height\nuint32 width\nPointField[] fields\nbool is_bigendian\nuint32 point_step\n\
-             uint32 row_step\nuint8[] data\nbool is_dense"
-        }
-        "sensor_msgs/NavSatStatus" => {
-            "int8 STATUS_NO_FIX=-1\nint8 STATUS_FIX=0\nint8 STATUS_SBAS_FIX=1\nint8 STATUS_GBAS_FIX=2\nint8 status\n\
-             uint16 SERVICE_GPS=1\nuint16 SERVICE_GLONASS=2\nuint16 SERVICE_COMPASS=4\nuint16 SERVICE_GALILEO=8\nuint16 service"
-        }
-        "sensor_msgs/NavSatFix" => {
-            "std_msgs/Header header\nNavSatStatus status\nfloat64 latitude\nfloat64 longitude\nfloat64 altitude\n\
-             float64[9] position_covariance\nuint8 COVARIANCE_TYPE_UNKNOWN=0\nuint8 COVARIANCE_TYPE_APPROXIMATED=1\n\
-             uint8 COVARIANCE_TYPE_DIAGONAL_KNOWN=2\nuint8 COVARIANCE_TYPE_KNOWN=3\nuint8 position_covariance_type"
-        }
-        _ => {
-            if let Some(name) = name.strip_prefix("geometry_msgs/") {
-                return geometry_fields(name);
-            }
-            let of = name.strip_prefix("std_msgs/")?;
-            let (of, is_array) = of.strip_suffix("MultiArray").map_or((of, false), |of| (of, true));
-            let of = match of {
-                "Bool" => "bool",
-                "Byte" => "byte",
-                "Char" => "char",
-                "Float32" => "float32",
-                "Float64" => "float64",
-                "Int8" => "int8",
-                "UInt8" => "uint8",
-                "Int16" => "int16",
-                "UInt16" => "uint16",
-                "Int32" => "int32",
-                "UInt32" => "uint32",
-                "Int64" => "int64",
-                "UInt64" => "uint64",
-                _ => return None,
-            };
-            return Some(if is_array { format!("MultiArrayLayout layout\n{of}[] data") } else { format!("{of} data") });
-        }
+    let listed = ROS.split("MSG: ").filter_map(|message| message.split_once('\n'));
+    if let Some((_, fields)) = { listed }.find(|(listed, _)| *listed == name) {
+        return Some(fields.trim_end().into());
+    }
+    if let Some(name) = name.strip_prefix("geometry_msgs/") {
+        return geometry_fields(name);
+    }
+    let of = name.strip_prefix("std_msgs/")?;
+    let (of, is_array) = of.strip_suffix("MultiArray").map_or((of, false), |of| (of, true));
+    let of = match of {
+        "Bool" | "Byte" | "Char" | "Float32" | "Float64" | "Int8" | "UInt8" | "Int16" | "UInt16" | "Int32"
+        | "UInt32" | "Int64" | "UInt64" => of.to_lowercase(),
+        _ => return None,
     };
-    Some(fields.into())
+    Some(if is_array { format!("MultiArrayLayout layout\n{of}[] data") } else { format!("{of} data") })
 }
 
 /// The fields of a message of `geometry_msgs`.
@@ -444,14 +312,13 @@ fn foxglove_mismatch(schema: &str, data: &[u8]) -> Option<String> {
     let set = FileDescriptorSet::decode(data).ok()?;
     let messages = set.file.iter().filter(|file| file.package() == "foxglove").flat_map(|file| &file.message_type);
     for theirs in messages.filter(|message| message.name() == schema || USED.contains(&message.name())) {
-        let Some((name, fields)) = FOXGLOVE.iter().find(|(name, _)| *name == theirs.name()) else { continue };
-        for one in *fields {
-            let ours = field("foxglove", name, *one);
+        let Some(ours) = FOXGLOVE.iter().find(|ours| ours.name() == theirs.name()) else { continue };
+        for ours in &ours.field {
             let Some(other) = theirs.field.iter().find(|other| other.number() == ours.number()) else { continue };
             let is_repeated = |field: &FieldDescriptorProto| field.label() == Label::Repeated;
             let is_same = other.name() == ours.name()
                 && class(other.r#type()) == class(ours.r#type())
-                && is_repeated(other) == is_repeated(&ours);
+                && is_repeated(other) == is_repeated(ours);
             if !is_same {
                 let found: String = other.name().chars().take(MOST_SHOWN).collect();
                 return Some(format!(
