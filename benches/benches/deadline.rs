@@ -10,7 +10,7 @@ const DEADLINE_MS: u64 = 8;
 const CALL_MS: u64 = 2;
 
 fn run(rate: u64, core: usize, on_miss: OnMiss, seconds: f64) -> Report {
-    let registry = Registry::new().with(limen_nodes_core::register).with(limen_backends::register);
+    let registry = Registry::new().with(limen_nodes_core::register).with(limen_infer::register);
     let text = format!(
         "version: 1\nnodes:\n  a: {{ kind: synthetic, core: 0, config: {{ pattern: counter, rate: {rate}Hz }} }}\n  \
          m: {{ kind: infer, core: {core}, config: {{ backend: mock, batch: {{ max: 64, within: 1s }}, \

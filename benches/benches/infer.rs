@@ -10,9 +10,9 @@ use limen::node::{
 };
 use limen::report::Counts;
 use limen::{Clock, Folders, Message, Options, Plan, Registry, Report, Spec, Tensor, Time};
-use limen_backends::onnx::OnnxLane;
-use limen_backends::{OnnxModel, Rten};
 use limen_benches::{ByHand, host};
+use limen_infer::onnx::OnnxLane;
+use limen_infer::{OnnxModel, Rten};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::cell::Cell;
@@ -171,7 +171,7 @@ fn histogram() -> Histogram<u64> {
 
 fn registry() -> Registry {
     let registry =
-        Registry::new().with(limen_nodes_core::register).with(limen_vision::register).with(limen_backends::register);
+        Registry::new().with(limen_nodes_core::register).with(limen_vision::register).with(limen_infer::register);
     registry.source::<Ones>("ones").infer::<TimedKind>("timed").sink::<Added>("added")
 }
 

@@ -3,8 +3,8 @@
 
 use limen::backend::{Backend, BatchMut, BatchRef, Prepared, Session};
 use limen::message::DType;
-use limen_backends::onnx::OnnxLane;
-use limen_backends::{OnnxModel, Rten};
+use limen_infer::onnx::OnnxLane;
+use limen_infer::{OnnxModel, Rten};
 use limen_resize::{Filter, Resizer};
 
 const WIDTH: usize = 640;

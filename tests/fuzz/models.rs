@@ -2,7 +2,7 @@
 //!
 //! `tools/tests/fuzz` gives them to the runtimes, in a process that may die.
 
-use limen_backends::onnx::Artifact;
+use limen_infer::onnx::Artifact;
 use limen_tests::fuzz::models::made_up;
 use limen_tests::fuzz::{attack, damage, files, pick, root};
 use std::path::Path;

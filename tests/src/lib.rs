@@ -46,7 +46,8 @@ pub fn registry() -> Registry {
         .sink::<Collect>("collect")
         .sink::<Trail>("trail")
         .infer::<tally::Tally>("tally")
-        .with(limen_backends::register)
+        .with(limen_infer::register)
+        .with(limen_gpu::register)
 }
 
 /// Plans a graph given as text.

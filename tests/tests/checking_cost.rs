@@ -3,7 +3,7 @@
 //! Each case is a text with one long list, at one size and at four times that size, which a separate process reads. `LIMEN_GROWTH=4194304` tests the maximum size of graphs.
 
 use limen::Plan;
-use limen_backends::onnx::Artifact;
+use limen_infer::onnx::Artifact;
 use limen_tests::cost::{self, Cost};
 use limen_tests::protobuf::{self, field, model, node, tensor};
 use nix::sys::resource::{Resource, setrlimit};

@@ -3,7 +3,7 @@
 use limen::message::Header;
 use limen::report::Outcome;
 use limen::{Plan, Problems, Report, Spec, Tensor, Time};
-use limen_backends::device::{MockDevice, MockFaults};
+use limen_gpu::device::{MockDevice, MockFaults};
 use limen_tests::{figure, finished};
 use std::time::Duration;
 

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 /// Folders with tests, at any depth.
-const PLACES: &[&str] = &["tests/tests", "tests/fuzz", "engine/src", "nodes", "tools", "backends/src"];
+const PLACES: &[&str] =
+    &["tests/tests", "tests/fuzz", "engine/src", "nodes", "tools", "backends/infer/src", "backends/gpu/src"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")

@@ -19,7 +19,7 @@ static CASE: &[u8] = include_bytes!("../../graphs/digits/verify.npz");
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Models are tried in another process, which gets the bytes too.
-    limen_backends::trial::serve();
+    limen_infer::trial::serve();
     let model = include_bytes!("../../graphs/digits/digits.onnx").to_vec();
     // A row of ones and a row of halves.
     let weights: Vec<u8> = [[1.0f32; 10], [0.5; 10]].concat().into_iter().flat_map(f32::to_le_bytes).collect();

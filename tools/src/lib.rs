@@ -100,5 +100,8 @@ pub use trace::TraceFile;
 /// assert!(limen_run::registry().kinds().any(|kind| kind.name == "infer"));
 /// ```
 pub fn registry() -> limen::Registry {
-    limen::Registry::new().with(register_nodes).with(limen_backends::register)
+    let registry = limen::Registry::new().with(register_nodes).with(limen_infer::register);
+    #[cfg(feature = "gpu")]
+    let registry = registry.with(limen_gpu::register);
+    registry
 }

@@ -171,6 +171,7 @@ fn features_and_examples_are_listed() {
     let features = [
         ("codec", limen_codec::register(limen::Registry::new())),
         ("devices", limen_devices::register(limen::Registry::new())),
+        ("gpu", limen_gpu::register(limen::Registry::new())),
         ("recording", limen_recording::register(limen::Registry::new())),
         ("signal", limen_signal::register(limen::Registry::new())),
         ("vision", limen_vision::register(limen::Registry::new())),

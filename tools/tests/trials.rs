@@ -3,7 +3,7 @@
 use crate::program::Folder;
 use limen::policy::Trials;
 use limen::{Layers, Options, Plan};
-use limen_backends::BackendOptions;
+use limen_infer::BackendOptions;
 use limen_tests::protobuf::{field, number};
 use std::fs;
 use std::path::Path;
@@ -257,7 +257,7 @@ fn an_embedding_program_names_the_program_for_trials() {
     let notes = |plan: &Plan| plan.nodes().iter().flat_map(|node| node.notes.clone()).collect::<Vec<_>>().join("\n");
     let program = |name: &str| Trials { program: Some(name.into()), ..Trials::default() };
     let folder = with("trial-embedded", &good());
-    assert!(notes(&plan(&folder, Trials::default()).unwrap()).contains("call `limen_backends::trial::serve` first"));
+    assert!(notes(&plan(&folder, Trials::default()).unwrap()).contains("call `limen_infer::trial::serve` first"));
     let tried = plan(&folder, program(env!("CARGO_BIN_EXE_limen-run"))).unwrap();
     assert!(!notes(&tried).contains(GOOD), "{}", notes(&tried));
     assert_eq!(tried.wire().unwrap().start().unwrap().wait().exit_code(), 0);

@@ -6,13 +6,13 @@
 use limen::Registry;
 use limen::backend::{BackendError, BatchRef, Capabilities, Ops, SessionMetadata};
 use limen::message::DType;
-use limen_backends::onnx::{Artifact, Call, Runner, Runtime, Take};
-use limen_backends::{BackendOptions, RegisterRuntime};
+use limen_infer::onnx::{Artifact, Call, Runner, Runtime, Take};
+use limen_infer::{BackendOptions, RegisterRuntime};
 use rten::{Model, NodeId, Value, ValueView};
 use rten_tensor::prelude::*;
 use std::sync::Arc;
 
-/// Adds the backend `example`: `Registry::new().with(limen_backends::register).with(example_runtime::register)`.
+/// Adds the backend `example`: `Registry::new().with(limen_infer::register).with(example_runtime::register)`.
 pub fn register(registry: Registry) -> Registry {
     registry.runtime::<Example>()
 }

@@ -4,8 +4,8 @@ use example_runtime::{Calls, Example, register};
 use limen::backend::{BackendError, BatchRef, Capabilities, SessionMetadata};
 use limen::message::Header;
 use limen::{Plan, Problems, Registry, Spec, Tensor, Time};
-use limen_backends::onnx::{Artifact, Call, Runner, Runtime, Take};
-use limen_backends::{BackendOptions, RegisterRuntime};
+use limen_infer::onnx::{Artifact, Call, Runner, Runtime, Take};
+use limen_infer::{BackendOptions, RegisterRuntime};
 use std::time::Duration;
 
 /// A runtime on a device that is lost in each call but those of planning.
@@ -46,7 +46,7 @@ impl Runner for LostCalls {
 }
 
 fn registry() -> Registry {
-    Registry::new().with(limen_backends::register).with(register).runtime::<Lost>()
+    Registry::new().with(limen_infer::register).with(register).runtime::<Lost>()
 }
 
 fn plan(config: &str) -> Result<Plan, Problems> {

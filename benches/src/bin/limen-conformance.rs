@@ -19,8 +19,8 @@ use half::f16;
 use limen::Folders;
 use limen::backend::{BatchRef, Ops};
 use limen::message::DType;
-use limen_backends::onnx::{Artifact, Call, CallInput, Constant, Deviation, Op, Precision, Provider, Runner, Runtime};
-use limen_backends::{BackendOptions, WeightConfig, Weights};
+use limen_infer::onnx::{Artifact, Call, CallInput, Constant, Deviation, Op, Precision, Provider, Runner, Runtime};
+use limen_infer::{BackendOptions, WeightConfig, Weights};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -210,15 +210,15 @@ fn is_asked(name: &str) -> bool {
 /// Calls a function with each runtime that is built in and is to run.
 macro_rules! each_runtime {
     ($called:ident $(, $argument:expr)*) => {
-        each_runtime!(@ "rten", limen_backends::RtenRuntime, $called $(, $argument)*);
+        each_runtime!(@ "rten", limen_infer::RtenRuntime, $called $(, $argument)*);
         #[cfg(feature = "tract")]
-        each_runtime!(@ "tract", limen_backends::TractRuntime, $called $(, $argument)*);
+        each_runtime!(@ "tract", limen_infer::TractRuntime, $called $(, $argument)*);
         #[cfg(feature = "ort")]
-        each_runtime!(@ "ort", limen_backends::OrtRuntime, $called $(, $argument)*);
+        each_runtime!(@ "ort", limen_infer::OrtRuntime, $called $(, $argument)*);
         #[cfg(feature = "wgpu")]
-        each_runtime!(@ "wgpu", limen_backends::WgpuRuntime, $called $(, $argument)*);
+        each_runtime!(@ "wgpu", limen_gpu::WgpuRuntime, $called $(, $argument)*);
         #[cfg(feature = "cuda")]
-        each_runtime!(@ "cuda", limen_backends::CudaRuntime, $called $(, $argument)*);
+        each_runtime!(@ "cuda", limen_gpu::CudaRuntime, $called $(, $argument)*);
     };
     (@ $name:literal, $runtime:ty, $called:ident $(, $argument:expr)*) => {
         if is_asked($name) {
@@ -276,7 +276,7 @@ fn main() {
     for case in cases.iter().filter(|case| case.file_name().is_some_and(|name| name >= &*from)) {
         #[cfg(feature = "ort")]
         if plugin().is_some() {
-            report::<limen_backends::OrtWebgpuRuntime>(case);
+            report::<limen_infer::OrtWebgpuRuntime>(case);
             continue;
         }
         each_runtime!(report, case);

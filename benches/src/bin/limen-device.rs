@@ -10,7 +10,7 @@
 use hdrhistogram::Histogram;
 use limen::message::Header;
 use limen::{Clock, Driven, Folders, Inlet, Outlet, Plan, Registry, Spec, Tensor, Time, Turned};
-use limen_backends::{BackendOptions, register_with};
+use limen_infer::{BackendOptions, register_with};
 use std::time::{Duration, Instant};
 
 const LENGTH: usize = 4096;
@@ -61,7 +61,11 @@ impl Graph {
              z: {{ kind: outlet, config: {{ hold: 16 }}, from: k }}\n"
         );
         let options = BackendOptions { allow_software: true, allow_kernels: true, ..BackendOptions::default() };
-        let registry = Registry::new().with(register_with(options)).inlet::<Tensor>("inlet").outlet::<Tensor>("outlet");
+        let registry = Registry::new()
+            .with(register_with(options))
+            .with(limen_gpu::register)
+            .inlet::<Tensor>("inlet")
+            .outlet::<Tensor>("outlet");
         let mut spec = Spec::from_text(&text, "device.yaml").expect("a graph").with_file("halves", MODEL);
         spec.folders = Folders { graph: folder, ..spec.folders };
         let mut wired =

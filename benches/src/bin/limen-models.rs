@@ -4,7 +4,7 @@
 
 use limen::backend::{Backend, BackendError, BatchMut, BatchRef, Prepared, Session, TensorSpec};
 use limen::message::Dim;
-use limen_backends::onnx::{Constant, ModelState, Onnx, OnnxLane, OnnxModel, Runtime};
+use limen_infer::onnx::{Constant, ModelState, Onnx, OnnxLane, OnnxModel, Runtime};
 use std::time::{Duration, Instant};
 
 fn shape(spec: &TensorSpec) -> Vec<usize> {
@@ -94,16 +94,14 @@ fn main() {
     match backend.as_str() {
         // On a dedicated thread without hand-over, like the engine's workers.
         "rten" => {
-            limen_backends::on_rten_thread(|| {
-                run::<limen_backends::RtenRuntime>(path, batch, threads, seconds, inputs)
-            });
+            limen_infer::on_rten_thread(|| run::<limen_infer::RtenRuntime>(path, batch, threads, seconds, inputs));
         }
         #[cfg(feature = "tract")]
-        "tract" => run::<limen_backends::TractRuntime>(path, batch, threads, seconds, inputs),
+        "tract" => run::<limen_infer::TractRuntime>(path, batch, threads, seconds, inputs),
         #[cfg(feature = "ort")]
-        "ort" => run::<limen_backends::OrtRuntime>(path, batch, threads, seconds, inputs),
+        "ort" => run::<limen_infer::OrtRuntime>(path, batch, threads, seconds, inputs),
         #[cfg(feature = "wgpu")]
-        "wgpu" => run::<limen_backends::WgpuRuntime>(path, batch, threads, seconds, inputs),
+        "wgpu" => run::<limen_gpu::WgpuRuntime>(path, batch, threads, seconds, inputs),
         other => panic!("the backend `{other}` is not built in"),
     }
 }

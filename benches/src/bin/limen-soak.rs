@@ -122,7 +122,7 @@ fn main() {
     let registry = Registry::new()
         .with(limen_nodes_core::register)
         .with(limen_vision::register)
-        .with(limen_backends::register)
+        .with(limen_infer::register)
         .sink::<Twelfths>("twelfths");
     let plan = Spec::from_text(&graph, "soak.yaml").and_then(|spec| Plan::new(spec, &registry));
     let plan = plan.unwrap_or_else(|problems| panic!("{problems}"));

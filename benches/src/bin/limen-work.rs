@@ -39,7 +39,7 @@ fn works() -> Vec<(&'static str, String)> {
 }
 
 fn registry() -> Registry {
-    Registry::new().with(limen_nodes_core::register).with(limen_backends::register).with(limen_benches::register)
+    Registry::new().with(limen_nodes_core::register).with(limen_infer::register).with(limen_benches::register)
 }
 
 /// Messages before those that are counted, and those.

@@ -2,7 +2,7 @@
 //!
 //! Each file of [`source`], [`transform`] or [`sink`] defines one kind. [`register`] adds them to a registry under the names that graph
 //! files use. Stock kinds of one field are in crates of their own, which import this one: `limen-vision`, `limen-codec`, `limen-signal`,
-//! `limen-recording` and `limen-devices`. Kinds that run models are in `limen-backends`.
+//! `limen-recording` and `limen-devices`. Kinds that run models are in `limen-infer` and `limen-gpu`.
 //!
 //! Kinds never import each other. They share code through the folders below them, which do not import each other either:
 //! [`stream`] (byte streams: framing, TCP, serial devices), [`file`](mod@file) (input and output files), [`mod@format`] (numbers in

@@ -3,7 +3,7 @@
 use crate::files::{npy, wav};
 use crate::protobuf::{model, node};
 use limen::message::DType;
-use limen_backends::{Encoding, WeightConfig};
+use limen_infer::{Encoding, WeightConfig};
 use std::path::Path;
 
 /// A file that a node reads.

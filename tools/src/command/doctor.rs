@@ -308,7 +308,7 @@ fn cameras() -> Vec<Finding> {
 #[cfg(feature = "wgpu")]
 fn adapters() -> Vec<Finding> {
     let what = "GPU";
-    let finding = |(number, adapter): (usize, limen_backends::GpuAdapter)| {
+    let finding = |(number, adapter): (usize, limen_gpu::GpuAdapter)| {
         let found = format!("{number}, {}: {}", adapter.name, adapter.about);
         let remedy = "it is much slower than the other backends, and taken only with `--allow-software`; a GPU needs its Vulkan driver";
         match adapter.is_software {
@@ -316,7 +316,7 @@ fn adapters() -> Vec<Finding> {
             false => Finding { what, state: Health::Good, found, remedy: None },
         }
     };
-    let found: Vec<Finding> = limen_backends::gpu_adapters().into_iter().enumerate().map(finding).collect();
+    let found: Vec<Finding> = limen_gpu::gpu_adapters().into_iter().enumerate().map(finding).collect();
     if !found.is_empty() {
         return found;
     }
@@ -334,13 +334,13 @@ fn adapters() -> Vec<Finding> {
 #[cfg(feature = "cuda")]
 fn cuda_devices() -> Vec<Finding> {
     let what = "CUDA";
-    let good = |(number, device): (usize, limen_backends::CudaDevice)| {
+    let good = |(number, device): (usize, limen_gpu::CudaDevice)| {
         let found = format!("{number}, {}: {}", device.name, device.about);
         Finding { what, state: Health::Good, found, remedy: None }
     };
-    match limen_backends::cuda_devices() {
+    match limen_gpu::cuda_devices() {
         Ok(devices) if !devices.is_empty() => {
-            let slower = limen_backends::missing_cuda_libraries().into_iter().map(|why| {
+            let slower = limen_gpu::missing_cuda_libraries().into_iter().map(|why| {
                 let (found, remedy) = why.split_once(": ").unwrap_or((&why, ""));
                 let found = format!("{found}; kernels of limen's own are used in its place");
                 Finding { what, state: Health::Poor, found, remedy: Some(remedy.into()) }

@@ -6,7 +6,7 @@ use crate::text::table::{NAME, Table, cut};
 use limen::backend::BackendError;
 use limen::node::Extensions;
 use limen::policy::Trials;
-use limen_backends::{Dispatch, trial};
+use limen_infer::{Dispatch, trial};
 use std::fmt::Write;
 use std::path::Path;
 

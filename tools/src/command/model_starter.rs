@@ -18,7 +18,7 @@ use crate::text::paragraph::{WIDTH, wrapped};
 use clap::ValueEnum;
 use given::{Given, ITEMS, OpenLengths, SIZE_OF_METADATA, items};
 use limen::message::PortSpec;
-use limen_backends::{Inspection, RecordRequest};
+use limen_infer::{Inspection, RecordRequest};
 use model::Model;
 use nodes::{Known, Nodes};
 use sample::RATE;

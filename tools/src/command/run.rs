@@ -31,7 +31,7 @@ use crate::text::paragraph::paragraph;
 use limen::files::{check_output, discard_unfinished, hold_output, real_path};
 use limen::plan::NodePlan;
 use limen::{Layers, Plan, Problems, Registry, RunError, Spec};
-use limen_backends::{BEYOND_TOLERANCE, BackendOptions};
+use limen_infer::{BEYOND_TOLERANCE, BackendOptions};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, IsTerminal, stderr};

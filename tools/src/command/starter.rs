@@ -7,7 +7,7 @@ use limen::files;
 use limen::message::{Dim, PortSpec};
 use limen::policy::Trials;
 use limen::{Options, Plan, Registry, Spec};
-use limen_backends::{BackendOptions, RecordedCase, record_case, trial};
+use limen_infer::{BackendOptions, RecordedCase, record_case, trial};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

@@ -2,7 +2,7 @@
 //! process: each is accepted, or refused with the node's name, and neither the program nor the machine is harmed.
 
 use super::program;
-use limen_backends::onnx::{Artifact, Elem, Length};
+use limen_infer::onnx::{Artifact, Elem, Length};
 use limen_tests::fuzz::models::{made_up, plausible};
 use limen_tests::fuzz::{attack_in_children, damage, files, pick, root};
 use std::fs;

@@ -5,7 +5,7 @@ use super::model::{Model, Output, YoloLayout};
 use super::nodes::{self, Nodes, Range};
 use super::side::Side;
 use super::{InputKind, Tried};
-use limen_backends::RecordRequest;
+use limen_infer::RecordRequest;
 
 /// Height and width for images in which text is found, where the model leaves them open.
 const PAGE: [usize; 2] = [640, 640];

@@ -6,7 +6,7 @@ use super::nodes::Range;
 use super::side::{Length, Side};
 use super::ultralytics::{Task, Ultralytics};
 use crate::text::escape::one_line;
-use limen_backends::{Binding, Inspection};
+use limen_infer::{Binding, Inspection};
 #[cfg(feature = "vision")]
 use limen_vision::transform::decode_yolo::cells;
 

@@ -7,7 +7,7 @@ use super::side::{Length, Side};
 use super::{InputKind, Record, Tried, sample};
 use crate::text::paragraph::{WIDTH, width, wrapped};
 use limen::message::{Dim, PortSpec};
-use limen_backends::RecordRequest;
+use limen_infer::RecordRequest;
 use std::fmt::Write;
 
 /// The largest output that is written as a row of a table.

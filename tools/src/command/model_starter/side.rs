@@ -1,6 +1,6 @@
 //! An input or output as a model declares it, and what its dims and its name hint at.
 
-use limen_backends::Binding;
+use limen_infer::Binding;
 
 /// Words in the names of inputs, and of their dims.
 const IMAGE_WORDS: [&str; 5] = ["image", "img", "pixel", "picture", "photo"];

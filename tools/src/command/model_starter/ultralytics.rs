@@ -2,7 +2,7 @@
 //!
 //! The texts are those of Python. They are read, not run; one that does not fit the model's shapes is left out.
 
-use limen_backends::Inspection;
+use limen_infer::Inspection;
 
 /// The greatest height and width of an image, and the most pixels: in f32 they have 48 MiB.
 const MAX_SIDE: usize = 4096;

@@ -1,0 +1,102 @@
+//! The kinds `to_device` and `to_host`, which planning inserts where they are missing.
+
+use super::DEVICES;
+use crate::base::{CopyDevice, Devices};
+use limen::infer::{DeviceSide, DeviceUse, Infer, InferPlan};
+use limen::message::PortSpec;
+use limen::node::{Connected, Extensions, PlanErrors, Planning};
+#[cfg(feature = "cuda")]
+use limen::policy::Isolation;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+use limen_infer::BackendOptions;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::sync::Arc;
+
+/// Copies messages of fixed shapes between host memory and the memory of a device: `in` to `out`. The plan inserts these nodes where the
+/// two ends of a connection keep their messages in different memory; a graph may also write them itself.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub struct CopyConfig {
+    /// The device, of programs that have it: `wgpu` or `cuda`.
+    pub device: String,
+}
+
+impl CopyConfig {
+    /// Returns the device of this name.
+    fn device(&self, cx: &Planning<'_>) -> Result<Arc<dyn CopyDevice>, PlanErrors> {
+        let own = cx.extensions.get::<Devices>().map(|devices| devices.0.as_slice()).unwrap_or_default();
+        if let Some(device) = own.iter().find(|device| device.name() == self.device) {
+            return Ok(device.clone());
+        }
+        #[cfg(feature = "wgpu")]
+        if self.device == "wgpu" {
+            return Ok(crate::backend::shared_device(&BackendOptions::of(cx)));
+        }
+        #[cfg(feature = "cuda")]
+        if self.device == "cuda" {
+            let options = BackendOptions::of(cx);
+            return Ok(match options.isolation {
+                Isolation::Process => crate::backend::isolated_device(&options),
+                _ => crate::backend::shared_cuda_device(&options),
+            });
+        }
+        let mut errors = PlanErrors::default();
+        let names = own.iter().map(|device| device.name());
+        let names = names.chain(DEVICES.into_iter().filter(|(_, is_built, _)| *is_built).map(|(name, ..)| name));
+        let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
+        let known = if names.is_empty() { "it has none".into() } else { format!("it has {}", names.join(", ")) };
+        let message = format!("this program has no device `{}`: {known}", self.device);
+        errors.at("device", message).help("name a device of this program, or leave the node out");
+        Err(errors)
+    }
+}
+
+/// Plans a copy of the only input.
+fn plan(
+    config: &CopyConfig,
+    given: &Connected,
+    cx: &Planning<'_>,
+    copy: fn(Arc<dyn CopyDevice>, &PortSpec) -> InferPlan,
+) -> Result<InferPlan, PlanErrors> {
+    let device = config.device(cx)?;
+    let Some(spec) = given.single() else {
+        let mut errors = PlanErrors::default();
+        errors
+            .input("in", "the type of its messages is not known yet: they come from a later node of a cycle")
+            .help("close the cycle with a connection between nodes in host memory");
+        return Err(errors);
+    };
+    Ok(copy(device, spec))
+}
+
+/// Copies messages to the memory of a device. Planning inserts this node where it is needed.
+#[derive(Debug)]
+pub struct ToDeviceKind;
+
+impl Infer for ToDeviceKind {
+    type Config = CopyConfig;
+
+    fn plan(config: CopyConfig, given: &Connected, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
+        plan(&config, given, cx, |device, spec| device.to_device(spec))
+    }
+
+    fn device(config: &CopyConfig, _: &Extensions) -> Option<DeviceUse> {
+        Some(DeviceUse { device: config.device.clone(), side: DeviceSide::Outputs, is_optional: false })
+    }
+}
+
+/// Copies messages from the memory of a device to host memory. Planning inserts this node where it is needed.
+#[derive(Debug)]
+pub struct ToHostKind;
+
+impl Infer for ToHostKind {
+    type Config = CopyConfig;
+
+    fn plan(config: CopyConfig, given: &Connected, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
+        plan(&config, given, cx, |device, spec| device.to_host(spec))
+    }
+
+    fn device(config: &CopyConfig, _: &Extensions) -> Option<DeviceUse> {
+        Some(DeviceUse { device: config.device.clone(), side: DeviceSide::Inputs, is_optional: false })
+    }
+}

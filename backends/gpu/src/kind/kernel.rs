@@ -1,0 +1,329 @@
+//! The kind `kernel`: runs a program that the graph brings along.
+
+#[cfg(feature = "cuda")]
+mod cuda;
+#[cfg(feature = "wgpu")]
+mod shader;
+
+use super::DEVICES;
+use crate::base::LONGEST_CALL;
+use crate::kernel::{Expression, KernelConfig, Language, Symbols};
+use limen::backend::{BackendError, Prepared, Signature, TensorSpec};
+use limen::infer::{DeviceSide, DeviceUse, Infer, InferPlan};
+use limen::message::{DType, Dim, PortSpec};
+use limen::node::{Connected, Extensions, PlanErrors, Planning};
+use limen_infer::BackendOptions;
+use limen_infer::internal::refuse_remote;
+use limen_infer::{Case, Tolerance};
+
+/// The kind `kernel`.
+#[derive(Debug)]
+pub struct KernelKind;
+
+/// A source has at most this many bytes.
+const MAX_SOURCE: u64 = 1 << 20;
+/// Compiled code has at most this many.
+const MAX_CODE: u64 = 64 << 20;
+
+/// What every kernel has.
+struct Ports {
+    symbols: Symbols,
+    signature: Signature,
+    /// Workgroups or blocks along each dim.
+    groups: [u32; 3],
+    /// Outputs that begin as a copy of an input, by their numbers.
+    in_place: Vec<(usize, usize)>,
+}
+
+impl Infer for KernelKind {
+    type Config = KernelConfig;
+
+    fn plan(config: KernelConfig, given: &Connected, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
+        let mut errors = PlanErrors::default();
+        let options = BackendOptions::of(cx);
+        for (is_allowed, how) in [
+            (config.allow_kernels, "write `allow_kernels: true`"),
+            (options.allow_kernels, "start with `--allow-kernels`"),
+        ] {
+            if !is_allowed {
+                let why = format!("`{}` is a program of the graph, which is not allowed to run", config.source);
+                errors.at("source", why).help(format!("{how}, if you trust the graph"));
+            }
+        }
+        if config.time_limit.is_some_and(|limit| !(1..=LONGEST_CALL.as_nanos() as u64).contains(&limit.as_nanos())) {
+            let most = LONGEST_CALL.as_secs();
+            errors
+                .at("time_limit", format!("a call can take more than 0 and at most {most} s"))
+                .help("write a time such as `500ms`");
+        }
+        let language = check_device(&config, &mut errors);
+        let most = if language == Some(Language::Cubin) { MAX_CODE } else { MAX_SOURCE };
+        let help = "name a file below the graph's folder: `.wgsl`, `.cu`, `.ptx` or `.cubin`";
+        let source = source(&config.source, most, cx).map_err(|why| _ = errors.at("source", why).help(help)).ok();
+        match config.device() {
+            #[cfg(feature = "wgpu")]
+            "wgpu" => shader::plan(&config, source, given, errors, cx),
+            #[cfg(feature = "cuda")]
+            "cuda" => cuda::plan(&config, language.zip(source), given, errors, cx),
+            _ => {
+                // Its ports all the same, for what is wrong with them.
+                let _ = source;
+                ports(&config, given, &mut errors)?;
+                Err(errors)
+            }
+        }
+    }
+
+    fn device(config: &KernelConfig, _: &Extensions) -> Option<DeviceUse> {
+        Some(DeviceUse { device: config.device().into(), side: DeviceSide::Both, is_optional: false })
+    }
+}
+
+/// Returns the language of the source, if this program has the device that runs it.
+fn check_device(config: &KernelConfig, errors: &mut PlanErrors) -> Option<Language> {
+    let (device, language) = (config.device(), config.language());
+    match DEVICES.into_iter().find(|(name, ..)| *name == device) {
+        None => {
+            let message = format!("there is no device `{device}` for kernels");
+            errors.at("device", message).help("write `wgpu` or `cuda`");
+        }
+        Some((_, false, help)) => {
+            let field = if config.device.is_some() { "device" } else { "source" };
+            errors.at(field, format!("this program was built without the device `{device}`")).help(help);
+        }
+        Some(_) => {}
+    }
+    let of = language.filter(|language| language.device() == device);
+    // A shader may have any name.
+    if of.is_none() && (language.is_some() || device == "cuda") {
+        let message = format!("`{}` is no source for `device: {device}`", config.source);
+        errors.at("source", message).help("`wgpu` runs `.wgsl`; `cuda` runs `.cu`, `.ptx` and `.cubin`");
+    }
+    of
+}
+
+/// Returns what every kernel has; problems are reported.
+///
+/// # Errors
+/// If an input is not connected, from which lengths would follow.
+fn ports(config: &KernelConfig, given: &Connected, errors: &mut PlanErrors) -> Result<Ports, PlanErrors> {
+    if config.inputs.is_empty() {
+        errors.at("inputs", "is empty; a kernel runs on the messages of its inputs").help("name one");
+        return Err(std::mem::take(errors));
+    }
+    let is_missing = |port: &&String| connected(config, given, port).is_none();
+    for port in config.inputs.keys().filter(is_missing) {
+        errors.input(port, format!("`{port}`: nothing is connected, or its type is not known")).help("connect it");
+    }
+    if config.inputs.keys().any(|port| is_missing(&port)) {
+        return Err(std::mem::take(errors));
+    }
+    let symbols = symbols(config, given, errors);
+    let signature = signature(config, given, &symbols, errors);
+    let groups = grid("grid", &config.grid, &symbols, errors);
+    let in_place = in_place(config, &signature, errors);
+    Ok(Ports { symbols, signature, groups, in_place })
+}
+
+/// Reports fields that are for another device.
+fn refuse_fields(of: &str, fields: &[(&str, bool)], errors: &mut PlanErrors) {
+    for (field, _) in fields.iter().filter(|(_, is_given)| *is_given) {
+        errors.at(*field, format!("`{field}` is for kernels of {of} only")).help("leave it out");
+    }
+}
+
+/// Returns an error of a kernel without what it is to a backend.
+fn plain(error: BackendError) -> String {
+    match error {
+        BackendError::Unsupported(why) => why,
+        error => error.to_string(),
+    }
+}
+
+/// Reads a source.
+fn source(path: &str, most: u64, cx: &Planning<'_>) -> Result<Vec<u8>, String> {
+    refuse_remote(path)?;
+    let mut file = cx.folders.open(path).map_err(|error| format!("`{path}`: {}", std::io::Error::from(error)))?;
+    file.read_whole(most).map_err(|error| format!("`{path}`: {error}"))
+}
+
+/// Returns a source as text.
+fn text(config: &KernelConfig, source: Vec<u8>, errors: &mut PlanErrors) -> Option<String> {
+    let no_text = |_| {
+        let message = format!("`{}` is no text in UTF-8", config.source);
+        errors.at("source", message).help("save it as UTF-8");
+    };
+    String::from_utf8(source).map_err(no_text).ok()
+}
+
+/// Returns what is connected to an input. The only one needs no name in the graph.
+fn connected<'a>(config: &KernelConfig, given: &'a Connected, port: &str) -> Option<&'a PortSpec> {
+    given.input(port).or_else(|| given.single().filter(|_| config.inputs.len() == 1))
+}
+
+/// Returns the lengths of the named dims.
+fn symbols(config: &KernelConfig, given: &Connected, errors: &mut PlanErrors) -> Symbols {
+    let mut symbols = Symbols::new();
+    for (port, dims) in &config.inputs {
+        let Some(spec) = connected(config, given, port) else { continue };
+        let Some(shape) = spec.fixed_shape() else {
+            errors
+                .input(port, format!("{spec} has no fixed shape, which a kernel needs"))
+                .help("put a `pad` node between");
+            continue;
+        };
+        if shape.len() != dims.len() {
+            let message = format!("gets {spec}, with {} dims, where the config names {}", shape.len(), dims.len());
+            errors.at(format!("inputs.{port}"), message).help("name each dim of the messages");
+            continue;
+        }
+        for (dim, length) in std::iter::zip(dims, shape) {
+            let length = length as i64;
+            let before = match dim.name() {
+                Some(name) => *symbols.entry(name.into()).or_insert(length),
+                None => match dim.value(&Symbols::new()) {
+                    Ok(fixed) => fixed,
+                    Err(_) => {
+                        let message = format!("`{dim}` is computed; a dim of an input is a name or a number");
+                        errors.at(format!("inputs.{port}"), message).help("give it a name");
+                        continue;
+                    }
+                },
+            };
+            if before != length {
+                let message = format!("gets {spec}: dim `{dim}` is {length} there, and {before} elsewhere");
+                errors.at(format!("inputs.{port}"), message).help("give dims of different lengths different names");
+            }
+        }
+    }
+    symbols
+}
+
+/// Returns the tensors of the ports.
+fn signature(config: &KernelConfig, given: &Connected, symbols: &Symbols, errors: &mut PlanErrors) -> Signature {
+    let mut inputs = Vec::new();
+    for port in config.inputs.keys() {
+        let Some(spec) = connected(config, given, port) else { continue };
+        if !matches!(spec.dtype, DType::F32 | DType::I32 | DType::U8) {
+            let message = format!("gets elements of {}; on the device there are f32, i32 and u8", spec.dtype);
+            errors.input(port, message).help("put a `cast` node between");
+        }
+        inputs.push(TensorSpec { name: port.clone(), dtype: spec.dtype, shape: spec.shape.clone() });
+    }
+    let mut outputs = Vec::new();
+    for (port, output) in &config.outputs {
+        let shape: Result<Vec<Dim>, String> =
+            output.shape.iter().map(|dim| dim.length(symbols).map(Dim::Fixed)).collect();
+        let is_cuda = config.device() == "cuda";
+        let is_possible = match output.dtype {
+            DType::F32 | DType::I32 => true,
+            dtype => is_cuda && dtype == DType::U8,
+        };
+        if !is_possible {
+            let given = if is_cuda { "f32, i32 or u8" } else { "f32 or i32" };
+            let message = format!("a kernel gives {given}, not {}", output.dtype);
+            errors.at(format!("outputs.{port}.dtype"), message).help("write one of them, and put a `cast` node behind");
+        }
+        match shape {
+            Ok(shape) => outputs.push(TensorSpec { name: port.clone(), dtype: output.dtype, shape }),
+            Err(why) => {
+                _ = errors.at(format!("outputs.{port}.shape"), why).help("write lengths and the names of `inputs`")
+            }
+        }
+    }
+    Signature { inputs, outputs, max_batch: Some(1) }
+}
+
+/// Returns how many there are along each dim.
+fn grid(field: &str, lengths: &[Expression], symbols: &Symbols, errors: &mut PlanErrors) -> [u32; 3] {
+    let mut groups = [1; 3];
+    if lengths.is_empty() || lengths.len() > 3 {
+        let message = match lengths.len() {
+            0 => format!("`{field}` is missing"),
+            n => format!("`{field}` has {n} numbers"),
+        };
+        errors.at(field, message).help("write one for each of one to three dims: `[16, 16]`");
+        return groups;
+    }
+    for (groups, written) in groups.iter_mut().zip(lengths) {
+        let found = written.length(symbols).and_then(|n| u32::try_from(n).map_err(|_| format!("`{written}` is {n}")));
+        match found {
+            Ok(n) => *groups = n,
+            Err(why) => _ = errors.at(field, why).help("write lengths and the names of `inputs`"),
+        }
+    }
+    groups
+}
+
+/// Returns which outputs begin as a copy of which input.
+fn in_place(config: &KernelConfig, signature: &Signature, errors: &mut PlanErrors) -> Vec<(usize, usize)> {
+    let mut pairs = Vec::new();
+    for (output, input) in &config.in_place {
+        let field = format!("in_place.{output}");
+        let of = |ports: &[TensorSpec], name: &str| ports.iter().position(|port| port.name == *name);
+        let (Some(to), Some(from)) = (of(&signature.outputs, output), of(&signature.inputs, input)) else {
+            errors
+                .at(field, format!("`{output}: {input}` names no output and input of the node"))
+                .help("write an output and the input that it begins as");
+            continue;
+        };
+        let (to_spec, from_spec) = (&signature.outputs[to], &signature.inputs[from]);
+        if (to_spec.dtype, &to_spec.shape) != (from_spec.dtype, &from_spec.shape) {
+            let show = |port: &TensorSpec| PortSpec::new(port.dtype, port.shape.iter().cloned()).to_string();
+            let message = format!("`{output}` is {} and `{input}` {}", show(to_spec), show(from_spec));
+            errors.at(field, message).help("both must have the same type and shape");
+            continue;
+        }
+        pairs.push((to, from));
+    }
+    pairs
+}
+
+/// Runs the recorded case.
+fn verify(
+    config: &KernelConfig,
+    file: &str,
+    prepared: &impl Prepared,
+    cx: &Planning<'_>,
+) -> Result<String, PlanErrors> {
+    let mut errors = PlanErrors::default();
+    let tolerance = Tolerance { atol: config.atol, rtol: 0.0 };
+    let opened = cx.folders.open(file).map_err(|error| format!("`{file}`: {}", std::io::Error::from(error)));
+    let case = opened.and_then(|opened| Case::read_file(opened).map_err(|error| format!("`{file}`: {error}")));
+    let tried = case.and_then(|case| {
+        let tried = case.try_on(prepared, 1, tolerance);
+        tried.map_err(|wrong| wrong.iter().map(|error| format!("`{file}`: {error}")).collect::<Vec<_>>().join("; "))
+    });
+    match tried {
+        Ok(tried) => Ok(format!("verified with {file}: {tried}")),
+        Err(why) => {
+            errors.at("verify", why).help("record it again, or leave it out");
+            Err(errors)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_without_the_device_says_how_to_build_one_with_it() {
+        for ((device, is_built, way), source) in DEVICES.into_iter().zip(["k.wgsl", "k.cu"]) {
+            if is_built {
+                continue;
+            }
+            let text = format!(
+                "version: 1\nnodes:\n  a: {{ kind: inlet, config: {{ spec: \"f32[3]\" }} }}\n  k:\n    kind: kernel\n    \
+                 config: {{ source: {source}, inputs: {{ x: [n] }}, outputs: {{ y: {{ dtype: f32, shape: [n] }} }}, grid: [1] }}\n    \
+                 from: a\n  z: {{ kind: outlet, from: k }}\n"
+            );
+            let spec = limen::Spec::from_text(&text, "g.yaml").unwrap();
+            let problems = limen::Plan::new(spec, &crate::register(limen_infer::register(limen::Registry::new())))
+                .unwrap_err()
+                .to_string();
+            let expected = format!("built without the device `{device}`");
+            assert!(problems.contains(&expected) && problems.contains(way), "{problems}");
+        }
+    }
+}

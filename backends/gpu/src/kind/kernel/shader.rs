@@ -1,0 +1,155 @@
+//! Shaders in WGSL.
+
+use super::{Ports, plain, ports, refuse_fields, text, verify};
+use crate::backend::{KernelModel, WgpuKernel};
+use crate::device::Api;
+use crate::kernel::{Constant, Interface, KernelConfig, Symbols, Variable};
+use limen::backend::{Backend, Signature};
+use limen::infer::{Batch, DeviceSide, InferPlan};
+use limen::message::PortSpec;
+use limen::node::{Connected, Cost, PlanErrors, Planning};
+use limen_infer::BackendOptions;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Plans a shader.
+///
+/// # Errors
+/// All that is wrong with it, and with what was found before.
+pub(super) fn plan(
+    config: &KernelConfig,
+    source: Option<Vec<u8>>,
+    given: &Connected,
+    mut errors: PlanErrors,
+    cx: &Planning<'_>,
+) -> Result<InferPlan, PlanErrors> {
+    let of_cuda = [
+        ("block", !config.block.is_empty()),
+        ("shared", config.shared.is_some()),
+        ("arguments", !config.arguments.is_empty()),
+        ("defines", !config.defines.is_empty()),
+    ];
+    refuse_fields("CUDA", &of_cuda, &mut errors);
+    let source = source.and_then(|source| text(config, source, &mut errors));
+    let interface = source.as_ref().and_then(|source| {
+        let found = Interface::of(source, config.entry.as_deref());
+        let wrong = |why| _ = errors.at("source", format!("`{}`: {why}", config.source)).help("correct the shader");
+        found.map_err(wrong).ok()
+    });
+    let Ports { symbols, signature, groups, in_place } = ports(config, given, &mut errors)?;
+    if let Some(interface) = &interface {
+        check_variables(config, interface, &signature, &mut errors);
+    }
+    let constants = constants(config, interface.as_ref(), &symbols, &mut errors);
+    errors.into_result(())?;
+    let (Some(source), Some(interface)) = (source, interface) else { return Err(PlanErrors::default()) };
+    let options = BackendOptions::of(cx);
+    let device = crate::backend::shared_device(&options);
+    let time_limit = config.time_limit.map(|limit| Duration::from_nanos(limit.as_nanos()));
+    let (source, cache) = (source.into(), options.cache.clone());
+    let model = KernelModel { source, interface, constants, groups, signature, in_place, time_limit, device, cache };
+    let [x, y, z] = model.interface.workgroup;
+    let note = format!("{} workgroups of {x} x {y} x {z} threads", groups.map(|n| n.to_string()).join(" x "));
+    let mut errors = PlanErrors::default();
+    let prepared = WgpuKernel::prepare(model).map_err(|error| {
+        errors
+            .at("source", format!("`{}`: {}", config.source, plain(error)))
+            .help("change the shader, or its grid and constants");
+        errors
+    })?;
+    let verified = config.verify.as_ref().map(|file| verify(config, file, &prepared, cx)).transpose()?;
+    let device = prepared.device();
+    let plan = InferPlan::new::<WgpuKernel>(Arc::new(prepared), Batch::default()).cost(Cost::Medium).note(note);
+    let plan = verified.into_iter().fold(plan, InferPlan::note);
+    Ok(plan.on_device(device, DeviceSide::Both, <crate::backend::WgpuApi as Api>::CALLS))
+}
+
+/// Compares the shader's buffers with the ports.
+fn check_variables(config: &KernelConfig, interface: &Interface, signature: &Signature, errors: &mut PlanErrors) {
+    let names: Vec<String> = interface.variables.iter().map(|variable| format!("`{}`", variable.name)).collect();
+    let is_port = |name: &String| config.inputs.contains_key(name) || config.outputs.contains_key(name);
+    for Variable { name, binding, .. } in interface.variables.iter().filter(|variable| !is_port(&variable.name)) {
+        let message = format!("`{name}` (binding {binding}) is neither an input nor an output of the node");
+        errors.at("source", message).help("name it in `inputs` or `outputs`");
+    }
+    let sides = [("inputs", &signature.inputs, false), ("outputs", &signature.outputs, true)];
+    for (side, ports, is_written) in sides {
+        for port in ports {
+            let field = format!("{side}.{}", port.name);
+            if !is_written && config.in_place.values().any(|input| *input == port.name) {
+                if interface.variables.iter().any(|variable| variable.name == port.name) {
+                    let message =
+                        format!("the shader has a variable `{}`, whose elements are those of an output", port.name);
+                    errors
+                        .at(field, message)
+                        .help("leave the variable out of the shader, or the input out of `in_place`");
+                }
+                continue;
+            }
+            let Some(variable) = interface.variables.iter().find(|variable| variable.name == port.name) else {
+                let message = format!("its entry point uses no variable `{}`, only {}", port.name, names.join(", "));
+                errors.at(field, message).help("name a `var<storage, …>` of the shader");
+                continue;
+            };
+            if variable.is_written != is_written {
+                let access = if is_written { "read_write" } else { "read" };
+                errors
+                    .at(field.clone(), format!("`{}` has another access", port.name))
+                    .help(format!("declare it `var<storage, {access}>`"));
+            }
+            match variable.scalar {
+                Some(scalar) if scalar.holds(port.dtype) => {}
+                Some(scalar) => {
+                    let message = format!("is {}, and the shader's elements are {}", port.dtype, scalar.name());
+                    errors
+                        .at(field.clone(), message)
+                        .help("`f32` and `i32` are those of WGSL; `u8` is packed, four in a `u32`");
+                }
+                None => {
+                    _ = errors
+                        .at(field.clone(), "its elements are no numbers of 32 bits")
+                        .help("declare an `array<f32>`")
+                }
+            }
+            let bytes = PortSpec::new(port.dtype, port.shape.iter().cloned()).max_bytes().unwrap_or(0);
+            if bytes.next_multiple_of(4).max(4) < variable.least {
+                let message = format!("has {bytes} bytes, and the shader's array takes {}", variable.least);
+                errors.at(field, message).help("declare an array without a length");
+            }
+        }
+    }
+}
+
+/// Returns the values of the shader's constants.
+fn constants(
+    config: &KernelConfig,
+    interface: Option<&Interface>,
+    symbols: &Symbols,
+    errors: &mut PlanErrors,
+) -> Vec<(String, f64)> {
+    let mut values = Vec::new();
+    for (name, written) in &config.constants {
+        let known = interface.and_then(|interface| interface.constants.iter().find(|known| known.name == *name));
+        match written.value(symbols) {
+            Ok(value) if value.fract() != 0.0 && known.is_some_and(|known| !known.is_float) => {
+                let message = format!("is {value}, and `override {name}` of the shader is whole");
+                errors.at(format!("constants.{name}"), message).help("write a whole number, or declare it `f32`");
+            }
+            Ok(value) => values.extend(known.map(|known| (known.key.clone(), value))),
+            Err(why) => _ = errors.at(format!("constants.{name}"), why).help("write a number or the names of `inputs`"),
+        }
+    }
+    let Some(interface) = interface else { return values };
+    for name in config.constants.keys().filter(|name| !interface.constants.iter().any(|known| known.name == **name)) {
+        let known: Vec<String> = interface.constants.iter().map(|known| format!("`{}`", known.name)).collect();
+        let known = if known.is_empty() { "it has none".into() } else { format!("there are {}", known.join(", ")) };
+        let message = format!("the shader has no `override {name}`: {known}");
+        errors.at(format!("constants.{name}"), message).help("leave it out");
+    }
+    let is_without = |known: &&Constant| !known.has_value && !config.constants.contains_key(&known.name);
+    for Constant { name, .. } in interface.constants.iter().filter(is_without) {
+        let message = format!("`override {name}` of the shader has no value");
+        errors.at("source", message).help(format!("write `constants: {{ {name}: … }}`"));
+    }
+    values
+}

@@ -1,0 +1,239 @@
+//! Stock kinds whose nodes can run on a device: `device: wgpu` or `device: cuda`.
+
+use crate::backend::{PreparedProgram, ProgramBackend, ProgramDevice};
+use crate::lowering::{Program, Steps, Suppression, Taps, Value};
+use limen::backend::{Backend, Signature, TensorSpec};
+use limen::infer::{Batch, DeviceSide, InferPlan};
+use limen::message::{Dim, Layout, PortSpec};
+use limen::node::{Cost, Node, PlanErrors, Planning};
+use limen::plan::{DevicePorts, OnDevice};
+use limen::policy::Isolation;
+use limen_infer::BackendOptions;
+use limen_nodes_core::transform::{argmax, normalize, threshold};
+use limen_vision::tensor::Filter;
+use limen_vision::transform::{crop, letterbox, nms, resize, to_tensor};
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// Adds a device to the kinds that can run on it.
+pub(crate) fn register<A: ProgramDevice>(registry: limen::Registry) -> limen::Registry {
+    registry
+        .on_device::<On<A, to_tensor::ToTensor>>("to_tensor")
+        .on_device::<On<A, normalize::Normalize>>("normalize")
+        .on_device::<On<A, resize::Resize>>("resize")
+        .on_device::<On<A, crop::Crop>>("crop")
+        .on_device::<On<A, letterbox::Letterbox>>("letterbox")
+        .on_device::<On<A, threshold::Threshold>>("threshold")
+        .on_device::<On<A, argmax::Argmax>>("argmax")
+        .on_device::<On<A, nms::Nms>>("nms")
+}
+
+/// A kind on a device.
+struct On<A, N>(PhantomData<fn() -> (A, N)>);
+
+/// What a kind computes.
+trait Lowered: Node {
+    /// As [`OnDevice::TAKES_ROWS`].
+    const TAKES_ROWS: bool = false;
+
+    /// Returns its program for messages of a shape, which has the greatest length of each dim.
+    ///
+    /// # Errors
+    /// What of the config has no program.
+    fn program(config: &Self::Config, shape: &[usize], ports: &DevicePorts) -> Result<Program, PlanErrors>;
+}
+
+impl<A: ProgramDevice, N: Lowered> OnDevice for On<A, N> {
+    type Node = N;
+    const DEVICE: &'static str = A::NAME;
+    const TAKES_ROWS: bool = N::TAKES_ROWS;
+
+    fn plan(config: N::Config, ports: &DevicePorts, cx: &mut Planning<'_>) -> Result<InferPlan, PlanErrors> {
+        match BackendOptions::of(cx).isolation {
+            Isolation::Process => plan::<A::Isolated, N>(&config, ports, cx),
+            _ => plan::<A, N>(&config, ports, cx),
+        }
+    }
+}
+
+/// Plans a kind on a device.
+fn plan<A: ProgramDevice, N: Lowered>(
+    config: &N::Config,
+    ports: &DevicePorts,
+    cx: &Planning<'_>,
+) -> Result<InferPlan, PlanErrors> {
+    let mut errors = PlanErrors::default();
+    let longest = |(_, spec): &(String, PortSpec)| spec.shape.iter().map(Dim::max).collect();
+    let shape: Vec<usize> = ports.inputs.first().and_then(longest).unwrap_or_default();
+    let program = N::program(config, &shape, ports)?;
+    let side = |(name, spec): &(String, PortSpec)| TensorSpec {
+        name: name.clone(),
+        dtype: spec.dtype,
+        shape: spec.shape.clone(),
+    };
+    let (inputs, outputs) = (ports.inputs.iter().map(side).collect(), ports.outputs.iter().map(side).collect());
+    let signature = Signature { inputs, outputs, max_batch: Some(1) };
+    let options = BackendOptions::of(cx);
+    let (device, cache, program) = (A::shared(&options), options.cache.clone(), Arc::new(program));
+    let prepared = ProgramBackend::<A>::prepare(PreparedProgram { program, device: device.clone(), signature, cache });
+    match prepared {
+        Ok(prepared) => {
+            let plan = InferPlan::new::<ProgramBackend<A>>(Arc::new(prepared), Batch::default()).cost(Cost::Light);
+            Ok(plan.on_device(device, DeviceSide::Both, A::CALLS))
+        }
+        Err(error) => {
+            errors.at("device", error.to_string()).help("leave `device` out for the CPU");
+            Err(errors)
+        }
+    }
+}
+
+/// An error of one field.
+fn refused<T>(field: &str, message: &str, help: &str) -> Result<T, PlanErrors> {
+    let mut errors = PlanErrors::default();
+    errors.at(field, message).help(help);
+    Err(errors)
+}
+
+impl Lowered for to_tensor::ToTensor {
+    fn program(config: &to_tensor::Config, shape: &[usize], ports: &DevicePorts) -> Result<Program, PlanErrors> {
+        if config.dtype != to_tensor::Float::F32 {
+            return refused("dtype", "messages on a device are f32, i32 or u8", "write `f32`");
+        }
+        let (mut steps, pixels) = Steps::new(shape, true);
+        let is_chw = ports.outputs.first().is_some_and(|(_, spec)| spec.layout == Some(Layout::Chw));
+        let ordered = if is_chw { Steps::ordered(&pixels, &[2, 0, 1]) } else { pixels };
+        let numbers = steps.look_up("to_tensor", &ordered, &config.numbers());
+        steps.output(&numbers);
+        Ok(steps.program())
+    }
+}
+
+impl Lowered for normalize::Normalize {
+    fn program(config: &normalize::Config, shape: &[usize], ports: &DevicePorts) -> Result<Program, PlanErrors> {
+        let (mut steps, values) = Steps::new(shape, false);
+        let is_hwc = ports.outputs.first().is_some_and(|(_, spec)| spec.layout == Some(Layout::Hwc));
+        let numbers = config.channels();
+        let dim = if is_hwc || shape.len() != 3 { shape.len().saturating_sub(1) } else { 0 };
+        let normal = steps.normalize("normalize", &values, &numbers, dim);
+        steps.output(&normal);
+        Ok(steps.program())
+    }
+}
+
+/// The longest side of an image that is scaled: tables of its pixels are kept.
+const MAX_SIDE: usize = 1 << 15;
+
+/// Returns how a filter scales along an axis.
+fn taps(filter: Filter, channels: usize, from: usize, to: usize) -> Result<Taps, PlanErrors> {
+    if [from, to].iter().any(|side| !(1..=MAX_SIDE).contains(side)) {
+        let message = format!("on a device a side has 1 to {MAX_SIDE} pixels; this scales {from} to {to}");
+        return refused("device", &message, "leave `device` out, or let smaller images in");
+    }
+    match filter {
+        Filter::Nearest => Ok(Taps::nearest(from, to)),
+        Filter::Linear => Ok(Taps::linear(from, to)),
+        Filter::Bilinear if channels.is_multiple_of(2) => refused(
+            "filter",
+            "`bilinear` weights colours by their opacity, which a device does not",
+            "write `linear`, or leave `device` out",
+        ),
+        Filter::Bilinear => Ok(Taps::triangle(from, to)),
+        Filter::Area | Filter::Lanczos3 => refused(
+            "filter",
+            "on a device there are `nearest`, `linear` and `bilinear`",
+            "write one of them, or leave `device` out",
+        ),
+    }
+}
+
+/// Scales an image to a height and a width.
+fn scaled(steps: &mut Steps, image: &Value, [h, w]: [usize; 2], filter: Filter) -> Result<Value, PlanErrors> {
+    let channels = image.shape[2];
+    let rows = taps(filter, channels, image.shape[0], h)?;
+    let columns = taps(filter, channels, image.shape[1], w)?;
+    let narrow = steps.scale("resize", image, 1, &columns);
+    let whole = steps.scale("resize", &narrow, 0, &rows);
+    Ok(steps.levels("resize", &whole))
+}
+
+impl Lowered for resize::Resize {
+    fn program(config: &resize::Config, shape: &[usize], _: &DevicePorts) -> Result<Program, PlanErrors> {
+        let (mut steps, image) = Steps::new(shape, true);
+        let levels = scaled(&mut steps, &image, [config.height, config.width], config.filter)?;
+        steps.output_bytes(&levels);
+        Ok(steps.program())
+    }
+}
+
+impl Lowered for crop::Crop {
+    fn program(config: &crop::Config, shape: &[usize], _: &DevicePorts) -> Result<Program, PlanErrors> {
+        let (mut steps, image) = Steps::new(shape, true);
+        let part = Steps::part(&image, &[config.y, config.x, 0], &[config.height, config.width, shape[2]]);
+        steps.output_bytes(&part);
+        Ok(steps.program())
+    }
+}
+
+impl Lowered for letterbox::Letterbox {
+    fn program(config: &letterbox::Config, shape: &[usize], _: &DevicePorts) -> Result<Program, PlanErrors> {
+        let Some((size, first, placement)) = config.place([shape[0], shape[1]]) else {
+            return refused("order", "on a device there is only `scale_first`", "write it, or leave `device` out");
+        };
+        let (mut steps, image) = Steps::new(shape, true);
+        let levels = scaled(&mut steps, &image, size, config.filter)?;
+        let frame = steps.put("letterbox", &levels, [config.height, config.width], first, config.fill);
+        steps.output_bytes(&frame);
+        let numbers = steps.numbers("letterbox", &placement);
+        steps.output(&numbers);
+        Ok(steps.program())
+    }
+}
+
+impl Lowered for threshold::Threshold {
+    fn program(config: &threshold::Config, shape: &[usize], _: &DevicePorts) -> Result<Program, PlanErrors> {
+        if config.release.is_some_and(|release| release != config.at) {
+            let message = "keeps elements of earlier messages, which a call on a device does not";
+            return refused("release", message, "leave it out, or leave `device` out");
+        }
+        let (mut steps, values) = Steps::new(shape, false);
+        let on = steps.at_least("threshold", &values, config.at);
+        steps.output_bytes(&on);
+        Ok(steps.program())
+    }
+}
+
+impl Lowered for argmax::Argmax {
+    fn program(_: &argmax::Config, shape: &[usize], _: &DevicePorts) -> Result<Program, PlanErrors> {
+        let (mut steps, values) = Steps::new(shape, false);
+        steps.greatest("argmax", &values).iter().for_each(|value| steps.output(value));
+        Ok(steps.program())
+    }
+}
+
+/// The most boxes that `nms` chooses from on a device: there is a bit for each in memory that few threads share.
+const MAX_BOXES: usize = 1 << 16;
+
+impl Lowered for nms::Nms {
+    const TAKES_ROWS: bool = true;
+
+    fn program(config: &nms::Config, shape: &[usize], ports: &DevicePorts) -> Result<Program, PlanErrors> {
+        let boxes = shape.first().copied().unwrap_or(0);
+        if boxes > MAX_BOXES {
+            let message = format!("on a device it chooses from at most {MAX_BOXES} boxes, not {boxes}");
+            return refused("device", &message, "leave `device` out");
+        }
+        let most = |(_, spec): &(String, PortSpec)| spec.shape.first().and_then(Dim::max);
+        let rule = Suppression {
+            boxes,
+            is_counted: ports.inputs.iter().any(|(_, spec)| spec.fixed_shape().is_none()),
+            most: ports.outputs.first().and_then(most).unwrap_or(config.max_boxes),
+            iou: config.iou,
+            across_classes: config.across_classes,
+        };
+        Ok(Steps::suppress("nms", rule).program())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,9 @@
+//! The kinds that run models: `infer`, `linear` and `mlp`.
+
+mod infer;
+mod layer;
+mod layers;
+
+pub use infer::InferKind;
+pub use layer::{Activation, LayerConfig};
+pub use layers::{LayersNode, MlpConfig, PlannedLayers};

@@ -1,0 +1,596 @@
+//! Chooses a runtime for a model.
+
+use super::backend_name::{AUTO, ORT};
+use super::candidate::{Candidate, PlanRequest, Refused};
+use super::config::{BatchDim, Config, Recorded};
+use super::dispatch::Dispatch;
+use super::inputs::ModelInputs;
+use super::model_file::{ModelFiles, read_model, unreadable};
+use super::order::order;
+use super::provider::OrtDevice;
+use super::registered::CPU;
+use super::runtimes::Runtimes;
+use super::verdict::RuntimeVerdict;
+use crate::base::{BackendOptions, refuse_remote};
+use crate::cache::{Calibration, Measured};
+use crate::inspect::{Inspection, read_manifest};
+use crate::onnx::{Elem, NARROWS_FLOATS, Outline, UncheckedModel};
+use crate::steps::Steps;
+use limen::backend::Requirements;
+use limen::files::memory_name;
+use limen::infer::InferPlan;
+use limen::node::{Connected, PlanErrors, Planning};
+use limen::unit::{Span, show_ns};
+use std::path::Path;
+use std::time::Duration;
+
+/// Plans the model on the configured runtime, or with `auto` on the first that can run it. Everything that runs the model's code
+/// is a step of a trial. The file is read here unless `file` holds it: every runtime gets the bytes that were checked.
+pub(crate) fn choose(
+    config: &Config,
+    model: &str,
+    given: &Connected,
+    cx: &Planning<'_>,
+    recorded: Recorded,
+    steps: &Steps,
+    file: Option<UncheckedModel>,
+) -> Result<InferPlan, PlanErrors> {
+    let mut errors = PlanErrors::default();
+    steps.announce(None, "was read");
+    let file = match file {
+        Some(file) => file,
+        None => read_model(model, cx)?,
+    };
+    let artifact = file.artifact(&|size| steps.announce_size(size)).map_err(|error| unreadable(model, &error))?;
+    let artifact = match config.batch_dim {
+        BatchDim::First => artifact,
+        BatchDim::None => artifact.without_batch(),
+    };
+    let (outline, size) = (artifact.outline.clone(), artifact.size());
+    for file in outline.files.keys().filter(|_| memory_name(model).is_none()) {
+        // The files were read already; this registers them, so that no node of the graph may write to them.
+        let _ = cx.folders.admit_input(&Path::new(model).with_file_name(file).to_string_lossy());
+    }
+    if let Err(key) = steps.check_files(outline.sums(), size, recorded.sums()) {
+        let file = match key {
+            "model" => Some(model),
+            "trial" => config.trial_file(),
+            _ => config.verify.as_ref().and_then(|verify| verify.case.as_deref()),
+        };
+        let file = file.unwrap_or_default();
+        errors
+            .at(key, format!("`{file}` changed while the model was tried"))
+            .help("start again when no other process writes to it");
+        return Err(errors);
+    }
+    check_identity(config, model, &outline, cx)?;
+    let options = BackendOptions::of(cx);
+    let options = &*options;
+    check_narrowing(config, model, &outline, &mut errors);
+    let runtimes = Runtimes::of(cx.extensions);
+    let candidates = runtimes.candidates(config, options);
+    let required = required(config, &outline);
+    check_compared(config, &candidates, &required, &mut errors);
+    let inputs = match ModelInputs::of(config, &outline, given, &recorded) {
+        Ok(inputs) => {
+            check_batch_ranges(config, &outline, &inputs, &mut errors);
+            errors.into_result(inputs)?
+        }
+        Err(others) => {
+            errors.append(others);
+            return Err(errors);
+        }
+    };
+    let inputs = &inputs;
+    // A case, or a comparison with another backend, shows whether the model's numbers are right all the same.
+    let is_verified = |candidate: &Candidate<'_>| {
+        config.verify.as_ref().is_some_and(|verify| {
+            verify.case.is_some() || verify.against.as_deref().is_some_and(|against| against != candidate.backend)
+        })
+    };
+    let judged = |candidate: &Candidate<'_>, is_asked: bool| {
+        let verdict = candidate.verdict_if_asked(&required, is_asked);
+        if verdict != RuntimeVerdict::Fits {
+            return verdict;
+        }
+        if let Some(why) = steps.failed(candidate.name) {
+            return RuntimeVerdict::Failed(why);
+        }
+        let refusals = candidate.refusals(&outline.ops);
+        if !refusals.is_empty() {
+            return RuntimeVerdict::Refuses(refusals);
+        }
+        let deviations = if is_verified(candidate) { Vec::new() } else { candidate.deviations(&outline.ops) };
+        let is_narrowing = |what: &str| what == NARROWS_FLOATS && config.allow_narrowing;
+        let deviations = deviations.into_iter().filter(|(_, what)| !is_narrowing(what));
+        let deviations = deviations.map(|(op, what)| format!("{} {what} (node `{}`)", op.id, op.node));
+        match deviations.collect::<Vec<_>>() {
+            none if none.is_empty() => verdict,
+            some => RuntimeVerdict::Deviates(some),
+        }
+    };
+    let is_asked = |candidate: &Candidate<'_>| config.asks(candidate.backend) || options.calibrate;
+    let mut verdicts: Vec<(Candidate<'_>, RuntimeVerdict)> =
+        candidates.iter().map(|candidate| (*candidate, judged(candidate, is_asked(candidate)))).collect();
+    let is_compared = config.verify.as_ref().is_some_and(|verify| verify.against.is_some())
+        || config.shadow.is_some()
+        || config.fallback.is_some();
+    let is_shared = config.serving() == AUTO || is_compared || options.calibrate;
+    let files = ModelFiles::new(artifact, is_shared);
+    let job = PlanRequest {
+        config,
+        options,
+        runtimes,
+        candidates: &candidates,
+        inputs,
+        model,
+        files,
+        recorded,
+        required: required.clone(),
+        steps,
+    };
+    let mut notes = Vec::new();
+    let cache = options.cache.as_deref();
+    let mut table = cache.map(Calibration::read).unwrap_or_default();
+    let sums = outline.sums().into_values().collect::<Vec<_>>().join(" ");
+    let measured = Measured::new(&sums, given, config.threads, config.batch.max, &config.call_options());
+    if let Some(folder) = cache.filter(|_| options.calibrate) {
+        calibrate(&mut table, &verdicts, &job, &measured, &mut notes);
+        if let Err(error) = table.write(folder) {
+            notes.push(format!("the measured times cannot be written to {}: {error}", folder.display()));
+        }
+    }
+    if config.serving() == AUTO {
+        notes.push(order(&mut verdicts, &table, &measured));
+    }
+    let planned = first_that_plans(&mut verdicts, &job, &outline, &table, &measured)?;
+    if let Some(plan) = planned {
+        // It was compared with, so it was called.
+        let against = config.verify.as_ref().and_then(|verify| verify.against.as_deref());
+        for (_, verdict) in
+            verdicts.iter_mut().filter(|(candidate, _)| against.is_some_and(|against| candidate.is_called(against)))
+        {
+            *verdict = RuntimeVerdict::Runs;
+        }
+        let why = "the model's output is a sequence or a map, which no port carries; export it as a tensor (scikit-learn: `zipmap: False`)";
+        let plan = outline.left_out.iter().fold(plan, |plan, port| plan.left_out(port, why));
+        return Ok(describe(&verdicts).into_iter().chain(notes).fold(plan, InferPlan::note));
+    }
+    // To suggest another backend, a library that was not asked for is loaded too.
+    let asked = verdicts.into_iter().map(|(candidate, verdict)| match verdict {
+        RuntimeVerdict::NotAsked => (candidate, judged(&candidate, true)),
+        verdict => (candidate, verdict),
+    });
+    Err(none_fits(&asked.collect::<Vec<_>>(), config, model))
+}
+
+/// Compares a model's files with the node's `sha256` and `manifest`.
+fn check_identity(config: &Config, model: &str, outline: &Outline, cx: &Planning<'_>) -> Result<(), PlanErrors> {
+    let mut errors = PlanErrors::default();
+    if let Some(sum) = &config.sha256
+        && let Err(why) = outline.check_sum(sum)
+    {
+        errors.at("sha256", format!("`{model}` {why}"));
+        return Err(errors);
+    }
+    if config.sha256.is_some()
+        && config.manifest.is_none()
+        && let Some(file) = outline.files.keys().next()
+    {
+        errors
+            .at("sha256", format!("`{model}` has weights in `{file}`, which its own checksum does not cover"))
+            .help("write `manifest:`, which covers both: `limen-run inspect MODEL --json` prints it");
+        return Err(errors);
+    }
+    if let Some(manifest) = &config.manifest {
+        let read = refuse_remote(manifest)
+            .and_then(|()| cx.folders.open(manifest).map_err(|error| error.to_string()))
+            .and_then(|mut file| read_manifest(&mut file).map_err(|why| format!("`{manifest}` {why}")));
+        match read {
+            Ok(expected) => {
+                let differences = expected.differences(&Inspection::of(outline));
+                if !differences.is_empty() {
+                    let message = format!("`{model}` is not what `{manifest}` says: {}", differences.join("; "));
+                    errors
+                        .at("manifest", message)
+                        .help("if the change is intended, write to it what `limen-run inspect MODEL --json` prints");
+                }
+            }
+            Err(why) => _ = errors.at("manifest", why).help("`limen-run inspect MODEL --json` writes one"),
+        }
+    }
+    errors.into_result(())
+}
+
+/// Checks that no input loses digits on its way into the model, and no output on its way out.
+fn check_narrowing(config: &Config, model: &str, outline: &Outline, errors: &mut PlanErrors) {
+    if config.allow_narrowing {
+        return;
+    }
+    for input in outline.inputs.iter().filter(|input| input.elem == Elem::F64) {
+        errors
+            .at("model", format!("`{model}` takes `f64` at `{}`, which would get `f32`", input.port))
+            .help("export the model with `f32` inputs, or write `allow_narrowing: true` if seven digits are enough");
+    }
+    for output in outline.outputs.iter().filter(|output| output.elem == Some(Elem::F64)) {
+        errors
+            .at("model", format!("`{model}` produces `f64` at `{}`, which would leave as `f32`", output.port))
+            .help("export the model with `f32` outputs, or write `allow_narrowing: true` if seven digits are enough");
+    }
+}
+
+/// Checks that this program has the backends that the one that serves is compared with.
+fn check_compared(config: &Config, candidates: &[Candidate<'_>], required: &Requirements, errors: &mut PlanErrors) {
+    for (key, name) in config.compared() {
+        let Some(candidate) = candidates.iter().find(|candidate| candidate.is_called(name)) else { continue };
+        // The device that the node requires is that of the backend that serves.
+        let verdict = candidate.verdict(&Requirements { device: None, ..required.clone() });
+        let way = match &verdict {
+            RuntimeVerdict::NotBuilt(feature) => way_to_build(feature),
+            RuntimeVerdict::Unavailable(_) if name == ORT => {
+                "name the library of ONNX Runtime with `--onnxruntime FILE`".into()
+            }
+            RuntimeVerdict::Unavailable(_) => "install what it needs".into(),
+            _ => continue,
+        };
+        let message = format!("the backend that `{key}` asks for: `{}` {verdict}", candidate.name);
+        errors.at(key, message).help(format!("{way}, name another backend, or leave it out"));
+    }
+}
+
+/// Operators that scale by the range of all their elements, which are those of a whole batch.
+const RANGED: [&str; 3] =
+    ["DynamicQuantizeLinear", "com.microsoft.DynamicQuantizeLSTM", "com.microsoft.DynamicQuantizeMatMul"];
+
+/// Checks that the numbers of an item do not depend on the others in its call, unless a case shows that it does not matter.
+fn check_batch_ranges(config: &Config, outline: &Outline, inputs: &ModelInputs, errors: &mut PlanErrors) {
+    let is_shown = config.batch.max <= 1 || inputs.has_batch_case;
+    if let Some(op) = outline.ops.iter().find(|op| !is_shown && RANGED.contains(&op.id.as_str())) {
+        let (id, node) = (&op.id, &op.node);
+        let message = format!(
+            "{id} (node `{node}`) scales by the range of a whole batch: an item's numbers depend on the others in its call"
+        );
+        errors.at("batch.max", message).help(batch_advice(config));
+    }
+}
+
+/// Returns what to write if the items of a call may change each other's numbers.
+pub(super) fn batch_advice(config: &Config) -> &'static str {
+    match config.state.is_empty() {
+        true => {
+            "write `max: 1`, or show with a recorded case of two different items or more that it does not matter: \
+             `verify: { case: FILE.npz }`"
+        }
+        // The items of such a case are successive steps of one stream.
+        false => "write `max: 1`",
+    }
+}
+
+/// Returns what the model and its config require of a runtime.
+fn required(config: &Config, outline: &Outline) -> Requirements {
+    let mut required = config.require.clone().unwrap_or_default().requirements();
+    required.max_batch = required.max_batch.max(config.batch.max);
+    required.threads = config.threads;
+    required.memory.push(limen::message::Memory::Host);
+    for input in &outline.inputs {
+        required.dtypes.push((input.elem.dtype(), format!("input `{}`", input.port)));
+        required.max_rank = required.max_rank.max(input.item(input.batch_dim()).len());
+    }
+    required.ops.extend(outline.ops.iter().map(|op| (op.id.clone(), op.node.clone())));
+    required
+}
+
+/// Returns the plan of the first runtime that fits, is asked for and can load the model. The verdicts of the others say why not.
+fn first_that_plans(
+    verdicts: &mut [(Candidate<'_>, RuntimeVerdict)],
+    job: &PlanRequest<'_>,
+    outline: &Outline,
+    table: &Calibration,
+    measured: &Measured,
+) -> Result<Option<InferPlan>, PlanErrors> {
+    let PlanRequest { config, steps, .. } = job;
+    let operators = Inspection::of(outline).operators;
+    // What has to change in the node for the first runtime that could run its model then.
+    let mut refused = None;
+    // What the first runtime says of a call, if all that were tried refuse one.
+    let (mut call, mut only_calls) = (None, true);
+    for (candidate, verdict) in verdicts {
+        // A GPU is used only where it is asked for.
+        let is_of_auto = config.serving() == AUTO && candidate.computes_on == CPU;
+        let is_asked = is_of_auto || candidate.serves(config);
+        if !is_asked || *verdict != RuntimeVerdict::Fits {
+            continue;
+        }
+        if !steps.admits(candidate.name) {
+            *verdict = RuntimeVerdict::Failed(vec!["it was not tried".into()]);
+            continue;
+        }
+        match candidate.plan(job) {
+            Ok(plan) => {
+                *verdict = RuntimeVerdict::Runs;
+                let dispatch = candidate.dispatch(operators.keys().map(String::as_str), &outline.ops).of_loaded();
+                let n = operators.len();
+                let mut note = format!("{n} operator{}", if n == 1 { "" } else { "s" });
+                if !matches!(dispatch, Dispatch::Unsaid { .. }) {
+                    note = format!("{note}: {dispatch}");
+                }
+                let unchecked = config.require.as_ref().is_some_and(|require| !require.ops.is_empty());
+                let unchecked = unchecked && !candidate.lists_operators();
+                let alone = table.alone(measured, candidate.name, &candidate.version());
+                let plan = plan.note(note);
+                let plan = match unchecked {
+                    true => plan.note(format!(
+                        "`{}` does not list its operators: `require.ops` was not checked",
+                        candidate.name
+                    )),
+                    false => plan,
+                };
+                return Ok(Some(match alone {
+                    Some(ns) => plan.measured(Span(Duration::from_nanos(ns))),
+                    None => plan,
+                }));
+            }
+            // With a named backend no other is tried.
+            Err(refused) if config.serving() != AUTO => return Err(refused.errors()),
+            Err(why) => {
+                match &why {
+                    Refused::Node(errors) => refused = refused.or_else(|| Some(errors.clone())),
+                    Refused::Call(errors) => call = call.or_else(|| Some(errors.clone())),
+                    Refused::Runtime(_) => only_calls = false,
+                }
+                let errors = why.errors();
+                let why: Vec<String> = errors.messages().map(str::to_string).collect();
+                steps.fail(candidate.name, &why);
+                *verdict = RuntimeVerdict::Failed(why);
+            }
+        }
+    }
+    refused.or(call.filter(|_| only_calls)).map_or(Ok(None), Err)
+}
+
+/// Returns a line about each runtime.
+fn describe(verdicts: &[(Candidate<'_>, RuntimeVerdict)]) -> Vec<String> {
+    verdicts.iter().map(|(candidate, verdict)| format!("`{}` {verdict}", candidate.name)).collect()
+}
+
+/// Returns how to get a runtime that is not built in.
+fn way_to_build(feature: &str) -> String {
+    let package = if ["wgpu", "cuda12"].contains(&feature) { "limen-gpu" } else { "limen-infer" };
+    format!("build limen-run with `--features {feature}` (in a program of your own, that feature of {package})")
+}
+
+/// Returns the error that no requested runtime runs the model, with what to write instead.
+fn none_fits(verdicts: &[(Candidate<'_>, RuntimeVerdict)], config: &Config, model: &str) -> PlanErrors {
+    let mut errors = PlanErrors::default();
+    let lines = describe(verdicts);
+    // A backend that does not list its operators is no answer to a config that requires some.
+    let asks_for_operators = config.require.as_ref().is_some_and(|require| !require.ops.is_empty());
+    let fits = |(candidate, verdict): &&(Candidate<'_>, RuntimeVerdict)| {
+        *verdict == RuntimeVerdict::Fits && (!asks_for_operators || candidate.lists_operators())
+    };
+    let fitting: Vec<String> =
+        verdicts.iter().filter(fits).map(|(candidate, _)| candidate.written_in(config)).collect();
+    let others = |name: &str| {
+        let others = verdicts.iter().filter(|(other, verdict)| other.name != name && *verdict != RuntimeVerdict::Fits);
+        let others: Vec<String> = others.map(|(other, verdict)| format!("`{}` {verdict}", other.name)).collect();
+        if others.is_empty() { String::new() } else { format!("; of the others {}", others.join(", and ")) }
+    };
+    match verdicts.iter().find(|(candidate, _)| candidate.serves(config)) {
+        Some((candidate, RuntimeVerdict::NotBuilt(feature))) => {
+            let message = format!("this program was built without the backend `{}`", candidate.name);
+            let mut help = way_to_build(feature);
+            if !fitting.is_empty() {
+                help = format!("{help}, or write {}", fitting.join(" or "));
+            }
+            errors.at("backend", message).help(help + &others(candidate.name));
+        }
+        Some((candidate, verdict)) => {
+            // A requirement of the config itself is reported at `require`.
+            let asked = config.require.clone().map(|require| candidate.verdict(&require.requirements()));
+            let is_asked = matches!(asked, Some(RuntimeVerdict::Lacks(_)));
+            let field = match is_asked {
+                true => "require",
+                false if candidate.device != OrtDevice::Cpu => "provider",
+                false => "backend",
+            };
+            let instead = match (fitting.is_empty(), is_asked) {
+                _ if matches!(verdict, RuntimeVerdict::Deviates(_)) => {
+                    let mut record = "if the model's numbers are right all the same, show it with a recorded case: `verify: { case: FILE.npz }`".to_string();
+                    if matches!(verdict, RuntimeVerdict::Deviates(what) if what.iter().all(|what| what.contains(NARROWS_FLOATS)))
+                    {
+                        record = "write `allow_narrowing: true` if seven digits are enough".into();
+                    }
+                    let or =
+                        if fitting.is_empty() { String::new() } else { format!(", or write {}", fitting.join(" or ")) };
+                    format!("{record}{or}")
+                }
+                (false, _) => format!("write {}", fitting.join(" or ")),
+                (true, true) => "require less, or take another backend".into(),
+                (true, false) => "take another backend".into(),
+            };
+            let name = candidate.name;
+            errors.at(field, format!("for `{model}`, `{name}` {verdict}")).help(instead + &others(name));
+        }
+        None => {
+            let message = format!("no backend of this program runs `{model}`: {}", lines.join("; "));
+            let is_missing = |(candidate, verdict): &(Candidate<'_>, RuntimeVerdict)| {
+                candidate.backend == ORT && matches!(verdict, RuntimeVerdict::Unavailable(_))
+            };
+            let is_not_built =
+                |(_, verdict): &(Candidate<'_>, RuntimeVerdict)| matches!(verdict, RuntimeVerdict::NotBuilt(_));
+            let is_failed =
+                |(_, verdict): &(Candidate<'_>, RuntimeVerdict)| matches!(verdict, RuntimeVerdict::Failed(_));
+            let is_verified = config.verify.is_some() && verdicts.iter().any(is_failed);
+            let ways = [
+                is_verified.then_some("allow greater differences: `verify: { atol: …, rtol: … }`"),
+                verdicts.iter().any(is_missing).then_some("name the library of ONNX Runtime with `--onnxruntime FILE`"),
+                verdicts.iter().any(is_not_built).then_some("build this program with another backend"),
+                Some("export the model in another way"),
+            ];
+            errors.at("backend", message).help(ways.into_iter().flatten().collect::<Vec<_>>().join(", or "));
+        }
+    }
+    errors
+}
+
+/// Measures the model on every backend that fits.
+fn calibrate(
+    table: &mut Calibration,
+    verdicts: &[(Candidate<'_>, RuntimeVerdict)],
+    job: &PlanRequest<'_>,
+    of: &Measured,
+    notes: &mut Vec<String>,
+) {
+    for (candidate, _) in verdicts.iter().filter(|(_, verdict)| *verdict == RuntimeVerdict::Fits) {
+        let Some([alone, together]) = candidate.measure(job) else { continue };
+        let (name, max) = (candidate.name, job.config.batch.max);
+        table.set(of, name, &candidate.version(), [alone, together]);
+        let mut note = format!("`{name}`: {} per item alone", show_ns(alone));
+        if max > 1 {
+            note.push_str(&format!(", {} in a batch of {max}", show_ns(together)));
+        }
+        notes.push(note);
+    }
+}
+
+#[cfg(all(test, feature = "rten"))]
+mod tests {
+    use super::*;
+    use crate::base::sha256;
+    use crate::onnx::test_models::{external, model};
+    use crate::steps::TrialProgress;
+    use limen::Folders;
+    use limen::node::Extensions;
+    use limen::policy::Trials;
+    use rten_onnx::onnx::DataType as D;
+    use std::cell::RefCell;
+    use std::path::PathBuf;
+
+    thread_local! {
+        /// The folder whose files are removed when a runtime is about to load a model, and how often that happened.
+        static FOLDER: RefCell<(PathBuf, usize)> = RefCell::default();
+    }
+
+    /// A connection to the input `x`.
+    fn connected() -> Connected {
+        Connected::of([("x".to_string(), None)])
+    }
+
+    fn remove_files(progress: TrialProgress<'_>) {
+        if matches!(progress, TrialProgress::Doing { what: "loaded it", .. }) {
+            FOLDER.with_borrow_mut(|(folder, times)| {
+                *times += 1;
+                for name in ["m.onnx", "m.onnx.data"] {
+                    let _ = std::fs::remove_file(folder.join(name));
+                }
+            });
+        }
+    }
+
+    /// The bytes that are checked, hashed and loaded by each runtime are read once: removing the files afterwards has no effect.
+    #[test]
+    fn a_models_files_are_read_once() {
+        let (x, y) = (("x", D::FLOAT, &["n", "2"][..]), ("y", D::FLOAT, &["n", "2"][..]));
+        let beside = model(&[x], &[y], &[external("w", &[2], "m.onnx.data", 0, 8)], &["y = Add x w"]);
+        let alone = model(&[x], &[y], &[], &["y = Relu x"]);
+        for (file, config, loads) in [
+            (&alone, serde_json::json!({ "model": "m.onnx", "sha256": sha256(&alone) }), 1),
+            (&beside, serde_json::json!({ "model": "m.onnx" }), 1),
+            (&beside, serde_json::json!({ "model": "m.onnx", "backend": "auto" }), 1),
+            (&beside, serde_json::json!({ "model": "m.onnx", "verify": { "against": "rten" } }), 2),
+            (
+                &beside,
+                serde_json::json!({ "model": "m.onnx", "verify": { "against": "rten" }, "shadow": { "backend": "rten" } }),
+                3,
+            ),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::write(folder.path().join("m.onnx"), file).unwrap();
+            std::fs::write(folder.path().join("m.onnx.data"), [0; 8]).unwrap();
+            FOLDER.set((folder.path().into(), 0));
+            let folders = Folders { graph: folder.path().into(), ..Folders::default() };
+            let cx = Planning {
+                node: "m",
+                folders: &folders,
+                trials: &Trials::default(),
+                extensions: &Extensions::default(),
+                isolation: limen::policy::Isolation::None,
+            };
+            let steps = Steps::recording(Vec::new(), remove_files);
+            let text = config.to_string();
+            let config: Config = serde_json::from_value(config).unwrap();
+            let planned = choose(&config, "m.onnx", &connected(), &cx, Recorded::default(), &steps, None);
+            assert!(planned.is_ok(), "{text}: {planned:?}");
+            assert!(!folder.path().join("m.onnx").exists(), "{text}");
+            assert!(FOLDER.take().1 >= loads, "{text}");
+        }
+    }
+
+    /// The files of the weights of a model in memory are in memory too: none on disk is read, beside the program or the graph.
+    #[test]
+    fn a_model_in_memory_has_its_weights_there() {
+        let (x, y) = (("x", D::FLOAT, &["n", "2"][..]), ("y", D::FLOAT, &["n", "2"][..]));
+        let file = model(&[x], &[y], &[external("w", &[2], "m.onnx.data", 0, 8)], &["y = Add x w"]);
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("m.onnx.data"), [0; 8]).unwrap();
+        let unreadable =
+            "weights in another file, `m.onnx.data`, which cannot be read: this program has no such file in memory";
+        for (name, beside, backend, expected) in [
+            ("m.onnx", Some("m.onnx.data"), "rten", Ok(())),
+            ("voice/m.onnx", Some("voice/m.onnx.data"), "rten", Ok(())),
+            ("m.onnx", None, "rten", Err(unreadable)),
+            ("voice/m.onnx", Some("m.onnx.data"), "rten", Err(unreadable)),
+            #[cfg(feature = "tract")]
+            (
+                "m.onnx",
+                Some("m.onnx.data"),
+                "tract",
+                Err("tract looks for files of weights on disk; `m.onnx.data` is in memory"),
+            ),
+        ] {
+            let mut folders = Folders { graph: folder.path().into(), ..Folders::default() };
+            folders.memory.add(name, file.clone());
+            beside.into_iter().for_each(|name| folders.memory.add(name, vec![0; 8]));
+            let (trials, extensions) = (Trials::default(), Extensions::default());
+            let cx = Planning {
+                node: "m",
+                folders: &folders,
+                trials: &trials,
+                extensions: &extensions,
+                isolation: limen::policy::Isolation::None,
+            };
+            let path = format!("mem:{name}");
+            let config = serde_json::json!({ "model": path, "backend": backend });
+            let config: Config = serde_json::from_value(config).unwrap();
+            let planned = choose(&config, &path, &connected(), &cx, Recorded::default(), &Steps::default(), None);
+            match (planned, expected) {
+                (Ok(_), Ok(())) => {}
+                (Err(found), Err(expected)) => assert!(format!("{found:?}").contains(expected), "{path}: {found:?}"),
+                (planned, expected) => panic!("{path}, {beside:?}: {planned:?}, {expected:?}"),
+            }
+        }
+    }
+
+    /// The bytes that were looked up by checksum are the bytes that run, even if the file is replaced meanwhile.
+    #[test]
+    fn a_file_that_was_read_is_not_read_again() {
+        let (x, y) = (("x", D::FLOAT, &["n", "2"][..]), ("y", D::FLOAT, &["n", "2"][..]));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.onnx");
+        std::fs::write(&path, model(&[x], &[y], &[], &["y = Relu x"])).unwrap();
+        let folders = Folders { graph: folder.path().into(), ..Folders::default() };
+        let cx = Planning {
+            node: "m",
+            folders: &folders,
+            trials: &Trials::default(),
+            extensions: &Extensions::default(),
+            isolation: limen::policy::Isolation::None,
+        };
+        let config: Config = serde_json::from_value(serde_json::json!({ "model": "m.onnx" })).unwrap();
+        let file = read_model("m.onnx", &cx).unwrap();
+        std::fs::write(&path, "none").unwrap();
+        let plan = |file| choose(&config, "m.onnx", &connected(), &cx, Recorded::default(), &Steps::default(), file);
+        assert!(plan(Some(file)).is_ok());
+        assert!(format!("{:?}", plan(None).unwrap_err()).contains("this is text, not an ONNX model"));
+    }
+}

@@ -1,0 +1,171 @@
+//! The runtimes of a program, by the names of their backends.
+
+use super::backend_name::{AUTO, MOCK, ORT, STOCK};
+use super::candidate::Candidate;
+use super::config::Config;
+use super::dispatch::Dispatch;
+use super::provider::OrtDevice;
+use super::registered::{Built, CPU, Isolated, Registered};
+use crate::base::BackendOptions;
+use crate::inspect::Inspection;
+use crate::onnx::{Op, Runtime};
+use limen::Registry;
+use limen::node::Extensions;
+use std::sync::LazyLock;
+
+/// The CPU's runtimes in the order in which `auto` tries them: the fastest first, as measured on nine models. Others follow.
+const FASTEST_FIRST: [&str; 3] = ["ort", "rten", "tract"];
+
+/// The runtimes of a registry: those that this crate was built with, and those of [`RegisterRuntime::runtime`].
+#[derive(Clone, Debug)]
+pub struct Runtimes(Vec<Registered>);
+
+/// Those that this crate was built with.
+impl Default for Runtimes {
+    fn default() -> Self {
+        let stock = Runtimes(STOCK.iter().map(Registered::missing).collect());
+        #[cfg(feature = "rten")]
+        let stock = stock.with::<crate::backend::RtenRuntime>(OrtDevice::Cpu);
+        #[cfg(feature = "tract")]
+        let stock = stock.with::<crate::backend::TractRuntime>(OrtDevice::Cpu);
+        #[cfg(feature = "ort")]
+        let stock = {
+            use crate::backend::{OrtCuda, OrtNvidiaRuntime, OrtRuntime, OrtTensorrt, OrtWebgpuRuntime};
+            let stock = stock.with::<OrtRuntime>(OrtDevice::Cpu).with::<OrtWebgpuRuntime>(OrtDevice::Webgpu);
+            let stock = stock.with::<OrtNvidiaRuntime<OrtCuda>>(OrtDevice::Cuda);
+            stock.with::<OrtNvidiaRuntime<OrtTensorrt>>(OrtDevice::Tensorrt)
+        };
+        stock
+    }
+}
+
+impl Runtimes {
+    /// The runtimes of a registry.
+    pub(crate) fn of(extensions: &Extensions) -> &Runtimes {
+        static STOCK: LazyLock<Runtimes> = LazyLock::new(Runtimes::default);
+        extensions.get().unwrap_or(&STOCK)
+    }
+
+    /// Adds a runtime; it replaces an earlier one of the same backend, for the same `provider:`.
+    fn with<R: Runtime>(mut self, device: OrtDevice) -> Self {
+        let added = Registered::of::<R>(device);
+        let same = |other: &&mut Registered| other.backend == R::BACKEND && other.device == device;
+        match self.0.iter_mut().find(same) {
+            Some(earlier) => *earlier = added,
+            None => self.0.push(added),
+        }
+        self
+    }
+
+    /// Adds the form of a runtime that uses its device in a process of its own.
+    fn isolated<R: Runtime>(mut self, argument: &'static str, main: fn() -> !) -> Self {
+        let there = self.0.iter_mut().find(|other| other.backend == R::BACKEND);
+        let isolated = Isolated { built: Built::of::<R>(), argument, main };
+        there.into_iter().for_each(|there| there.isolated = Some(isolated));
+        self
+    }
+
+    /// Returns the runtimes that have such a form.
+    pub(crate) fn all_isolated(&self) -> impl Iterator<Item = Isolated> {
+        self.0.iter().filter_map(|known| known.isolated)
+    }
+
+    /// Returns the runtime of a backend, without `provider:`.
+    pub(crate) fn get(&self, backend: &str) -> Option<&Registered> {
+        self.0.iter().find(|known| known.backend == backend && known.device == OrtDevice::Cpu)
+    }
+
+    /// Returns the names that `backend:` can have.
+    pub(crate) fn names(&self) -> Vec<&'static str> {
+        let models = self.0.iter().filter(|known| known.device == OrtDevice::Cpu).map(|known| known.backend);
+        let (stock, own): (Vec<_>, Vec<_>) = models.partition(|name| STOCK.iter().any(|stock| stock.0 == *name));
+        stock.into_iter().chain([AUTO, MOCK]).chain(own).collect()
+    }
+
+    /// Returns the backends that run models, in a sentence.
+    pub(crate) fn of_models(&self) -> String {
+        let names = self.names().into_iter().filter(|name| !matches!(*name, AUTO | MOCK));
+        let mut names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
+        let last = names.pop().unwrap_or_default();
+        format!("{} or {last}", names.join(", "))
+    }
+
+    /// Returns the runtime of each backend: those on the CPU, in the order in which `auto` tries them, and the others.
+    fn all<'a>(&self, options: &'a BackendOptions) -> Vec<Candidate<'a>> {
+        let place = |candidate: &Candidate<'_>| match candidate.computes_on {
+            CPU => { FASTEST_FIRST.iter() }.position(|name| *name == candidate.backend).unwrap_or(FASTEST_FIRST.len()),
+            _ => usize::MAX,
+        };
+        let plain = self.0.iter().filter(|known| known.device == OrtDevice::Cpu);
+        let mut all: Vec<_> = plain.map(|known| known.candidate(options)).collect();
+        all.sort_by_key(place);
+        all
+    }
+
+    /// Returns the runtimes of `auto`, in the order in which it tries them. A device is used only where a node asks for it.
+    pub(crate) fn of_auto<'a>(&self, options: &'a BackendOptions) -> Vec<Candidate<'a>> {
+        self.all(options).into_iter().filter(|candidate| candidate.computes_on == CPU).collect()
+    }
+
+    /// Returns the runtimes that a node may use: those of `auto`, and those on a device if the node names them, as looking for drivers
+    /// takes time.
+    pub(crate) fn candidates<'a>(&self, config: &Config, options: &'a BackendOptions) -> Vec<Candidate<'a>> {
+        let is_asked = |candidate: &Candidate<'_>| candidate.computes_on == CPU || config.names(candidate.backend);
+        let mut candidates: Vec<_> = self.all(options).into_iter().filter(is_asked).collect();
+        if config.provider != OrtDevice::Cpu && config.serving() == ORT {
+            let on_device = self.0.iter().find(|known| known.backend == ORT && known.device == config.provider);
+            let missing = self.get(ORT).map(|cpu| Registered { device: config.provider, ..*cpu });
+            candidates.extend(on_device.copied().or(missing).map(|known| known.candidate(options)));
+        }
+        candidates
+    }
+}
+
+/// Adds runtimes to a [`Registry`], for the kind `infer`.
+pub trait RegisterRuntime {
+    /// Adds a runtime, which `backend:` names by [`Runtime::BACKEND`]. It replaces an earlier one of that name. `auto` tries it after those
+    /// of this crate, unless it was measured to be faster.
+    ///
+    /// Models are tried with it in a process of their own only if that process has it, too
+    /// ([`trial::serve_for`](crate::trial::serve_for)).
+    #[must_use]
+    fn runtime<R: Runtime>(self) -> Self;
+
+    /// Adds the form of a runtime of this registry that uses its device in a process of its own (`run: { isolation: process }`). That
+    /// process is this program, started with `argument` alone: [`trial::serve_for`](crate::trial::serve_for) then calls `main`.
+    #[must_use]
+    fn isolated<R: Runtime>(self, argument: &'static str, main: fn() -> !) -> Self;
+}
+
+impl RegisterRuntime for Registry {
+    fn runtime<R: Runtime>(self) -> Self {
+        let runtimes = Runtimes::of(self.extensions()).clone().with::<R>(OrtDevice::Cpu);
+        let is_stock = STOCK.iter().any(|stock| stock.0 == R::BACKEND);
+        let registry = self.with_extension(runtimes);
+        if is_stock { registry } else { registry.with_name("infer", "BackendName", R::BACKEND) }
+    }
+
+    fn isolated<R: Runtime>(self, argument: &'static str, main: fn() -> !) -> Self {
+        let runtimes = Runtimes::of(self.extensions()).clone().isolated::<R>(argument, main);
+        self.with_extension(runtimes)
+    }
+}
+
+impl Inspection {
+    /// Returns the nodes that a backend computes otherwise than ONNX.
+    pub(crate) fn deviating(&self, runtimes: &Runtimes, options: &BackendOptions) -> Vec<Op> {
+        let candidates = runtimes.of_auto(options);
+        let found = candidates.iter().flat_map(|candidate| candidate.deviations(&self.details.ops));
+        found.map(|(op, _)| op.clone()).collect()
+    }
+
+    /// Returns how each backend of a registry handles the model's operators. The model is not loaded, so a backend that has an operator
+    /// may still refuse its attributes or types. No driver of a device is looked for.
+    pub fn dispatch(&self, extensions: &Extensions) -> Vec<(&'static str, Dispatch)> {
+        let operators = self.operators.keys().map(String::as_str);
+        let options = extensions.get().cloned().unwrap_or_default();
+        let candidates = Runtimes::of(extensions).all(&options);
+        let dispatch = |candidate: &Candidate<'_>| candidate.dispatch(operators.clone(), &self.details.ops);
+        candidates.iter().map(|candidate| (candidate.name, dispatch(candidate))).collect()
+    }
+}
