@@ -3,7 +3,7 @@
 use limen::{Plan, Registry, Spec};
 
 fn registry() -> Registry {
-    Registry::new().with(limen_tests::stock_nodes).with(limen_backends::register)
+    Registry::new().with(limen_tests::stock_nodes).with(limen_infer::register)
 }
 
 fn plan(registry: &Registry, graph: &str) -> Result<Plan, String> {
@@ -71,7 +71,7 @@ fn a_key_under_both_names_is_refused() {
 
 #[test]
 fn a_kind_that_replaces_another_has_no_old_keys() {
-    let registry = registry().source::<limen_tests::Numbers>("serial");
+    let registry = registry().source::<limen_nodes_core::source::timer::Timer>("serial");
     let graph = "  n: { kind: serial, config: { device: none } }\n  z: { kind: 'null', from: n }\n";
     let problems = plan(&registry, graph).unwrap_err();
     assert!(problems.contains("unknown key `device`"), "{problems}");

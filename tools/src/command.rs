@@ -34,7 +34,7 @@ use hist::HistVerb;
 use limen::Registry;
 use limen::policy::Trials;
 use limen::text::nearest;
-use limen_backends::BackendOptions;
+use limen_infer::BackendOptions;
 use model_starter::InputKind;
 use option_values::ModelLimits;
 use run::Run;

@@ -15,7 +15,7 @@ use crate::node::extensions::Extensions;
 use crate::node::one_to_one::{InPlace, InPlaceNode, OneToOne, OneToOneNode};
 use crate::node::{Node, Sink, Source, Transform};
 use crate::plan::on_device::{CPU, DEVICE, OnDevice, plan_on_device};
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::collections::{BTreeMap, HashMap};
 
 /// Kinds by name.
