@@ -17,6 +17,7 @@ use nodes::{Add, Collect, Fault, FaultSink, Hasty, Numbers, Pair, Sized, Split, 
 use std::net::{TcpListener, UdpSocket};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Adds the stock nodes of all crates.
@@ -89,12 +90,23 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Returns a TCP port that is free at the moment.
 pub fn tcp_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").expect("binds").local_addr().expect("is bound").port()
+    port(|port| TcpListener::bind(("127.0.0.1", port)).is_ok())
 }
 
 /// Returns a UDP port that is free at the moment.
 pub fn udp_port() -> u16 {
-    UdpSocket::bind("127.0.0.1:0").expect("binds").local_addr().expect("is bound").port()
+    port(|port| UdpSocket::bind(("127.0.0.1", port)).is_ok())
+}
+
+/// Returns a port that no test of this process has had. The kernel gives ports from 32768 on to sockets that ask for any, and soon gives
+/// a closed one's again.
+fn port(is_free: impl Fn(u16) -> bool) -> u16 {
+    const PORTS: std::ops::Range<u32> = 10_000..32_768;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Other processes of tests begin elsewhere.
+    let first = std::process::id() * 64;
+    let ports = || PORTS.start + first.wrapping_add(NEXT.fetch_add(1, Relaxed)) % PORTS.len() as u32;
+    std::iter::repeat_with(|| ports() as u16).find(|port| is_free(*port)).expect("repeats forever")
 }
 
 /// Returns a metric of a report, which may lack it.

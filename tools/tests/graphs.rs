@@ -321,7 +321,7 @@ fn a_gap_resets_the_streams_of_an_input() {
 fn fusion_pairs_two_sensors_by_time() {
     let (frames, within) = (60, 10_000_000);
     let actuator = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let port = limen_tests::udp_port();
     let is_over = AtomicBool::new(false);
     let out = Folder::with("fusion", "");
     let ran = std::thread::scope(|scope| {
@@ -339,13 +339,13 @@ fn fusion_pairs_two_sensors_by_time() {
                 (0..6u8).for_each(|axis| packet.extend(f32::from(axis).to_le_bytes()));
                 // One packet in fifty is truncated. The graph may not listen yet.
                 let length = if number % 50 == 7 { 20 } else { packet.len() };
-                let _ = sensor.send_to(&packet[..length], port);
+                let _ = sensor.send_to(&packet[..length], ("127.0.0.1", port));
             }
         });
         let mut command = out.command("--json --duration 3s --out .");
         command
             .arg(graphs().join("fusion/graph.yaml"))
-            .args(["--set", &format!("nodes.packets.config.listen={}", port.port())])
+            .args(["--set", &format!("nodes.packets.config.listen={port}")])
             .args(["--set", &format!("nodes.command.config.to={}", actuator.local_addr().unwrap().port())])
             .args(["--set", &format!("nodes.camera.config.count={frames}")]);
         let output = command.output().unwrap();
