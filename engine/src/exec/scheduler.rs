@@ -1,7 +1,6 @@
 //! The stages of a worker, and the order in which they are turned.
 
 use crate::base::policy::Schedule;
-use crate::exec::shared::Command;
 use crate::exec::stage::{DeviceWait, Ended, Stage, Standing, Turn};
 use crate::exec::worker::{Cx, Idler};
 use crate::host::footprint::Footprint;
@@ -215,9 +214,11 @@ impl Scheduler {
 
     /// Applies changes from outside.
     pub(crate) fn obey(&mut self, cx: &mut Cx) {
-        while let Some(Command { node, change }) = cx.next_command() {
-            if let Some(member) = self.members.iter_mut().find(|member| member.node == node) {
-                member.stage.change(change, cx);
+        while let Some(command) = cx.next_command() {
+            for (node, change) in command {
+                if let Some(member) = self.members.iter_mut().find(|member| member.node == node) {
+                    member.stage.change(change, cx);
+                }
             }
         }
     }

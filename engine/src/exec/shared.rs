@@ -61,11 +61,8 @@ pub(crate) struct Failure {
     pub(crate) panicked: bool,
 }
 
-/// A change on its way to a node.
-pub(crate) struct Command {
-    pub(crate) node: usize,
-    pub(crate) change: Change,
-}
+/// Changes on their way to nodes of a worker.
+pub(crate) type Command = Vec<(usize, Change)>;
 
 /// What changes at a node between two of its turns.
 pub(crate) enum Change {
@@ -106,7 +103,7 @@ pub(crate) struct RunShared {
     pub(crate) at: Vec<Arc<At>>,
     started: Gate,
     pub(crate) failures: Mutex<Failures>,
-    pub(crate) commands: Vec<ArrayQueue<Command>>,
+    commands: Vec<ArrayQueue<Command>>,
     pub(crate) notes: Mutex<Vec<String>>,
     pub(crate) events: EventQueue,
     pub(crate) outliers: OutlierQueue,
@@ -486,6 +483,13 @@ impl RunShared {
     #[inline]
     pub(crate) fn has_commands(&self, worker: usize) -> bool {
         !self.commands[worker].is_empty()
+    }
+
+    /// Queues changes for nodes of a worker; false if too much is queued for it.
+    pub(crate) fn command(&self, worker: usize, command: Command) -> bool {
+        let is_queued = self.commands[worker].push(command).is_ok();
+        self.bell(worker).ring();
+        is_queued
     }
 
     pub(crate) fn next_command(&self, worker: usize) -> Option<Command> {

@@ -45,7 +45,7 @@ pub(crate) use source::SourceStage;
 pub(crate) use transform::TransformStage;
 pub(crate) use trouble::{Trouble, guarded};
 
-use crate::exec::shared::{Change, Command};
+use crate::exec::shared::Change;
 use crate::exec::worker::{Cx, Idler};
 use crate::host::sync::Counter;
 use crate::ledger::Hist;
@@ -123,8 +123,8 @@ pub(crate) trait Stage {
             if turn == Turn::Done || !idler.after(cx, turn, &mut |wait| self.await_device(wait)) {
                 break;
             }
-            while let Some(Command { change, .. }) = cx.next_command() {
-                self.change(change, cx);
+            while let Some(command) = cx.next_command() {
+                command.into_iter().for_each(|(_, change)| self.change(change, cx));
             }
         }
     }

@@ -17,7 +17,7 @@ use crate::node::live::ConnectionCounts;
 use crate::node::statistics::Observe;
 use crate::node::{EdgeStats, NodeStats, PathStats, RunStats, Window};
 use crate::run::event::{Event, EventKind};
-use crate::run::loops::{self, Loop, SeenLoop};
+use crate::run::loops::{Loops, SeenLoop};
 use crate::run::misses::{Misses, WatchedPaths};
 use crate::run::starving::{Pace, SeenJoin, Silence, WatchedJoin};
 use crate::run::tails::Tails;
@@ -59,7 +59,7 @@ pub(crate) struct Watched {
     pub(crate) edges: Vec<WatchedEdge>,
     pub(crate) paths: WatchedPaths,
     pub(crate) joins: Vec<WatchedJoin>,
-    pub(crate) loops: Vec<Loop>,
+    pub(crate) loops: Loops,
 }
 
 /// An edge and its counters.
@@ -277,7 +277,7 @@ impl Watcher {
         for (edge, highest) in self.watched.edges.iter().map(|edge| &edge.counters).zip(&mut seen.highest) {
             *highest = edge.fill().max(*highest);
         }
-        loops::end(&self.watched.loops, &mut seen.loops, &self.shared, self.has_workers, false);
+        self.watched.loops.end(&mut seen.loops, &self.shared, self.has_workers, false);
         self.look_at_losses(&mut seen);
         self.look_at_steps(&mut seen.steps);
         if let (Some(mut tails), Some(clock)) = (try_lock(&self.tails), self.shared.clock()) {
@@ -288,18 +288,18 @@ impl Watcher {
 
     /// Whether messages of the graph may come back to a node.
     pub(crate) fn has_loops(&self) -> bool {
-        !self.watched.loops.is_empty()
+        self.watched.loops.len() > 0
     }
 
     /// Ends loops in which nothing moves, or after a stop those whose messages went round often enough; `at_once` without waiting
     /// longer, because no node has work or the time is over. Returns whether there was one.
     pub(crate) fn end_loops(&self, at_once: bool) -> bool {
-        if self.watched.loops.is_empty() {
+        if !self.has_loops() {
             return false;
         }
         // Another thread is checking right now.
         let Some(mut seen) = try_lock(&self.seen) else { return false };
-        loops::end(&self.watched.loops, &mut seen.loops, &self.shared, self.has_workers, at_once)
+        self.watched.loops.end(&mut seen.loops, &self.shared, self.has_workers, at_once)
     }
 
     fn take_outliers(&self, tails: &mut Tails, clock: &Clock, at_once: bool) {

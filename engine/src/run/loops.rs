@@ -3,14 +3,17 @@
 //! The nodes of a loop wait for each other's end, so none ends by itself. The run ends a loop once every edge into it is closed and no message
 //! is left in it, or, after a stop, once its messages have gone round often enough: the first node of the loop takes no more messages, and its
 //! outputs are closed. Then the other nodes end one after the other, and so do the nodes downstream. What still comes back is counted as left.
+//!
+//! Without its first node, a loop may contain others. After a stop, the first nodes of all of them end together. Otherwise each inner loop ends
+//! once it is empty, which may be before the loop around it ends.
 
 use crate::edge::Shared;
-use crate::exec::shared::{Change, Command, RunShared};
+use crate::exec::shared::{Change, RunShared};
 use crate::exec::stage::Counts;
 use crate::host::sync::{Arc, Ordering, fence};
 use crate::plan::Plan;
 use petgraph::graph::{DiGraph, NodeIndex};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 /// After a stop, each message of a loop may go round so often before a check ends the loop.
@@ -18,17 +21,124 @@ const ROUNDS: u64 = 16;
 /// How long nothing may have been taken before a loop without messages is ended.
 const SETTLED: Duration = Duration::from_millis(10);
 
-/// Nodes whose messages may come back to them.
-pub(crate) struct Loop {
-    /// The node that ends first, and its worker.
-    node: usize,
+/// The loops of a graph. A node and an edge are there once, however many loops contain them.
+pub(crate) struct Loops {
+    nesting: Nesting,
+    /// The nodes in loops, by the innermost.
+    nodes: Vec<Member>,
+    /// The edges that lead into loops, and those within.
+    edges: Vec<LoopEdge>,
+    /// By loop: the worker of its first node.
+    worker_of_first: Vec<usize>,
+}
+
+/// A node in a loop.
+struct Member {
+    innermost: usize,
     worker: usize,
-    members: Vec<Arc<Counts>>,
-    /// The workers of all its nodes.
-    workers: HashSet<usize>,
-    /// The edges that lead into the loop, and those within it.
-    outside: Vec<Arc<Shared>>,
-    inside: Vec<Arc<Shared>>,
+    counts: Arc<Counts>,
+}
+
+/// An edge to a node in a loop.
+struct LoopEdge {
+    /// The innermost loop of its consumer.
+    innermost: usize,
+    /// The depth of the innermost loop that contains both ends; 0 for none.
+    depth: u32,
+    counters: Arc<Shared>,
+}
+
+/// The loops as a tree: each is followed by the loops that are left of it without its first node.
+#[derive(Debug, Default)]
+struct Nesting {
+    loops: Vec<Loop>,
+    /// The innermost loop of each node in one.
+    innermost: BTreeMap<usize, usize>,
+}
+
+/// Nodes whose messages may come back to them.
+#[derive(Debug)]
+struct Loop {
+    parent: Option<usize>,
+    /// 1 for a loop that is in no other.
+    depth: u32,
+    /// The node that ends first.
+    first: usize,
+    /// The number of its nodes.
+    size: u64,
+    /// Whether an edge leads into it.
+    has_entry: bool,
+}
+
+impl Nesting {
+    /// Finds the loops among edges, given as their two ends. The time is that of a search of a loop's edges for each level of loops.
+    fn new(ends: &[(usize, usize)]) -> Self {
+        let mut into: HashMap<usize, Vec<usize>> = HashMap::new();
+        for (at, (_, to)) in ends.iter().enumerate() {
+            into.entry(*to).or_default().push(at);
+        }
+        let mut nesting = Nesting::default();
+        let mut parts = vec![(None, ends.to_vec())];
+        while let Some((parent, part)) = parts.pop() {
+            let begin = nesting.loops.len();
+            nesting.split(parent, &part, ends, &into);
+            let mut inner: Vec<Vec<(usize, usize)>> = vec![Vec::new(); nesting.loops.len() - begin];
+            for (from, to) in part {
+                let at = |node| nesting.innermost.get(&node).copied().filter(|at| *at >= begin);
+                if let (Some(at), true) = (at(from), at(from) == at(to))
+                    && ![from, to].contains(&nesting.loops[at].first)
+                {
+                    inner[at - begin].push((from, to));
+                }
+            }
+            parts.extend(inner.into_iter().enumerate().map(|(at, part)| (Some(begin + at), part)));
+        }
+        nesting
+    }
+
+    /// Adds the loops of a part of the graph that are in no other loop of that part.
+    fn split(
+        &mut self,
+        parent: Option<usize>,
+        part: &[(usize, usize)],
+        ends: &[(usize, usize)],
+        into: &HashMap<usize, Vec<usize>>,
+    ) {
+        let mut numbers = HashMap::new();
+        let mut graph = DiGraph::<usize, ()>::new();
+        for (from, to) in part {
+            let [from, to] = [*from, *to].map(|node| *numbers.entry(node).or_insert_with(|| graph.add_node(node)));
+            graph.add_edge(from, to, ());
+        }
+        for members in petgraph::algo::kosaraju_scc(&graph).into_iter().filter(|members| members.len() > 1) {
+            let members: Vec<usize> = members.into_iter().map(|node: NodeIndex| graph[node]).collect();
+            let at = self.loops.len();
+            self.innermost.extend(members.iter().map(|node| (*node, at)));
+            let is_outside = |edge: &&usize| self.innermost.get(&ends[**edge].0) != Some(&at);
+            let entries = members.iter().flat_map(|node| &into[node]).filter(is_outside);
+            // Where messages come in; a loop without such a node has no messages but those that its nodes make.
+            let first = entries.map(|edge| ends[*edge].1).min();
+            self.loops.push(Loop {
+                parent,
+                depth: parent.map_or(1, |parent| self.loops[parent].depth + 1),
+                first: first.or_else(|| members.iter().copied().min()).unwrap_or_default(),
+                size: members.len() as u64,
+                has_entry: first.is_some(),
+            });
+        }
+    }
+
+    /// The depth of the innermost loop that contains both nodes; 0 if there is none.
+    fn common_depth(&self, nodes: (usize, usize)) -> u32 {
+        let innermost = |node| self.innermost.get(&node).copied();
+        let (mut one, mut other) = (innermost(nodes.0), innermost(nodes.1));
+        while one != other {
+            // A loop comes after its parent.
+            let deeper = if one > other { &mut one } else { &mut other };
+            *deeper = deeper.and_then(|at| self.loops[at].parent);
+        }
+        one.map_or(0, |at| self.loops[at].depth)
+    }
 }
 
 /// What was last seen of a loop into which no more messages come.
@@ -43,87 +153,191 @@ pub(crate) struct SeenLoop {
     enough: Option<u64>,
 }
 
-/// Returns the loops of a graph; what is left of a loop without its first node may be another.
-pub(crate) fn loops(plan: &Plan, counts: &[Arc<Counts>], edges: &[Arc<Shared>]) -> Vec<Loop> {
-    let mut found = Vec::new();
-    let mut parts: Vec<HashSet<usize>> = vec![(0..plan.nodes().len()).collect()];
-    while let Some(part) = parts.pop() {
-        let within = plan.edges().iter().filter(|edge| part.contains(&edge.from) && part.contains(&edge.to));
-        let graph = DiGraph::<(), ()>::from_edges(within.map(|edge| (edge.from as u32, edge.to as u32)));
-        for members in petgraph::algo::kosaraju_scc(&graph).into_iter().filter(|members| members.len() > 1) {
-            let mut members: HashSet<usize> = members.into_iter().map(NodeIndex::index).collect();
-            let into = || plan.edges().iter().enumerate().filter(|(_, edge)| members.contains(&edge.to));
-            let (inside, outside): (Vec<_>, Vec<_>) = into().partition(|(_, edge)| members.contains(&edge.from));
-            // Where messages come in; a loop without such a node has no messages but those that its nodes make.
-            let first = outside.iter().map(|(_, edge)| edge.to).min().or_else(|| members.iter().copied().min());
-            let Some(node) = first else { continue };
-            let shared = |part: Vec<(usize, _)>| part.into_iter().map(|(at, _)| edges[at].clone()).collect();
-            found.push(Loop {
-                node,
-                worker: plan.nodes()[node].worker,
-                members: members.iter().map(|member| counts[*member].clone()).collect(),
-                workers: members.iter().map(|member| plan.nodes()[*member].worker).collect(),
-                outside: shared(outside),
-                inside: shared(inside),
-            });
-            members.remove(&node);
-            parts.push(members);
+/// The state of a loop and those within it.
+#[derive(Clone, Copy)]
+struct State {
+    /// Over the edges that are open: the least depth of a loop that contains both ends.
+    fed_from: u32,
+    waiting: u64,
+    calls: u64,
+    is_calling: bool,
+    has_wakes: bool,
+    is_idle: bool,
+}
+
+impl Loops {
+    /// Finds the loops of a graph.
+    pub(crate) fn new(plan: &Plan, counts: &[Arc<Counts>], edges: &[Arc<Shared>]) -> Self {
+        let ends: Vec<(usize, usize)> = plan.edges().iter().map(|edge| (edge.from, edge.to)).collect();
+        let nesting = Nesting::new(&ends);
+        let member = |(node, innermost): (&usize, &usize)| Member {
+            innermost: *innermost,
+            worker: plan.nodes()[*node].worker,
+            counts: counts[*node].clone(),
+        };
+        let nodes = nesting.innermost.iter().map(member).collect();
+        let into = ends.iter().zip(edges).filter_map(|(ends, counters)| {
+            let innermost = *nesting.innermost.get(&ends.1)?;
+            Some(LoopEdge { innermost, depth: nesting.common_depth(*ends), counters: counters.clone() })
+        });
+        Loops {
+            edges: into.collect(),
+            worker_of_first: nesting.loops.iter().map(|one| plan.nodes()[one.first].worker).collect(),
+            nodes,
+            nesting,
         }
     }
-    found
+
+    pub(crate) fn len(&self) -> usize {
+        self.nesting.loops.len()
+    }
+
+    /// The state of each loop; `None` while messages may come into every one.
+    fn states(&self, shared: &RunShared) -> Option<Vec<State>> {
+        let none =
+            State { fed_from: u32::MAX, waiting: 0, calls: 0, is_calling: false, has_wakes: false, is_idle: true };
+        let mut states = vec![none; self.len()];
+        // Read before the edges and the calls: a worker that waits has nothing on its way from a call to an edge.
+        for Member { innermost, worker, .. } in &self.nodes {
+            states[*innermost].is_idle &= shared.at[*worker].node().is_none();
+        }
+        fence(Ordering::Acquire);
+        for LoopEdge { innermost, depth, counters } in &self.edges {
+            let state = &mut states[*innermost];
+            if !counters.is_closed() {
+                state.fed_from = state.fed_from.min(*depth);
+            }
+        }
+        let is_fed = |(one, state): (&Loop, &State)| state.fed_from < one.depth;
+        if self.nesting.loops.iter().zip(&states).all(is_fed) {
+            return None;
+        }
+        for LoopEdge { innermost, counters, .. } in &self.edges {
+            states[*innermost].waiting += counters.fill();
+        }
+        for Member { innermost, counts, .. } in &self.nodes {
+            let Counts { taken, done, failed, lost, wakes, .. } = &**counts;
+            let state = &mut states[*innermost];
+            state.calls += taken.get();
+            state.is_calling |= taken.get() != done.get() + failed.get() + lost.get();
+            state.has_wakes |= wakes.get() > 0;
+        }
+        for (at, one) in self.nesting.loops.iter().enumerate().rev() {
+            let Some(parent) = one.parent else { continue };
+            let inner = states[at];
+            let state = &mut states[parent];
+            state.fed_from = state.fed_from.min(inner.fed_from);
+            state.waiting += inner.waiting;
+            state.calls += inner.calls;
+            state.is_calling |= inner.is_calling;
+            state.has_wakes |= inner.has_wakes;
+            state.is_idle &= inner.is_idle;
+        }
+        Some(states)
+    }
+
+    /// Ends the loops that are to end, with those within. Returns whether there was one. `has_workers`: nodes may move messages meanwhile.
+    /// `at_once`: no node has work, or none is waited for.
+    pub(crate) fn end(&self, seen: &mut [SeenLoop], shared: &RunShared, has_workers: bool, at_once: bool) -> bool {
+        let Some(states) = self.states(shared) else { return false };
+        let is_stopping = shared.is_stopping();
+        let now = Instant::now();
+        let mut tells = vec![false; self.len()];
+        let mut changes: BTreeMap<usize, Vec<(usize, Change)>> = BTreeMap::new();
+        for (at, one) in self.nesting.loops.iter().enumerate() {
+            if seen[at].is_told {
+                continue;
+            }
+            let ends_around = one.parent.is_some_and(|parent| tells[parent] || seen[parent].is_told);
+            let is_settled = |since: Instant| at_once || has_workers && states[at].is_idle && now - since >= SETTLED;
+            tells[at] = is_stopping && ends_around
+                || one.is_to_end(&mut seen[at], &states[at], is_stopping, at_once, is_settled);
+            if tells[at] {
+                changes.entry(self.worker_of_first[at]).or_default().push((one.first, Change::EndLoop));
+            }
+        }
+        let has_ended = !changes.is_empty();
+        for (worker, changes) in changes {
+            // If too much is queued for a worker, the next look tells it.
+            let is_told = shared.command(worker, changes);
+            let of_worker = |at: &usize| is_told && tells[*at] && self.worker_of_first[*at] == worker;
+            (0..self.len()).filter(of_worker).for_each(|at| seen[at].is_told = true);
+        }
+        has_ended
+    }
 }
 
 impl Loop {
-    /// Whether the loop is to end. `has_workers`: its nodes may move messages meanwhile. `at_once`: no node has work, or none is waited for.
-    fn is_to_end(&self, seen: &mut SeenLoop, shared: &RunShared, has_workers: bool, at_once: bool) -> bool {
-        let is_stopping = shared.is_stopping();
-        // Read before the edges and the calls: a worker that waits has nothing on its way from a call to an edge.
-        let are_idle = self.workers.iter().all(|worker| shared.at[*worker].node().is_none());
-        fence(Ordering::Acquire);
-        let is_fed = self.outside.iter().any(|edge| !edge.is_closed());
+    fn is_to_end(
+        &self,
+        seen: &mut SeenLoop,
+        state: &State,
+        is_stopping: bool,
+        at_once: bool,
+        is_settled: impl FnOnce(Instant) -> bool,
+    ) -> bool {
         // Without an edge into it, only a stop ends what its nodes do by themselves.
-        if seen.is_told || is_fed || (self.outside.is_empty() && !is_stopping) {
+        if state.fed_from < self.depth || (!self.has_entry && !is_stopping) {
             return false;
         }
-        let waiting: u64 = self.outside.iter().chain(&self.inside).map(|edge| edge.fill()).sum();
-        let (mut calls, mut is_calling, mut has_wakes) = (0, false, false);
-        for Counts { taken, done, failed, lost, wakes, .. } in self.members.iter().map(|counts| &**counts) {
-            calls += taken.get();
-            is_calling |= taken.get() != done.get() + failed.get() + lost.get();
-            has_wakes |= wakes.get() > 0;
+        if seen.calls != state.calls || seen.since.is_none() {
+            (seen.calls, seen.since) = (state.calls, Some(Instant::now()));
         }
-        let now = Instant::now();
-        if seen.calls != calls || seen.since.is_none() {
-            (seen.calls, seen.since) = (calls, Some(now));
-        }
-        let is_settled = at_once || has_workers && are_idle && seen.since.is_some_and(|since| now - since >= SETTLED);
-        if waiting == 0 && !is_calling && is_settled && (is_stopping || !has_wakes) {
+        let is_empty = state.waiting == 0 && !state.is_calling && seen.since.is_some_and(is_settled);
+        if is_empty && (is_stopping || !state.has_wakes) {
             return true;
         }
         if !is_stopping {
             return false;
         }
-        let round = (waiting + 1) * self.members.len() as u64;
-        let enough = *seen.enough.get_or_insert(calls + ROUNDS * round);
-        calls >= enough || at_once
-    }
-
-    /// Tells its first node to end. If too much is queued for its worker, the next look tells it.
-    fn end(&self, seen: &mut SeenLoop, shared: &RunShared) {
-        let command = Command { node: self.node, change: Change::EndLoop };
-        seen.is_told = shared.commands[self.worker].push(command).is_ok();
-        shared.bell(self.worker).ring();
+        let round = (state.waiting + 1) * self.size;
+        let enough = *seen.enough.get_or_insert(state.calls + ROUNDS * round);
+        state.calls >= enough || at_once
     }
 }
 
-/// Ends the loops that are to end. Returns whether there was one.
-pub(crate) fn end(loops: &[Loop], seen: &mut [SeenLoop], shared: &RunShared, has_workers: bool, at_once: bool) -> bool {
-    let mut has_ended = false;
-    for (one, seen) in loops.iter().zip(seen) {
-        if one.is_to_end(seen, shared, has_workers, at_once) {
-            one.end(seen, shared);
-            has_ended = true;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Loops within each other: nodes `0..levels`, each of which the last node leads back to.
+    fn nested(levels: usize) -> Vec<(usize, usize)> {
+        (0..levels).flat_map(|node| [(node, node + 1), (levels, node)]).chain([(levels + 1, 0)]).collect()
+    }
+
+    #[test]
+    fn each_loop_has_the_nodes_that_no_inner_loop_has() {
+        // Two loops within one, another behind it, and a node in none.
+        let ends = [(9, 0), (0, 1), (1, 2), (2, 1), (2, 3), (3, 4), (4, 3), (4, 0), (4, 5), (5, 6), (6, 5), (6, 7)];
+        let nesting = Nesting::new(&ends);
+        let mut found: Vec<_> =
+            nesting.loops.iter().map(|one| (one.first, one.depth, one.size, one.has_entry)).collect();
+        found.sort_unstable();
+        assert_eq!(found, [(0, 1, 5, true), (1, 2, 2, true), (3, 2, 2, true), (5, 1, 2, true)]);
+        let first_of = |node| nesting.innermost.get(&node).map(|at| nesting.loops[*at].first);
+        let firsts = [0, 1, 2, 3, 4, 5, 6, 7, 9].map(first_of);
+        assert_eq!(firsts, [Some(0), Some(1), Some(1), Some(3), Some(3), Some(5), Some(5), None, None]);
+        let depths = [(9, 0), (4, 0), (2, 3), (1, 2), (4, 5), (6, 7)].map(|ends| nesting.common_depth(ends));
+        assert_eq!(depths, [0, 1, 1, 2, 0, 0]);
+        let inner = nesting.loops.iter().find(|one| one.first == 3).unwrap();
+        assert_eq!(inner.parent.map(|at| nesting.loops[at].first), Some(0));
+    }
+
+    /// A loop without an edge into it has a first node, too.
+    #[test]
+    fn a_loop_without_an_entry_ends_at_its_first_node() {
+        let nesting = Nesting::new(&[(3, 4), (4, 3), (4, 5)]);
+        let found: Vec<_> = nesting.loops.iter().map(|one| (one.first, one.has_entry)).collect();
+        assert_eq!(found, [(3, false)]);
+    }
+
+    #[test]
+    fn the_loops_of_a_graph_take_memory_in_proportion_to_its_edges() {
+        for levels in [10, 100, 400] {
+            let ends = nested(levels);
+            let nesting = Nesting::new(&ends);
+            assert_eq!((nesting.loops.len(), nesting.innermost.len()), (levels, levels + 1));
+            assert_eq!(nesting.loops.iter().map(|one| u64::from(one.depth)).max(), Some(levels as u64));
         }
     }
-    has_ended
 }

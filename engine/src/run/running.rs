@@ -4,7 +4,7 @@ use crate::base::error::suggest;
 use crate::edge::Shared;
 use crate::exec::endpoint::AnyEndpoint;
 use crate::exec::mailbox::Subject;
-use crate::exec::shared::{COMMANDS, Change, Command, RunShared};
+use crate::exec::shared::{COMMANDS, Change, RunShared};
 use crate::exec::stage::{Counts, Judged};
 use crate::exec::worker;
 use crate::host::clock::Clock;
@@ -217,13 +217,12 @@ impl Running {
             let (least, most) = (setting.range.start(), setting.range.end());
             return Err(RunError::Refused(format!("`{name}` of `{node}` must be from {least} to {most}, not {value}")));
         }
-        let command = Command { node: index, change: Change::Set { name: name.to_string(), value } };
-        if self.shared.commands[nodes[index].worker].push(command).is_err() {
+        let change = Change::Set { name: name.to_string(), value };
+        if !self.shared.command(nodes[index].worker, vec![(index, change)]) {
             return Err(RunError::Refused(format!(
                 "{COMMANDS} settings are already queued for the worker of `{node}`"
             )));
         }
-        self.shared.bell(nodes[index].worker).ring();
         Ok(())
     }
 

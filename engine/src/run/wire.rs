@@ -26,7 +26,7 @@ use crate::port::output::PortParts;
 use crate::run::error::RunError;
 use crate::run::events::spawn_watch;
 use crate::run::events::{Watched, WatchedEdge, Watcher};
-use crate::run::loops;
+use crate::run::loops::Loops;
 use crate::run::misses::WatchedPaths;
 use crate::run::running::{GRACE, Running};
 use crate::run::starving;
@@ -456,7 +456,7 @@ impl Wired {
             edges: watched_edges.collect(),
             paths: WatchedPaths::new(&plan, judged.clone()),
             joins: starving::joins(&plan),
-            loops: loops::loops(&plan, &counts, &edges),
+            loops: Loops::new(&plan, &counts, &edges),
         };
         let watcher = Watcher::new(shared.clone(), watched, plan.watchdog, plan.drops_above, has_workers, tails);
         let running = Running {
