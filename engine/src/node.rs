@@ -26,7 +26,7 @@ pub use crate::port::output::{Outputs, Port, PortList};
 pub use crate::port::room::{Next, Room};
 pub use crate::port::{Inputs, Many, MessageSet, PortType, Taken};
 pub use extensions::Extensions;
-pub use live::{ClockSteps, Connection, LossCounter, ThinnedCounter};
+pub use live::{ClockSteps, Connection, IncidentCounter, LossCounter, ThinnedCounter};
 pub use metrics::Metrics;
 pub use one_to_one::{InPlace, OneToOne};
 pub use planning::{Building, Connected, Planning};

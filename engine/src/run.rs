@@ -5,6 +5,7 @@ pub(crate) mod error;
 pub(crate) mod event;
 pub(crate) mod events;
 mod gathered;
+mod inside;
 mod longest;
 mod loops;
 mod misses;

@@ -1,8 +1,8 @@
 //! What goes wrong inside nodes and on paths is seen while the graph runs: in events and statistics, with the report's numbers.
 
 use limen::node::{
-    Building, Connected, Connection, Emit, LossCounter, Metrics, Node, NodeError, NodeStats, PlanErrors, Planning,
-    Ports, ThinnedCounter, Transform,
+    Building, Connected, Connection, Emit, IncidentCounter, LossCounter, Metrics, Node, NodeError, NodeStats,
+    PlanErrors, Planning, Ports, ThinnedCounter, Transform,
 };
 use limen::{Clock, Driven, Event, EventKind, Message, Plan, SimulatedClock, Spec, Tensor, Time};
 use std::time::Duration;
@@ -22,6 +22,9 @@ struct Config {
     /// From the first to the second number messages are lost because there is no room.
     #[serde(default)]
     no_room: (u64, u64),
+    /// The messages from the first to the second number have a missing value.
+    #[serde(default)]
+    missing: (u64, u64),
 }
 
 struct Lossy {
@@ -29,6 +32,7 @@ struct Lossy {
     malformed: LossCounter,
     no_room: LossCounter,
     silenced: ThinnedCounter,
+    missing: IncidentCounter,
     connection: Connection,
     seen: u64,
 }
@@ -45,7 +49,8 @@ impl Node for Lossy {
         let (malformed, connection) = (cx.lost("malformed"), cx.connection());
         connection.begun();
         let (no_room, silenced) = (cx.lost("no_room"), cx.thinned("silenced"));
-        Ok(Lossy { config, malformed, no_room, silenced, connection, seen: 0 })
+        let missing = cx.incidents("missing");
+        Ok(Lossy { config, malformed, no_room, silenced, missing, connection, seen: 0 })
     }
 
     fn metrics(&self, to: &mut Metrics) {
@@ -60,9 +65,13 @@ impl Transform for Lossy {
 
     fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
         self.seen += 1;
-        let Config { malformed_every, silent, gone, no_room } = self.config;
+        let Config { malformed_every, silent, gone, no_room, missing } = self.config;
         if self.seen == gone.0 {
-            self.connection.ended();
+            self.connection.ended_because("unplugged");
+        }
+        if (missing.0..missing.1).contains(&self.seen) {
+            let seen = self.seen;
+            self.missing.note(1, || format!("in number {seen}"));
         }
         if (gone.0 + 1..gone.1).contains(&self.seen) {
             self.connection.failed("could not be opened again: no such device");
@@ -183,6 +192,9 @@ fn a_lost_device_is_an_event_and_so_is_its_return() {
             .map(|event| event.kind.name())
             .collect();
         assert_eq!(told, expected, "{gone}");
+        for event in names(&events, &["disconnected"]) {
+            assert_eq!(event.to_string(), "`b` was disconnected: unplugged");
+        }
         let stats = node(&driven, "b");
         assert_eq!((stats.connected, stats.disconnects), (Some(connected), u64::from(!told.is_empty())), "{gone}");
         let source = node(&driven, "a");
@@ -246,6 +258,40 @@ fn the_end_of_losses_is_an_event_and_discards_are_statistics() {
     let report = driven.finish();
     assert_eq!(report.metric("b.silenced"), Some(50.0));
     assert_eq!(report.node("b").unwrap().thinned_total(), 50);
+}
+
+/// Values that are missing cost no message. They are told when they begin, also after a second without any.
+#[test]
+fn missing_values_are_events_and_statistics() {
+    for (missing, told) in [("[150, 350]", 1), ("[150, 160]", 1), ("[0, 0]", 0), ("[50, 9000]", 1)] {
+        let (events, driven) = drive(RATE, &format!("config: {{ missing: {missing} }}"), 5);
+        let events = names(&events, &["incidents"]);
+        assert_eq!(events.len(), told, "{missing}: {events:?}");
+        for event in events {
+            let EventKind::Incidents { node, what, first, .. } = &event.kind else { continue };
+            assert_eq!((node.as_str(), what.as_str(), event.kind.node()), ("b", "missing", Some("b")));
+            assert!(first.starts_with("in number ") && event.to_string().ends_with(first.as_str()), "{event}");
+        }
+        let count = node(&driven, "b").incidents["missing"];
+        let report = driven.finish();
+        assert_eq!((count > 0, report.metric("b.missing")), (told > 0, Some(count as f64)));
+        assert_eq!(report.node("b").unwrap().lost_total(), 1, "only what the node says at its end");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("x.csv"), "t,v\n".to_string() + &"1,\n".repeat(1_000)).unwrap();
+    std::fs::write(folder.path().join("x.txt"), "{\"v\":null}\n".repeat(1_000)).unwrap();
+    let csv = "  n: { kind: csv, config: { path: x.csv, rate: 100Hz } }\n";
+    let json = "  l: { kind: file, config: { path: x.txt, framing: lines, rate: 100Hz } }\n  \
+                n: { kind: decode, from: l, config: { format: json, fields: [{ name: v, type: f64 }] } }\n";
+    for nodes in [csv, json] {
+        let path = folder.path().join("graph.yaml");
+        std::fs::write(&path, format!("version: 1\nnodes:\n{nodes}  z: {{ kind: 'null', from: n }}\n")).unwrap();
+        let plan = Plan::from_file(path, &Default::default(), &limen_tests::registry(), &Default::default());
+        let (events, driven) = limen_tests::drive(plan.unwrap(), Duration::from_secs(5));
+        assert_eq!(names(&events, &["incidents"]).len(), 1, "{nodes}: {events:?}");
+        assert!(node(&driven, "n").incidents["missing"] >= 400, "{nodes}");
+        driven.finish();
+    }
 }
 
 /// A join of numbers that always come and of those of a lossy node.
@@ -339,7 +385,7 @@ fn losses_of_stock_nodes_are_seen_while_they_run() {
         (numbers(RATE) + &sink("jsonl", "x.jsonl"), "unwritten", "x.jsonl", "the file was deleted"),
         (numbers(RATE) + &sink("npy", "x.npy"), "unwritten", "x.npy", "the file was deleted"),
         (numbers(RATE) + &sink("record", "x.mcap"), "unwritten", "x.mcap", "the file was deleted"),
-        (recording.to_string(), "unreadable", "damaged", ""),
+        (recording.to_string(), "unreadable", "damaged", "from byte "),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let graph = |nodes: &str| {

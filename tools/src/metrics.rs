@@ -276,6 +276,12 @@ impl RunMetrics {
                 text.sample(&[("node", &node.node), ("reason", reason)], *thinned as f64);
             }
         }
+        text.counter("limen_node_incidents_total", "Messages of a node with something wrong that it did not lose.");
+        for node in nodes {
+            for (what, count) in &node.incidents {
+                text.sample(&[("node", &node.node), ("what", what)], *count as f64);
+            }
+        }
         let connected = || nodes.iter().filter_map(|node| Some((node, node.connected?)));
         text.counter("limen_node_disconnects_total", "How often a node lost its device or a peer.");
         connected().for_each(|(node, _)| text.sample(&[("node", &node.node)], node.disconnects as f64));

@@ -70,6 +70,28 @@ impl LossCounter {
     }
 }
 
+/// Counts messages with something wrong that are not lost, such as a missing value; see
+/// [`Building::incidents`](crate::node::Building::incidents). Clones count together.
+#[derive(Clone, Debug, Default)]
+pub struct IncidentCounter(LossCounter);
+
+impl IncidentCounter {
+    /// Counts messages, and keeps what is wrong with them as [`LossCounter::lose`] does.
+    pub fn note(&mut self, messages: u64, why: impl FnOnce() -> String) {
+        self.0.lose(messages, why);
+    }
+
+    /// Returns the number so far, from before a restart of the node included.
+    pub fn get(&self) -> u64 {
+        self.0.get()
+    }
+
+    /// Returns what was wrong with the first message.
+    pub fn first(&self) -> Option<String> {
+        self.0.first()
+    }
+}
+
 /// Counts messages that a node discards on purpose for one reason; see [`Building::thinned`](crate::node::Building::thinned).
 ///
 /// `+=` adds messages. It costs as little as adding to a field of the node.
@@ -102,6 +124,8 @@ struct Connections {
     open: AtomicU64,
     /// Why the last attempt to connect failed, until one succeeds.
     failure: Mutex<Option<String>>,
+    /// Why a connection ended, the last since the last check.
+    ending: Mutex<Option<String>>,
 }
 
 /// How often connections of a node began and ended, and how many are open.
@@ -125,6 +149,16 @@ impl Connection {
         self.0.ended.fetch_add(1, Ordering::Relaxed);
         // One that was not told to have begun is not counted as open.
         let _ = self.0.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| open.checked_sub(1));
+    }
+
+    /// As [`Connection::ended`], with the reason: `"the peer has closed the connection"`. The event has it.
+    pub fn ended_because(&self, why: impl Into<String>) {
+        *self.ending() = Some(why.into());
+        self.ended();
+    }
+
+    fn ending(&self) -> MutexGuard<'_, Option<String>> {
+        self.0.ending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// An attempt to connect has failed. `why` completes a sentence about the node: `"could not be opened again: no such file"`. That is an
@@ -179,6 +213,7 @@ pub(crate) struct LiveCounters(Mutex<Counted>);
 struct Counted {
     lost: Vec<(&'static str, LossCounter)>,
     thinned: Vec<(&'static str, ThinnedCounter)>,
+    incidents: Vec<(&'static str, IncidentCounter)>,
     connection: Option<Connection>,
     steps: Option<ClockSteps>,
 }
@@ -208,6 +243,16 @@ impl LiveCounters {
         ThinnedCounter(thinned[at].1.0.clone())
     }
 
+    pub(crate) fn incidents_of(&self, name: &'static str) -> IncidentCounter {
+        let incidents = &mut self.lock().incidents;
+        if let Some((_, counter)) = incidents.iter().find(|(one, _)| *one == name) {
+            return counter.clone();
+        }
+        let counter = IncidentCounter::default();
+        incidents.push((name, counter.clone()));
+        counter
+    }
+
     pub(crate) fn connection(&self) -> Connection {
         let connection = self.lock().connection.get_or_insert_default().clone();
         // A node that failed has left what was open.
@@ -234,6 +279,16 @@ impl LiveCounters {
         self.lock().thinned.iter().map(|(reason, counter)| (*reason, counter.get())).collect()
     }
 
+    /// What can be wrong with messages that are not lost, with their number.
+    pub(crate) fn incidents(&self) -> Vec<(&'static str, u64)> {
+        self.lock().incidents.iter().map(|(name, counter)| (*name, counter.get())).collect()
+    }
+
+    /// Takes what was wrong with the first incident since this was asked before.
+    pub(crate) fn take_incident(&self, name: &str) -> Option<String> {
+        self.lock().incidents.iter().find(|(one, _)| *one == name)?.1.0.why().latest.take()
+    }
+
     /// Takes what was wrong with the first message lost for a reason since this was asked before.
     pub(crate) fn take_why(&self, reason: &str) -> Option<String> {
         self.lock().lost.iter().find(|(one, _)| *one == reason)?.1.why().latest.take()
@@ -247,6 +302,11 @@ impl LiveCounters {
 
     pub(crate) fn connection_counts(&self) -> Option<ConnectionCounts> {
         self.lock().connection.as_ref().map(Connection::counts)
+    }
+
+    /// Takes why a connection ended, the last since this was asked before.
+    pub(crate) fn take_ending(&self) -> Option<String> {
+        self.lock().connection.as_ref()?.ending().take()
     }
 
     /// Why the last attempt to connect failed, if the node is not connected since.

@@ -92,7 +92,7 @@ impl Metrics {
         }
         let disconnects = live.connection_counts().map(|connection| ("disconnects", connection.ended));
         let steps = live.steps().map(|(steps, _)| ("clock_steps", steps));
-        for (name, times) in disconnects.into_iter().chain(steps) {
+        for (name, times) in disconnects.into_iter().chain(steps).chain(live.incidents()) {
             self.incidents(name, times);
         }
     }

@@ -6,7 +6,7 @@ use crate::host::descriptors::Descriptors;
 use crate::host::folders::Folders;
 use crate::message::port_spec::{Memory, PortSpec};
 use crate::node::extensions::Extensions;
-use crate::node::live::{ClockSteps, Connection, LiveCounters, LossCounter, ThinnedCounter};
+use crate::node::live::{ClockSteps, Connection, IncidentCounter, LiveCounters, LossCounter, ThinnedCounter};
 use crate::node::statistics::Statistics;
 use crate::port::intake::Lead;
 
@@ -126,6 +126,12 @@ impl Building<'_> {
     /// [`Node::metrics`]: crate::node::Node::metrics
     pub fn lost(&self, reason: &'static str) -> LossCounter {
         self.live.lost(reason)
+    }
+
+    /// Returns the counter of messages with something wrong that the node does not lose, such as a missing value. That is an event when it
+    /// begins; statistics and metrics have the number while the graph runs, and so has the report.
+    pub fn incidents(&self, name: &'static str) -> IncidentCounter {
+        self.live.incidents_of(name)
     }
 
     /// Returns the counter of the messages that the node discards on purpose for a reason. Statistics and metrics have it while the graph

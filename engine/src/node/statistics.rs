@@ -44,6 +44,8 @@ pub struct NodeStats {
     pub lost: BTreeMap<String, u64>,
     /// Messages that the node discarded on purpose so far, by reason.
     pub thinned: BTreeMap<String, u64>,
+    /// Messages with something wrong that the node did not lose so far, such as `missing` values, and `clock_steps`.
+    pub incidents: BTreeMap<String, u64>,
     /// Whether it has its device or a peer; `None` if it needs none.
     pub connected: Option<bool>,
     /// How often it lost its device or a peer.

@@ -130,6 +130,22 @@ pub enum EventKind {
         /// What was wrong with the first of them, at most 256 bytes; empty if the node does not say it.
         first: String,
     },
+    /// Something was wrong with a larger number of a node's messages than `drops_above` allows for the calls that it had, and they are not
+    /// lost: values are missing. Reported once, and again after a second without any.
+    Incidents {
+        /// The node.
+        node: String,
+        /// What was wrong: `missing`.
+        what: String,
+        /// With how many messages.
+        count: u64,
+        /// How many calls it had in this window.
+        of: u64,
+        /// The time since the last check.
+        within: Duration,
+        /// What was wrong with the first of them, at most 256 bytes.
+        first: String,
+    },
     /// What cost a node messages is over: a disk is no longer full. Reported at most once a second per node and reason.
     Recovered {
         /// The node.
@@ -152,6 +168,8 @@ pub enum EventKind {
         node: String,
         /// How many connections ended since the last check.
         count: u64,
+        /// Why the last of them ended, at most 256 bytes; empty if the node does not say it.
+        why: String,
     },
     /// A node has its device or a peer again.
     Reconnected {
@@ -253,6 +271,7 @@ impl EventKind {
             | EventKind::Hangs { node, .. }
             | EventKind::Overdue { node, .. }
             | EventKind::LostInside { node, .. }
+            | EventKind::Incidents { node, .. }
             | EventKind::Recovered { node, .. }
             | EventKind::NotConnected { node, .. }
             | EventKind::Disconnected { node, .. }
@@ -354,13 +373,28 @@ impl fmt::Display for EventKind {
                 write!(f, "`{node}` lost {count} message{s} ({reason}) in {of} {calls} within {}", show(within))?;
                 if first.is_empty() { Ok(()) } else { write!(f, "; the first: {first}") }
             }
+            EventKind::Incidents { node, what, count, of, within, first } => {
+                let (s, calls) = (if *count == 1 { "" } else { "s" }, if *of == 1 { "call" } else { "calls" });
+                write!(
+                    f,
+                    "`{node}`: {count} message{s} ({what}) in {of} {calls} within {}; the first: {first}",
+                    show(within)
+                )
+            }
             EventKind::Recovered { node, reason, lost } => {
                 let s = if *lost == 1 { "" } else { "s" };
                 write!(f, "`{node}` has recovered ({reason}); it has lost {lost} message{s} so far")
             }
             EventKind::NotConnected { node, why } => write!(f, "`{node}` {why}"),
-            EventKind::Disconnected { node, count: 1 } => write!(f, "`{node}` was disconnected"),
-            EventKind::Disconnected { node, count } => write!(f, "`{node}` was disconnected {count} times"),
+            EventKind::Disconnected { node, count, why } => {
+                write!(f, "`{node}` was disconnected")?;
+                match (count, why.is_empty()) {
+                    (1, true) => Ok(()),
+                    (1, false) => write!(f, ": {why}"),
+                    (_, true) => write!(f, " {count} times"),
+                    (_, false) => write!(f, " {count} times, the last time: {why}"),
+                }
+            }
             EventKind::Reconnected { node } => write!(f, "`{node}` is connected again"),
             EventKind::SteppedBack { node, count, by } => {
                 let times = if *count == 1 { String::new() } else { format!("{count} times, the last time ") };
@@ -505,8 +539,11 @@ mod tests {
                 EventKind::NotConnected { node: node(), why: "could not be opened again: no such device".into() },
                 "`arm` could not be opened again: no such device",
             ),
-            (EventKind::Disconnected { node: node(), count: 1 }, "`arm` was disconnected"),
-            (EventKind::Disconnected { node: node(), count: 2 }, "`arm` was disconnected 2 times"),
+            (EventKind::Disconnected { node: node(), count: 1, why: String::new() }, "`arm` was disconnected"),
+            (
+                EventKind::Disconnected { node: node(), count: 2, why: "unplugged".into() },
+                "`arm` was disconnected 2 times, the last time: unplugged",
+            ),
             (EventKind::Reconnected { node: node() }, "`arm` is connected again"),
             (
                 EventKind::SteppedBack { node: node(), count: 1, by: Duration::from_millis(4_900) },

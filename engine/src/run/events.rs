@@ -7,16 +7,16 @@
 use crate::base::unit::show_ns;
 use crate::edge::{self, Reason};
 use crate::exec::mailbox::Subject;
-use crate::exec::notice::{Noticed, shortened};
+use crate::exec::notice::Noticed;
 use crate::exec::shared::{RunShared, lock, try_lock};
 use crate::exec::stage::Counts;
 use crate::host::clock::{Clock, WallWatch};
 use crate::host::sync::{Arc, DynArc};
 use crate::ledger::Term;
-use crate::node::live::ConnectionCounts;
 use crate::node::statistics::Observe;
 use crate::node::{EdgeStats, NodeStats, PathStats, RunStats, Window};
 use crate::run::event::{Event, EventKind};
+use crate::run::inside::{self, SeenNode};
 use crate::run::loops::{Loops, SeenLoop};
 use crate::run::misses::{Misses, WatchedPaths};
 use crate::run::starving::{Pace, SeenJoin, Silence, WatchedJoin};
@@ -160,19 +160,6 @@ struct Losses {
     lost: [u64; UNINTENDED.len()],
 }
 
-/// What a node had lost by itself when it was last seen, and its connections.
-#[derive(Clone, Debug, Default)]
-struct SeenNode {
-    taken: u64,
-    lost: Vec<(&'static str, u64)>,
-    recoveries: Vec<(&'static str, u64)>,
-    connection: ConnectionCounts,
-    /// Whether it has lost its device or peer, or could not have it.
-    is_disconnected: bool,
-    /// Why it could not connect when that was last told.
-    failure: Option<String>,
-}
-
 /// How often a node's clock had been set back when it was last told, and when that was, ns of the run's clock.
 #[derive(Clone, Copy, Debug, Default)]
 struct SeenSteps {
@@ -205,14 +192,6 @@ impl SeenPath {
         let was = std::mem::replace(&mut self.silent, silent);
         silent.filter(|_| was.is_none()).map(Silence::Begun)
     }
-}
-
-/// What a node itself has lost, by reason.
-fn losses_inside(counts: &Counts) -> Vec<(&'static str, u64)> {
-    let mut lost = counts.live.losses();
-    // Counted by the engine: calls whose input a device did not write.
-    lost.extend(Some(("device_lost", counts.lost.get())).filter(|(_, lost)| *lost > 0));
-    lost
 }
 
 impl Watcher {
@@ -337,8 +316,9 @@ impl Watcher {
                     taken: counts.taken.get(),
                     done: counts.done.get(),
                     failed: counts.failed.get(),
-                    lost: losses_inside(counts).into_iter().map(|(reason, n)| (reason.into(), n)).collect(),
+                    lost: inside::losses(counts).into_iter().map(|(reason, n)| (reason.into(), n)).collect(),
                     thinned: counts.live.discards().into_iter().map(|(reason, n)| (reason.into(), n)).collect(),
+                    incidents: inside::incidents(counts).into_iter().map(|(what, n)| (what.into(), n)).collect(),
                     connected: connection.map(|counts| counts.open > 0),
                     disconnects: connection.map_or(0, |counts| counts.ended),
                     backend: self.shared.backend_status(at, counts.batches.get()),
@@ -449,7 +429,7 @@ impl Watcher {
             *before = now;
         }
         for ((node, counts), before) in self.watched.counts.iter().enumerate().zip(&mut seen.nodes) {
-            self.look_at_node(node, counts, before, within);
+            before.look(node, counts, &self.shared, self.drops_above, within);
         }
         for (join, seen) in self.watched.joins.iter().zip(&mut seen.joins) {
             let taken = self.watched.counts[join.node].taken.get();
@@ -476,44 +456,6 @@ impl Watcher {
                 None => {}
             }
         }
-    }
-
-    /// Tells what a node has lost by itself, whether it lost its device or peer, and why it does not have it.
-    fn look_at_node(&self, node: usize, counts: &Counts, before: &mut SeenNode, within: u64) {
-        let (taken, lost) = (counts.taken.get(), losses_inside(counts));
-        let of = taken - before.taken;
-        for (i, (reason, now)) in lost.iter().enumerate() {
-            let count = now - before.lost.get(i).map_or(0, |(_, before)| *before);
-            // Taken at every check, so that an event never has the text of an earlier loss.
-            let why = counts.live.take_why(reason);
-            if count > 0 && count as f64 > self.drops_above * of as f64 {
-                let first = shortened(&why.unwrap_or_default());
-                self.shared.notice(|| Noticed::LostInside { node, reason, count, of, within, first });
-            }
-        }
-        let recoveries = counts.live.recoveries();
-        for (i, (reason, times)) in recoveries.iter().enumerate() {
-            if *times > before.recoveries.get(i).map_or(0, |(_, before)| *before) {
-                let lost = lost[i].1;
-                self.shared.notice(|| Noticed::Recovered { node, reason, lost });
-            }
-        }
-        let now = counts.live.connection_counts().unwrap_or_default();
-        let ended = now.ended - before.connection.ended;
-        if ended > 0 {
-            self.shared.notice(|| Noticed::Disconnected { node, count: ended });
-        }
-        let failure = counts.live.connection_failure();
-        if let Some(why) = failure.as_ref().filter(|why| before.failure.as_ref() != Some(why)) {
-            self.shared.notice(|| Noticed::NotConnected { node, why: shortened(why) });
-        }
-        let was_disconnected = before.is_disconnected || ended > 0 || failure.is_some();
-        let is_back = now.begun > before.connection.begun && now.open > 0;
-        if was_disconnected && is_back {
-            self.shared.notice(|| Noticed::Reconnected { node });
-        }
-        let is_disconnected = was_disconnected && !is_back;
-        *before = SeenNode { taken, lost, recoveries, connection: now, is_disconnected, failure };
     }
 
     fn next(&self) -> Option<Event> {

@@ -38,11 +38,17 @@ impl Watcher {
                 let (within, first) = (Duration::from_nanos(within), first.into());
                 EventKind::LostInside { node: node(at), reason: reason.into(), count, of, within, first }
             }
+            Noticed::Incidents { node: at, what, count, of, within, first } => {
+                let (within, first) = (Duration::from_nanos(within), first.into());
+                EventKind::Incidents { node: node(at), what: what.into(), count, of, within, first }
+            }
             Noticed::Recovered { node: at, reason, lost } => {
                 EventKind::Recovered { node: node(at), reason: reason.into(), lost }
             }
             Noticed::NotConnected { node: at, why } => EventKind::NotConnected { node: node(at), why: why.into() },
-            Noticed::Disconnected { node: at, count } => EventKind::Disconnected { node: node(at), count },
+            Noticed::Disconnected { node: at, count, why } => {
+                EventKind::Disconnected { node: node(at), count, why: why.into() }
+            }
             Noticed::Reconnected { node: at } => EventKind::Reconnected { node: node(at) },
             Noticed::SteppedBack { node: at, count, by } => {
                 EventKind::SteppedBack { node: node(at), count, by: Duration::from_nanos(by) }

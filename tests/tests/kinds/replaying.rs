@@ -236,7 +236,7 @@ fn silences_are_shortened_and_a_clock_that_was_set_back_is_followed() {
     let text = fs::read_to_string(folder.path().join("out.txt")).unwrap();
     assert_eq!(text.lines().count(), 6, "{text}");
     for expected in
-        ["1 silences longer than 50ms were shortened", "the recorded time goes back by more than a second, 1 times"]
+        ["1 silence longer than 50ms was shortened", "the recorded time goes back by more than a second, once"]
     {
         assert!(report.notes.iter().any(|note| note.contains(expected)), "{expected}: {:?}", report.notes);
     }

@@ -41,6 +41,7 @@ const HELP: &[(&str, &str)] = &[
         "starves",
         "a join has had no set for 1 s, or three times as long as usual; nothing comes through the edge that is named so",
     ),
+    ("incidents", "something was wrong with messages of the node that are not lost, such as missing values"),
     ("silent", "nothing arrived for 3 s, or three times as long as usual"),
     ("–", "too few samples for this quantile"),
 ];

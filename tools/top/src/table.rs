@@ -175,9 +175,11 @@ pub(crate) fn rows(shown: &Shown, view: View) -> Vec<Row> {
                 let lost = lost.get(node.node.as_str()).copied().unwrap_or(0).saturating_add(inside);
                 let is_gone = node.connected == Some(false);
                 let starves = starving.contains(node.node.as_str());
+                let has_incidents = node.incidents.values().any(|count| *count > 0);
+                let marks = [(is_gone, "gone"), (starves, "starves"), (has_incidents, "incidents")];
                 let call = node.compute.as_ref();
                 RowBuilder::default()
-                    .text(&with_state(node.node.clone(), &[(is_gone, "gone"), (starves, "starves")]))
+                    .text(&with_state(node.node.clone(), &marks))
                     .amount(*rate)
                     .time(call, |window| window.p50)
                     .time(call, |window| window.p99)
@@ -185,7 +187,7 @@ pub(crate) fn rows(shown: &Shown, view: View) -> Vec<Row> {
                     .time(node.queue.as_ref(), |window| window.p99)
                     .losses(node.failed)
                     .losses(lost)
-                    .row(node.failed > 0 || lost > 0 || is_gone || starves)
+                    .row(node.failed > 0 || lost > 0 || marks.iter().any(|(is_set, _)| *is_set))
             };
             nodes.map(row).collect()
         }

@@ -5,8 +5,8 @@ use crate::format::tree::Tree;
 pub use crate::format::{Algorithm, Checksum, Format, Sentence};
 use limen::message::{DType, PortSpec};
 use limen::node::{
-    Building, Connected, Emit, LossCounter, Many, Metrics, Node, NodeError, OutPort, PlanErrors, Planning, Ports,
-    ThinnedCounter, Transform,
+    Building, Connected, Emit, IncidentCounter, LossCounter, Many, Metrics, Node, NodeError, OutPort, PlanErrors,
+    Planning, Ports, ThinnedCounter, Transform,
 };
 use limen::{Message, Tensor};
 use limen_nodes_core::format::excerpt::excerpt;
@@ -193,8 +193,7 @@ pub struct Decode {
     /// Sentences of other types.
     other: ThinnedCounter,
     /// Messages with a value that is left out, and what the report says of the first one.
-    missing: u64,
-    first_missing: String,
+    missing: IncidentCounter,
     fields: Vec<Field>,
 }
 
@@ -203,15 +202,7 @@ impl Decode {
         let ports = ports(&config.fields, &mut PlanErrors::default());
         let reader = Reader::new(&config, &ports);
         let Config { crc, fields, .. } = config;
-        Decode {
-            reader,
-            crc,
-            malformed,
-            other: ThinnedCounter::default(),
-            missing: 0,
-            first_missing: String::new(),
-            fields,
-        }
+        Decode { reader, crc, malformed, other: ThinnedCounter::default(), missing: IncidentCounter::default(), fields }
     }
 
     /// Reads a message and returns it without its checksum; counts it if there is nothing to be sent.
@@ -239,11 +230,10 @@ impl Decode {
     /// Counts a message that leaves out a value.
     #[cold]
     fn note_missing(&mut self, field: usize, message: &[u8]) {
-        if self.missing == 0 {
+        self.missing.note(1, || {
             let shown = excerpt(message, message.len(), self.reader.is_text());
-            self.first_missing = format!("`{}` is missing{shown}", self.fields[field].name);
-        }
-        self.missing += 1;
+            format!("`{}` is missing{shown}", self.fields[field].name)
+        });
     }
 }
 
@@ -273,6 +263,9 @@ impl Node for Decode {
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let mut node = Decode::new(config, cx.lost("malformed"));
+        if !matches!(node.reader, Reader::Packet(_)) {
+            node.missing = cx.incidents("missing");
+        }
         if matches!(node.reader, Reader::Sentence(..)) {
             node.other = cx.thinned("other");
         }
@@ -280,11 +273,8 @@ impl Node for Decode {
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        if !matches!(self.reader, Reader::Packet(_)) {
-            to.incidents("missing", self.missing);
-        }
-        if self.missing > 0 {
-            let (missing, first) = (self.missing, &self.first_missing);
+        if let Some(first) = self.missing.first() {
+            let missing = self.missing.get();
             to.note(format!("{missing} messages have missing values, which are NaN; the first: {first}"));
         }
     }

@@ -63,8 +63,8 @@ impl Serial {
     fn close(&mut self) {
         let why = || "the device went away within a message".into();
         self.partial.lose(u64::from(self.out.has_pending()), why);
-        self.out = Outgoing::default();
-        self.port.close(self.clock.now());
+        let closed = std::mem::take(&mut self.out);
+        self.port.close(self.clock.now(), closed.failed().unwrap_or_else(|| "the device went away".into()));
     }
 }
 

@@ -44,11 +44,13 @@ impl Stdout {
             return Ok(());
         }
         let printed = standard_output::print(&self.text, &self.run);
-        let is_whole = printed.as_ref().is_ok_and(|written| *written == self.text.len());
+        let length = self.text.len();
         self.text.clear();
         let buffered = std::mem::take(&mut self.buffered);
-        if !is_whole {
-            self.unwritten += buffered;
+        match &printed {
+            Ok(written) if *written == length => {}
+            Ok(_) => self.unwritten.lose(buffered, || "nobody read standard output before the run ended".into()),
+            Err(error) => self.unwritten.lose(buffered, || error.to_string()),
         }
         match printed {
             Ok(_) => Ok(()),

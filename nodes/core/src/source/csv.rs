@@ -12,7 +12,8 @@ use columns::ROW;
 use limen::Tensor;
 use limen::message::DType;
 use limen::node::{
-    Building, Connected, Cost, Emit, Many, Metrics, Next, Node, NodeError, PlanErrors, Planning, Ports, Source,
+    Building, Connected, Cost, Emit, IncidentCounter, Many, Metrics, Next, Node, NodeError, PlanErrors, Planning,
+    Ports, Source,
 };
 use limen::unit::{Bytes, Rate};
 use schemars::JsonSchema;
@@ -73,8 +74,7 @@ pub struct Csv {
     /// Whether the next row was read to its end, or why it cannot be read; `None` at the end. Reading one row ahead tells which row is the last.
     ahead: Option<Result<bool, NodeError>>,
     /// Rows with a missing value, and where the first one is.
-    missing: u64,
-    first_missing: String,
+    missing: IncidentCounter,
 }
 
 impl Csv {
@@ -136,17 +136,15 @@ impl Node for Csv {
             pace: Pace::new(config.rate),
             passes: config.repeat,
             ahead: None,
-            missing: 0,
-            first_missing: String::new(),
+            missing: cx.incidents("missing"),
         };
         node.advance();
         Ok(node)
     }
 
     fn metrics(&self, to: &mut Metrics) {
-        to.incidents("missing", self.missing);
-        if self.missing > 0 {
-            let (missing, first) = (self.missing, &self.first_missing);
+        if let Some(first) = self.missing.first() {
+            let missing = self.missing.get();
             to.note(format!("{missing} rows have missing values, which are NaN; the first: {first}"));
         }
     }
@@ -181,10 +179,7 @@ impl Source for Csv {
             to.send(tensor);
         }
         if let Some(place) = self.table.missing() {
-            if self.missing == 0 {
-                self.first_missing = place();
-            }
-            self.missing += 1;
+            self.missing.note(1, place);
         }
         self.move_on(out);
         Ok(if self.ahead.is_none() { Next::Done } else { self.pace.then(out.now()) })
@@ -212,7 +207,7 @@ mod tests {
         let outputs: Vec<String> =
             planned.ports.iter().map(|port| format!("{} {}{:?}", port.name, port.dtype, port.length)).collect();
         let mut node =
-            Csv { table, pace: Pace::new(None), passes: repeat, ahead: None, missing: 0, first_missing: String::new() };
+            Csv { table, pace: Pace::new(None), passes: repeat, ahead: None, missing: IncidentCounter::default() };
         let mut found = Vec::new();
         node.advance();
         while let Some(row) = &node.ahead {

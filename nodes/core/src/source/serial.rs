@@ -57,8 +57,8 @@ pub struct Serial {
 
 impl Serial {
     /// Closes the device because it is gone.
-    fn close(&mut self, now: Time) {
-        self.port.close(now);
+    fn close(&mut self, now: Time, why: impl Into<String>) {
+        self.port.close(now, why);
         let why = || "the device went away within a message".into();
         self.partial.lose(u64::from(self.deframer.is_partial()), why);
         self.deframer.clear();
@@ -139,7 +139,8 @@ impl Source for Serial {
             }
             Ok(Read::Nothing) => return Ok(Next::WhenReady(Time::NEVER)),
             // An unplugged device gives either an end or an error.
-            Ok(Read::End) | Err(_) => self.close(now),
+            Ok(Read::End) => self.close(now, "the device went away"),
+            Err(error) => self.close(now, error.to_string()),
         }
         Ok(Next::More)
     }

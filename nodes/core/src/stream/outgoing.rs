@@ -1,7 +1,7 @@
 //! Nonblocking writes of whole messages to a peer that may not be reading.
 
 use limen::Time;
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 
 /// The result of sending a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,9 +23,16 @@ pub(crate) struct Outgoing {
     /// Until when to wait for the rest.
     until: Time,
     pub(crate) is_closed: bool,
+    /// The error that closed it.
+    error: Option<io::Error>,
 }
 
 impl Outgoing {
+    /// The error that closed the stream.
+    pub(crate) fn failed(&self) -> Option<String> {
+        self.error.as_ref().map(io::Error::to_string)
+    }
+
     /// Whether part of a message is still to be written.
     pub(crate) fn has_pending(&self) -> bool {
         !self.pending.is_empty()
@@ -81,8 +88,8 @@ impl Outgoing {
                 Ok(n) => written += n,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(_) => {
-                    self.is_closed = true;
+                Err(error) => {
+                    (self.is_closed, self.error) = (true, Some(error));
                     break;
                 }
             }

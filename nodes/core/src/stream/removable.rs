@@ -43,9 +43,9 @@ impl<D> Removable<D> {
         self.backoff.reset();
     }
 
-    /// Counts a disconnect. The device stays open until it is closed: what is left in it may be read.
-    pub fn count_disconnect(&mut self) {
-        self.connection.ended();
+    /// Counts a disconnect, with its reason. The device stays open until it is closed: what is left in it may be read.
+    pub fn count_disconnect(&mut self, why: impl Into<String>) {
+        self.connection.ended_because(why);
     }
 
     /// Records that a device that stayed open works again.

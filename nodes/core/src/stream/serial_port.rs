@@ -72,8 +72,8 @@ impl SerialPort {
     }
 
     /// Closes the device because it is gone.
-    pub(crate) fn close(&mut self, now: Time) {
-        self.file.count_disconnect();
+    pub(crate) fn close(&mut self, now: Time, why: impl Into<String>) {
+        self.file.count_disconnect(why);
         self.file.close(now);
     }
 

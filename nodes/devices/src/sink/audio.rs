@@ -132,8 +132,8 @@ impl Audio {
     }
 
     /// The device is gone.
-    fn close(&mut self) {
-        self.device.count_disconnect();
+    fn close(&mut self, why: impl Into<String>) {
+        self.device.count_disconnect(why);
         let unheard = self.unheard();
         self.unplayed.lose(unheard, || "the device went away before it played them".into());
         self.unsent.lose(u64::from(!self.pending.is_empty()), || "the device went away within a message".into());
@@ -170,7 +170,7 @@ impl Audio {
                     let state = device.pcm.position().map_or(State::Gone, |position| position.state);
                     let is_stopped = error.kind() == io::ErrorKind::BrokenPipe || state == State::Stopped;
                     if !is_stopped || device.pcm.prepare().is_err() {
-                        self.close();
+                        self.close(error.to_string());
                         return;
                     }
                     self.underruns += 1;
@@ -330,17 +330,20 @@ impl Sink for Audio {
         device.pcm.acknowledge();
         self.push();
         if !self.pending.is_empty() && now.since(self.moved) > STALLED {
-            self.close();
+            self.close("it has not played anything for too long");
         }
         let Some(device) = self.device.get_mut() else { return Ok(Progress::Takes(self.device.due())) };
         let state = device.pcm.position().map_or(State::Gone, |position| position.state);
         let is_full = !self.pending.is_empty();
         if state == State::Gone {
-            self.close();
+            self.close("the device went away");
             return Ok(Progress::Takes(self.device.due()));
         }
-        if state == State::Prepared && (is_full || now >= self.begins) && device.pcm.start().is_err() {
-            self.close();
+        if state == State::Prepared
+            && (is_full || now >= self.begins)
+            && let Err(error) = device.pcm.start()
+        {
+            self.close(error.to_string());
             return Ok(Progress::Takes(self.device.due()));
         }
         device.wait(is_full);

@@ -105,7 +105,7 @@ impl Can {
                 Err(error) => {
                     self.unsent.lose(1, || io::Error::from(error).to_string());
                     if matches!(error, Errno::ENODEV | Errno::ENXIO) {
-                        self.socket.count_disconnect();
+                        self.socket.count_disconnect(io::Error::from(error).to_string());
                         self.socket.close(self.clock.now());
                         self.errors.is_back();
                     }

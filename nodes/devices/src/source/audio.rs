@@ -7,7 +7,7 @@ use limen::node::{
     Building, Connected, Cost, Descriptors, Emit, LossCounter, Metrics, Next, Node, NodeError, PlanErrors, Planning,
     Ports, Source,
 };
-use limen::unit::{Rate, Span};
+use limen::unit::{Rate, Span, show_ns};
 use limen::{Clock, Tensor, Time};
 use limen_alsa::{Channels as DeviceChannels, Direction, State};
 use limen_nodes_core::pace;
@@ -360,8 +360,13 @@ impl Source for Audio {
         device.pcm.acknowledge();
         let position = match device.pcm.position() {
             Ok(position) if position.state != State::Gone => position,
-            _ => {
-                self.device.count_disconnect();
+            Ok(_) => {
+                self.device.count_disconnect("the device went away");
+                self.close(now);
+                return Ok(Next::More);
+            }
+            Err(error) => {
+                self.device.count_disconnect(error.to_string());
                 self.close(now);
                 return Ok(Next::More);
             }
@@ -380,8 +385,8 @@ impl Source for Audio {
                 // It was started, and will run.
                 _ => Ok(()),
             };
-            if is_started.is_err() {
-                self.device.count_disconnect();
+            if let Err(error) = is_started {
+                self.device.count_disconnect(error.to_string());
                 self.close(now);
                 return Ok(Next::More);
             }
@@ -392,6 +397,7 @@ impl Source for Audio {
         if position.available < wanted || position.state != State::Running {
             if now >= until {
                 self.counts.stalls += 1;
+                self.device.count_disconnect(format!("no sound came for {}", show_ns(self.config.timeout.as_nanos())));
                 self.close(now);
                 return Ok(Next::More);
             }
@@ -416,8 +422,8 @@ impl Source for Audio {
                 let soon = now + device.time_of(device.setup.wake).clamp(100_000, 10_000_000);
                 return Ok(if device.is_waited_for() { Next::WhenReady(soon) } else { Next::At(soon) });
             }
-            Err(_) => {
-                self.device.count_disconnect();
+            Err(error) => {
+                self.device.count_disconnect(error.to_string());
                 self.close(now);
                 return Ok(Next::More);
             }

@@ -198,17 +198,17 @@ impl Source for Can {
             Ok(None) => Ok(Next::WhenReady(Time::NEVER)),
             // The kernel says once that the interface is down. The socket stays, with the frames in it.
             Err(Errno::ENETDOWN) => {
-                self.socket.count_disconnect();
+                self.socket.count_disconnect("the interface is down");
                 self.is_down = true;
                 self.errors.is_back();
                 Ok(Next::More)
             }
             // The interface is gone. One that goes away goes down first.
-            Err(_) => {
+            Err(error) => {
                 let undelivered = drain(&**socket, &mut self.overrun);
                 self.undelivered.lose(undelivered, || "they were in the kernel when the interface went away".into());
                 if !self.is_down {
-                    self.socket.count_disconnect();
+                    self.socket.count_disconnect(error.desc());
                 }
                 self.close(out.clock());
                 Ok(Next::More)

@@ -228,11 +228,13 @@ impl Node for Candump {
         to.set("bus_errors", self.bus_errors as f64);
         let (gaps, steps, path) = (self.timeline.gaps, self.steps.get(), &self.config.path);
         if gaps > 0 {
-            to.note(format!("{gaps} silences of `{path}` longer than {:?} were shortened", self.config.max_gap.0));
+            let (s, were) = if gaps == 1 { ("", "was") } else { ("s", "were") };
+            to.note(format!("{gaps} silence{s} of `{path}` longer than {:?} {were} shortened", self.config.max_gap.0));
         }
         if steps > 0 {
+            let times = if steps == 1 { "once".to_string() } else { format!("{steps} times") };
             to.note(format!(
-                "the time of `{path}` goes back by more than a second, {steps} times; a new segment begins there"
+                "the time of `{path}` goes back by more than a second, {times}; a new segment begins there"
             ));
         }
         if self.too_large.get() > 0 {

@@ -6,7 +6,7 @@ use limen::node::{
     Building, Claim, Connected, Cost, Descriptors, Emit, Interest, LossCounter, Metrics, Next, Node, NodeError,
     PlanErrors, Planning, Ports, Source, ThinnedCounter, Watched,
 };
-use limen::unit::{Rate, Span};
+use limen::unit::{Rate, Span, show_ns};
 use limen::{Folders, Tensor, Time};
 use limen_nodes_core::stream::OnClose;
 use limen_nodes_core::stream::removable::Removable;
@@ -477,9 +477,11 @@ impl Source for V4l2 {
                 if now < until {
                     return Ok(Next::WhenReady(until));
                 }
-                self.counts.stalls += 1
+                self.counts.stalls += 1;
+                let timeout = show_ns(self.config.timeout.as_nanos());
+                self.running.count_disconnect(format!("no frame came for {timeout}"));
             }
-            Err(_) => self.running.count_disconnect(),
+            Err(error) => self.running.count_disconnect(error.to_string()),
         }
         self.running.close(now);
         Ok(Next::More)

@@ -57,6 +57,8 @@ pub struct Unreadable {
     pub places: u64,
     /// Where the first of them lie, and why they cannot be read.
     pub first: Option<(u64, String)>,
+    /// As `first`, of the place that was found last.
+    pub latest: Option<(u64, String)>,
     /// Whether the file lacks its end.
     pub is_cut: bool,
 }
@@ -65,7 +67,10 @@ impl Unreadable {
     fn add(&mut self, at: u64, bytes: u64, why: impl Into<String>) {
         self.bytes += bytes;
         self.places += 1;
-        self.first.get_or_insert_with(|| (at, why.into()));
+        self.latest = Some((at, why.into()));
+        if self.first.is_none() {
+            self.first.clone_from(&self.latest);
+        }
     }
 }
 

@@ -158,10 +158,10 @@ impl Replay {
         loop {
             let read = self.reader.read_on(until);
             // Every pass finds the same places.
-            let (found, counted) = (self.reader.unreadable().places, self.lost.unreadable.get());
-            if found > counted {
-                self.lost.unreadable += found - counted;
-            }
+            let (found, counted) = (self.reader.unreadable(), self.lost.unreadable.get());
+            let why =
+                || found.latest.as_ref().map_or_else(String::new, |(at, why)| format!("from byte {at} on: {why}"));
+            self.lost.unreadable.lose(found.places.saturating_sub(counted), why);
             let header = match read.map_err(|error| NodeError::file(&self.path, error))? {
                 Progress::Message(header) => header,
                 Progress::NotYet => return Ok(Read::NotYet),
@@ -451,12 +451,12 @@ impl Node for Replay {
         }
         let steps = self.steps.get();
         if steps > 0 {
-            to.note(format!(
-                "the recorded time goes back by more than a second, {steps} times; a new segment begins there"
-            ));
+            let times = if steps == 1 { "once".to_string() } else { format!("{steps} times") };
+            to.note(format!("the recorded time goes back by more than a second, {times}; a new segment begins there"));
         }
         if *gaps > 0 {
-            to.note(format!("{gaps} silences longer than {:?} were shortened", self.config.max_gap.0));
+            let (s, were) = if *gaps == 1 { ("", "was") } else { ("s", "were") };
+            to.note(format!("{gaps} silence{s} longer than {:?} {were} shortened", self.config.max_gap.0));
         }
     }
 }

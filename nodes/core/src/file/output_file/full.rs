@@ -28,8 +28,9 @@ pub enum OnFull {
 #[derive(Debug, Default)]
 pub struct FullDisk {
     policy: OnFull,
-    /// While it is full: when to write again.
+    /// While it is full: when to write again, and why nothing fits.
     again: Option<Instant>,
+    why: &'static str,
     /// Messages lost because it was full, and for other reasons.
     lost: LossCounter,
     pub(super) unwritten: LossCounter,
@@ -40,7 +41,7 @@ pub struct FullDisk {
 impl FullDisk {
     /// Creates the state of a disk that is not full. It counts losses as `disk_full` and `unwritten`.
     pub fn new(policy: OnFull, cx: &Building<'_>) -> Self {
-        FullDisk { policy, again: None, lost: cx.lost("disk_full"), unwritten: cx.lost("unwritten"), told: None }
+        FullDisk { policy, lost: cx.lost("disk_full"), unwritten: cx.lost("unwritten"), ..FullDisk::default() }
     }
 
     /// Whether it was full just now, so that a write is not tried yet.
@@ -62,7 +63,7 @@ impl FullDisk {
 
     /// Counts messages as lost because the disk is full.
     pub fn lose(&mut self, messages: u64) {
-        self.lost += messages;
+        self.lost.lose(messages, || self.why.into());
     }
 
     /// Counts messages as lost by an error: because the disk is full, if it is, otherwise as unwritten.
@@ -103,6 +104,8 @@ impl FullDisk {
             OnFull::Stop => OnError::Stop,
             OnFull::Detach => OnError::Detach,
         };
+        let is_quota = source.kind() == ErrorKind::QuotaExceeded;
+        self.why = if is_quota { "the disk quota is used up" } else { "no space is left on the disk" };
         self.again = (then == OnError::Skip).then(|| Instant::now() + RETRY);
         let lost = match self.lost.get() {
             0 => String::new(),
@@ -177,6 +180,7 @@ mod tests {
         file.flush().unwrap();
         let accepted = (0..100).filter(|_| file.write(&[b'b'; 1 << 10]).unwrap()).count();
         assert_eq!((accepted, file.full.lost.get(), file.ends.len()), (63, 37, 64));
+        assert_eq!(file.full.lost.first().as_deref(), Some("no space is left on the disk"));
         file.full.again = Some(Instant::now());
         let error = file.write(b"c").unwrap_err().to_string();
         assert!(error.ends_with("; 37 messages are lost so far"), "{error}");

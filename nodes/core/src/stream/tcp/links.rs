@@ -239,7 +239,7 @@ impl Links {
         for peer in self.peers.iter_mut().filter(|_| self.idle.after > 0) {
             let found = self.idle.check(peer, self.idle.after, now);
             if found == IdleCheck::Idle {
-                peer.is_closed = true;
+                peer.close(format!("it was idle for {}", limen::unit::show_ns(self.idle.after)));
                 self.counts.idle += 1;
             }
             has_happened |= found != IdleCheck::Active;
@@ -322,7 +322,7 @@ impl Links {
                         let slow =
                             slow.filter_map(|peer| (idle.check(peer, GRACE, now) == IdleCheck::Idle).then_some(peer));
                         if let Some(slowest) = slow.min_by_key(|peer| peer.last_progress) {
-                            slowest.is_closed = true;
+                            slowest.close("it was idle, and another peer needed its place");
                             self.counts.displaced += 1;
                             has_room = true;
                         }
@@ -337,7 +337,7 @@ impl Links {
                     let held = self.descriptors.watch(stream, Interest::Read);
                     match held.and_then(|stream| Peer::new(stream, self.framing, self.max, now)) {
                         Ok(peer) => self.peers.push(peer),
-                        Err(_) => self.counts.connection.ended(),
+                        Err(error) => self.counts.connection.ended_because(error.to_string()),
                     }
                 }
             }
@@ -362,8 +362,8 @@ impl Links {
     /// Closes and removes a connection.
     pub(crate) fn close(&mut self, at: usize) {
         let now = self.clock.now();
-        let peer = self.peers.remove(at);
-        self.counts.connection.ended();
+        let mut peer = self.peers.remove(at);
+        self.counts.connection.ended_because(peer.why_closed());
         if let Endpoint::Connect { attempt, backoff, .. } = &mut self.endpoint {
             // A peer that accepts and closes at once is retried with growing delays.
             if now.since(peer.since) >= ESTABLISHED {

@@ -29,6 +29,8 @@ pub(crate) struct Peer {
     pub(crate) has_progressed: bool,
     /// The peer has closed the connection, or it failed.
     pub(crate) is_closed: bool,
+    /// Why, if it was not the peer.
+    why_closed: Option<String>,
     out: Outgoing,
 }
 
@@ -58,12 +60,24 @@ impl Peer {
             last_progress: now,
             has_progressed: false,
             is_closed: false,
+            why_closed: None,
             out: Outgoing::default(),
         })
     }
 
     pub(crate) fn stream(&self) -> &Watched<TcpStream> {
         &self.stream
+    }
+
+    /// Closes the connection for a reason.
+    pub(crate) fn close(&mut self, why: impl Into<String>) {
+        (self.is_closed, self.why_closed) = (true, Some(why.into()));
+    }
+
+    /// Why the connection is closed.
+    pub(crate) fn why_closed(&mut self) -> String {
+        let why = self.why_closed.take().or_else(|| self.out.failed());
+        why.unwrap_or_else(|| "the peer has closed the connection".into())
     }
 
     /// Reads available bytes. An error closes the connection.
@@ -73,7 +87,10 @@ impl Peer {
             return Read::Nothing;
         }
         let read = (&*self.stream).read(space);
-        let outcome = ready::outcome(read).unwrap_or(Read::End);
+        let outcome = ready::outcome(read).unwrap_or_else(|error| {
+            self.why_closed = Some(error.to_string());
+            Read::End
+        });
         match outcome {
             Read::Some(n) => self.deframer.filled(n),
             Read::Nothing => {}
