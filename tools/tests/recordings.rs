@@ -204,7 +204,6 @@ fn a_recording_replays_on_a_simulated_clock() {
         "version: 1\nnodes:\n  a: { kind: synthetic, config: { pattern: counter, rate: 10Hz, count: 50 } }\n  \
          r: { kind: record, inputs: { v: a }, config: { path: r.mcap } }\n",
     );
-    let begun = Instant::now();
     let json = folder.run("graph.yaml --simulated --json").expect(0, "", "").json();
     let wall = |json: &serde_json::Value| (json["wall_s"].as_f64().unwrap() * 1e3).round();
     assert_eq!(wall(&json), 4900.0);
@@ -224,9 +223,11 @@ fn a_recording_replays_on_a_simulated_clock() {
              r: {{ kind: record, inputs: {{ v: bag/v }}, config: {{ path: again.mcap }} }}\n"
         );
         fs::write(folder.0.join("replay.yaml"), graph).unwrap();
-        let (mut pairs, mut paths) = (Vec::new(), Vec::new());
+        let (mut pairs, mut paths, mut shortest) = (Vec::new(), Vec::new(), f64::INFINITY);
         for _ in 0..2 {
+            let begun = Instant::now();
             let json = folder.run("replay.yaml --simulated --json").expect(0, "", "").json();
+            shortest = begun.elapsed().as_secs_f64().min(shortest);
             assert_eq!(wall(&json), length, "{pace}");
             let again = folder.0.join("again.mcap");
             assert_eq!(origins(&again), expected, "{pace} x {repeat}");
@@ -235,8 +236,9 @@ fn a_recording_replays_on_a_simulated_clock() {
             paths.push(json["paths"].clone());
         }
         assert!(pairs[0] == pairs[1] && paths[0] == paths[1], "{pairs:?} {paths:?}");
+        // Beside other load the program may need more than the shorter times for itself.
+        assert!(repeat == 1 || shortest * 1000.0 < length, "simulated time was waited for: {shortest} s");
     }
-    assert!(begun.elapsed().as_secs() < 30, "simulated time was waited for");
 }
 
 #[test]

@@ -140,7 +140,8 @@ fn a_lost_device_is_reopened_until_the_graph_stops() {
     drop((far, near));
     let report = stop(running);
     assert_eq!(report.exit_code(), 0);
-    assert!(report.wall.as_secs() < 3, "{:?}", report.wall);
+    // It does not wait for the device, only for the end of the nodes.
+    assert!(report.wall < limen_tests::PATIENCE / 2, "{:?}", report.wall);
 }
 
 #[test]
