@@ -1,6 +1,7 @@
 //! Graphs with feedback loops end: by themselves when the loop is empty, at the first request when messages go round it.
 
 use limen::node::{Building, Connected, Emit, Node, NodeError, OneOf, Picked, PlanErrors, Planning, Ports, Transform};
+use limen::sim::Step;
 use limen::{Clock, Drain, Plan, Report, SimulatedClock, Spec, Tensor, Time, Wired};
 use limen_tests::{finished, registry};
 use std::time::Duration;
@@ -157,4 +158,68 @@ fn the_first_request_ends_what_goes_round_a_loop() {
         let report = wired(&graph).simulate(3).unwrap().run(60_000).unwrap();
         assert_eq!((report.bugs.len(), report.outcome.name()), (0, "stopped"), "{graph}");
     }
+}
+
+/// Loops within each other: `m0` to `m{levels - 1}`, each of which takes what the last of them sends.
+fn nested(levels: usize) -> String {
+    let merge = |at: usize| {
+        let from = if at == 0 { "s".into() } else { format!("m{}", at - 1) };
+        let back = "{ from: q, when_full: latest }";
+        format!(
+            "  m{at}: {{ kind: merge, inputs: {{ a: {{ from: {from}, capacity: 1 }}, b: {back} }}, join: {{ policy: priority }} }}\n"
+        )
+    };
+    let merges: String = (0..levels).map(merge).collect();
+    format!(
+        "  s: {{ kind: numbers }}\n{merges}  q: {{ kind: pass, from: {{ from: m{}, capacity: 1 }} }}\n  \
+         k: {{ kind: collect, from: {{ from: q, capacity: 1 }} }}\n",
+        levels - 1
+    )
+}
+
+/// After a stop, the loops within a loop end with it, not one after the other.
+#[test]
+fn loops_within_loops_end_together() {
+    for levels in [2, 8, 16] {
+        let mut simulation = wired(&nested(levels)).simulate(5).unwrap();
+        (0..20 * levels).for_each(|_| _ = simulation.pass());
+        simulation.stop();
+        // How many passes the outermost loop stands, and how many all.
+        let (mut outermost, mut all, mut outermost_turns) = (0, 0, None);
+        while simulation.pass() != Step::Ended {
+            let turns = simulation.turns("m0");
+            all += 1;
+            if turns != std::mem::replace(&mut outermost_turns, turns) {
+                outermost = all;
+            }
+            assert!(all < 100_000, "{levels} levels do not end");
+        }
+        assert!(all - outermost < 16, "{levels} levels need {} passes more", all - outermost);
+        let report = simulation.finish();
+        assert_eq!(report.bugs, Vec::<String>::new(), "{levels} levels");
+        assert_eq!((report.outcome.name(), report.exit_code()), ("stopped", 0));
+    }
+}
+
+/// A loop into which nothing more comes ends, although the loop around it goes on.
+#[test]
+fn an_inner_loop_ends_before_the_outer_one() {
+    let graph = "  s: { kind: numbers, config: { period_ns: 1000000 } }\n  \
+                 m: { kind: merge, inputs: { a: s, b: { from: p, when_full: latest } } }\n  \
+                 f: { kind: fault, config: { at: 5 }, on_error: detach, from: m }\n  \
+                 n: { kind: merge, inputs: { a: f, b: { from: d, when_full: latest } } }\n  \
+                 p: { kind: decimate, config: { keep_every: 4 }, from: n }\n  d: { kind: pass, from: p }\n  \
+                 k: { kind: collect, from: d }\n";
+    let mut simulation = wired(graph).simulate(3).unwrap();
+    let mut turns = |passes: usize| {
+        (0..passes).for_each(|_| _ = simulation.pass());
+        ["s", "k"].map(|node| simulation.turns(node).unwrap())
+    };
+    let (before, after) = (turns(2_000), turns(2_000));
+    simulation.stop();
+    while simulation.pass() != Step::Ended {}
+    let report = simulation.finish();
+    let is_over = after[0] > before[0] && after[1] == before[1];
+    assert!(is_over, "{before:?} {after:?} {:?} {:?} {:?}", report.failures, report.nodes, report.edges);
+    assert_eq!((report.bugs.len(), report.outcome.name(), left(&report)), (0, "stopped", 0));
 }
