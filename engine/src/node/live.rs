@@ -294,10 +294,16 @@ impl LiveCounters {
         self.lock().lost.iter().find(|(one, _)| *one == reason)?.1.why().latest.take()
     }
 
-    /// How often each reason for losses was over.
-    pub(crate) fn recoveries(&self) -> Vec<(&'static str, u64)> {
-        let recoveries = |counter: &LossCounter| counter.0.recoveries.load(Ordering::Relaxed);
-        self.lock().lost.iter().map(|(reason, counter)| (*reason, recoveries(counter))).collect()
+    /// A reason for losses with its messages, and how often it was over.
+    pub(crate) fn loss(&self, at: usize) -> Option<(&'static str, u64, u64)> {
+        let counted = self.lock();
+        let (reason, counter) = counted.lost.get(at)?;
+        Some((reason, counter.get(), counter.0.recoveries.load(Ordering::Relaxed)))
+    }
+
+    /// What can be wrong with messages that are not lost, with their number.
+    pub(crate) fn incident(&self, at: usize) -> Option<(&'static str, u64)> {
+        self.lock().incidents.get(at).map(|(name, counter)| (*name, counter.get()))
     }
 
     pub(crate) fn connection_counts(&self) -> Option<ConnectionCounts> {

@@ -209,7 +209,7 @@ impl Watcher {
             wall: WallWatch::default(),
             losses_at: 0,
             losses: vec![Losses::default(); watched.edges.len()],
-            nodes: vec![SeenNode::default(); watched.counts.len()],
+            nodes: watched.counts.iter().map(|counts| SeenNode::new(counts)).collect(),
             steps: vec![SeenSteps::default(); watched.counts.len()],
             paths: vec![SeenPath::default(); watched.paths.len()],
             joins: vec![SeenJoin::default(); watched.joins.len()],

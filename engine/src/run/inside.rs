@@ -9,14 +9,20 @@ use crate::node::live::ConnectionCounts;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SeenNode {
     taken: u64,
-    lost: Vec<(&'static str, u64)>,
+    lost: Vec<SeenLosses>,
     incidents: Vec<SeenIncidents>,
-    recoveries: Vec<(&'static str, u64)>,
     connection: ConnectionCounts,
     /// Whether it has lost its device or peer, or could not have it.
     is_disconnected: bool,
     /// Why it could not connect when that was last told.
     failure: Option<String>,
+}
+
+/// How many messages were lost for a reason, and how often that was over.
+#[derive(Clone, Copy, Debug, Default)]
+struct SeenLosses {
+    messages: u64,
+    recoveries: u64,
 }
 
 /// How often something was wrong that costs no message, and whether that goes on.
@@ -42,40 +48,46 @@ pub(crate) fn incidents(counts: &Counts) -> Vec<(&'static str, u64)> {
 }
 
 impl SeenNode {
+    /// Creates the state of a node that was not seen yet, with room for what it counts: a check allocates nothing.
+    pub(crate) fn new(counts: &Counts) -> Self {
+        let (lost, incidents) = (1 + counts.live.losses().len(), counts.live.incidents().len());
+        SeenNode {
+            lost: vec![SeenLosses::default(); lost],
+            incidents: vec![SeenIncidents::default(); incidents],
+            ..SeenNode::default()
+        }
+    }
+
     /// Tells what has gone wrong inside a node since this was asked before.
     pub(crate) fn look(&mut self, node: usize, counts: &Counts, shared: &RunShared, drops_above: f64, within: u64) {
         let live = &counts.live;
-        let (taken, lost) = (counts.taken.get(), losses(counts));
+        let taken = counts.taken.get();
         let of = taken - self.taken;
         let is_many = |count: u64| count > 0 && count as f64 > drops_above * of as f64;
-        for (i, (reason, now)) in lost.iter().enumerate() {
-            let count = now - self.lost.get(i).map_or(0, |(_, before)| *before);
+        let by_engine = std::iter::once(("device_lost", counts.lost.get(), 0));
+        for (i, (reason, messages, recoveries)) in by_engine.chain((0..).map_while(|i| live.loss(i))).enumerate() {
+            let before = seen_at(&mut self.lost, i, SeenLosses { messages, recoveries });
+            let count = messages - before.messages;
             // Taken at every check, so that an event never has the text of an earlier loss.
             let why = live.take_why(reason);
             if is_many(count) {
                 let first = shortened(&why.unwrap_or_default());
                 shared.notice(|| Noticed::LostInside { node, reason, count, of, within, first });
             }
+            if recoveries > before.recoveries {
+                shared.notice(|| Noticed::Recovered { node, reason, lost: messages });
+            }
         }
-        for (i, (what, now)) in live.incidents().into_iter().enumerate() {
-            self.incidents.resize(self.incidents.len().max(i + 1), SeenIncidents::default());
-            let before = self.incidents[i];
-            let count = now - before.count;
+        for (i, (what, now)) in (0..).map_while(|i| live.incident(i)).enumerate() {
+            let count = now - self.incidents.get(i).map_or(0, |before| before.count);
+            let before = seen_at(&mut self.incidents, i, SeenIncidents { count: now, is_told: is_many(count) });
             let first = live.take_incident(what);
-            self.incidents[i] = SeenIncidents { count: now, is_told: is_many(count) };
             if is_many(count) && !before.is_told {
                 let first = shortened(&first.unwrap_or_default());
                 shared.notice(|| Noticed::Incidents { node, what, count, of, within, first });
             }
         }
-        let recoveries = live.recoveries();
-        for (i, (reason, times)) in recoveries.iter().enumerate() {
-            if *times > self.recoveries.get(i).map_or(0, |(_, before)| *before) {
-                let lost = lost[i].1;
-                shared.notice(|| Noticed::Recovered { node, reason, lost });
-            }
-        }
-        (self.taken, self.lost, self.recoveries) = (taken, lost, recoveries);
+        self.taken = taken;
         self.look_at_connection(node, counts, shared);
     }
 
@@ -98,4 +110,12 @@ impl SeenNode {
         }
         (self.connection, self.is_disconnected, self.failure) = (now, was_disconnected && !is_back, failure);
     }
+}
+
+/// Replaces what was seen at a position, which a node that was rebuilt may have added.
+fn seen_at<T: Default>(seen: &mut Vec<T>, at: usize, now: T) -> T {
+    if at == seen.len() {
+        seen.push(T::default());
+    }
+    std::mem::replace(&mut seen[at], now)
 }
