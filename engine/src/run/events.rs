@@ -212,7 +212,7 @@ impl Watcher {
             nodes: watched.counts.iter().map(|counts| SeenNode::new(counts)).collect(),
             steps: vec![SeenSteps::default(); watched.counts.len()],
             paths: vec![SeenPath::default(); watched.paths.len()],
-            joins: vec![SeenJoin::default(); watched.joins.len()],
+            joins: watched.joins.iter().map(SeenJoin::new).collect(),
             loops: vec![SeenLoop::default(); watched.loops.len()],
             highest: vec![0; watched.edges.len()],
         };

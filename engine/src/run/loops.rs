@@ -147,14 +147,17 @@ pub(crate) struct SeenLoop {
     /// The calls of all its nodes, and since when their number is the same.
     calls: u64,
     since: Option<Instant>,
+    /// Its first node is to end.
+    ends: bool,
     /// Its first node was told to end.
     is_told: bool,
     /// After a stop: the number of calls at which its messages have gone round often enough.
     enough: Option<u64>,
+    state: State,
 }
 
 /// The state of a loop and those within it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct State {
     /// Over the edges that are open: the least depth of a loop that contains both ends.
     fed_from: u32,
@@ -163,6 +166,12 @@ struct State {
     is_calling: bool,
     has_wakes: bool,
     is_idle: bool,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        State { fed_from: u32::MAX, waiting: 0, calls: 0, is_calling: false, has_wakes: false, is_idle: true }
+    }
 }
 
 impl Loops {
@@ -192,40 +201,44 @@ impl Loops {
         self.nesting.loops.len()
     }
 
-    /// The state of each loop; `None` while messages may come into every one.
-    fn states(&self, shared: &RunShared) -> Option<Vec<State>> {
-        let none =
-            State { fed_from: u32::MAX, waiting: 0, calls: 0, is_calling: false, has_wakes: false, is_idle: true };
-        let mut states = vec![none; self.len()];
-        // Read before the edges and the calls: a worker that waits has nothing on its way from a call to an edge.
-        for Member { innermost, worker, .. } in &self.nodes {
-            states[*innermost].is_idle &= shared.at[*worker].node().is_none();
-        }
-        fence(Ordering::Acquire);
+    /// Reads which edges into each loop are open. Returns whether messages may come into every loop.
+    fn look_at_edges(&self, seen: &mut [SeenLoop]) -> bool {
         for LoopEdge { innermost, depth, counters } in &self.edges {
-            let state = &mut states[*innermost];
+            let state = &mut seen[*innermost].state;
             if !counters.is_closed() {
                 state.fed_from = state.fed_from.min(*depth);
             }
         }
-        let is_fed = |(one, state): (&Loop, &State)| state.fed_from < one.depth;
-        if self.nesting.loops.iter().zip(&states).all(is_fed) {
-            return None;
+        self.nesting.loops.iter().zip(seen).all(|(one, seen)| seen.state.fed_from < one.depth)
+    }
+
+    /// Reads the state of each loop. Returns false while messages may come into every one.
+    fn look(&self, seen: &mut [SeenLoop], shared: &RunShared) -> bool {
+        seen.iter_mut().for_each(|one| one.state = State::default());
+        if self.look_at_edges(seen) {
+            return false;
         }
+        seen.iter_mut().for_each(|one| one.state = State::default());
+        // Read before the edges and the calls: a worker that waits has nothing on its way from a call to an edge.
+        for Member { innermost, worker, .. } in &self.nodes {
+            seen[*innermost].state.is_idle &= shared.at[*worker].node().is_none();
+        }
+        fence(Ordering::Acquire);
+        self.look_at_edges(seen);
         for LoopEdge { innermost, counters, .. } in &self.edges {
-            states[*innermost].waiting += counters.fill();
+            seen[*innermost].state.waiting += counters.fill();
         }
         for Member { innermost, counts, .. } in &self.nodes {
             let Counts { taken, done, failed, lost, wakes, .. } = &**counts;
-            let state = &mut states[*innermost];
+            let state = &mut seen[*innermost].state;
             state.calls += taken.get();
             state.is_calling |= taken.get() != done.get() + failed.get() + lost.get();
             state.has_wakes |= wakes.get() > 0;
         }
         for (at, one) in self.nesting.loops.iter().enumerate().rev() {
             let Some(parent) = one.parent else { continue };
-            let inner = states[at];
-            let state = &mut states[parent];
+            let inner = seen[at].state;
+            let state = &mut seen[parent].state;
             state.fed_from = state.fed_from.min(inner.fed_from);
             state.waiting += inner.waiting;
             state.calls += inner.calls;
@@ -233,26 +246,29 @@ impl Loops {
             state.has_wakes |= inner.has_wakes;
             state.is_idle &= inner.is_idle;
         }
-        Some(states)
+        true
     }
 
     /// Ends the loops that are to end, with those within. Returns whether there was one. `has_workers`: nodes may move messages meanwhile.
     /// `at_once`: no node has work, or none is waited for.
     pub(crate) fn end(&self, seen: &mut [SeenLoop], shared: &RunShared, has_workers: bool, at_once: bool) -> bool {
-        let Some(states) = self.states(shared) else { return false };
+        if !self.look(seen, shared) {
+            return false;
+        }
         let is_stopping = shared.is_stopping();
         let now = Instant::now();
-        let mut tells = vec![false; self.len()];
         let mut changes: BTreeMap<usize, Vec<(usize, Change)>> = BTreeMap::new();
         for (at, one) in self.nesting.loops.iter().enumerate() {
+            seen[at].ends = false;
             if seen[at].is_told {
                 continue;
             }
-            let ends_around = one.parent.is_some_and(|parent| tells[parent] || seen[parent].is_told);
-            let is_settled = |since: Instant| at_once || has_workers && states[at].is_idle && now - since >= SETTLED;
-            tells[at] = is_stopping && ends_around
-                || one.is_to_end(&mut seen[at], &states[at], is_stopping, at_once, is_settled);
-            if tells[at] {
+            let ends_around = one.parent.is_some_and(|parent| seen[parent].ends || seen[parent].is_told);
+            let is_idle = seen[at].state.is_idle;
+            let is_settled = |since: Instant| at_once || has_workers && is_idle && now - since >= SETTLED;
+            seen[at].ends =
+                is_stopping && ends_around || one.is_to_end(&mut seen[at], is_stopping, at_once, is_settled);
+            if seen[at].ends {
                 changes.entry(self.worker_of_first[at]).or_default().push((one.first, Change::EndLoop));
             }
         }
@@ -260,8 +276,9 @@ impl Loops {
         for (worker, changes) in changes {
             // If too much is queued for a worker, the next look tells it.
             let is_told = shared.command(worker, changes);
-            let of_worker = |at: &usize| is_told && tells[*at] && self.worker_of_first[*at] == worker;
-            (0..self.len()).filter(of_worker).for_each(|at| seen[at].is_told = true);
+            for (one, _) in seen.iter_mut().zip(&self.worker_of_first).filter(|(_, of)| **of == worker) {
+                one.is_told |= is_told && one.ends;
+            }
         }
         has_ended
     }
@@ -271,11 +288,11 @@ impl Loop {
     fn is_to_end(
         &self,
         seen: &mut SeenLoop,
-        state: &State,
         is_stopping: bool,
         at_once: bool,
         is_settled: impl FnOnce(Instant) -> bool,
     ) -> bool {
+        let state = seen.state;
         // Without an edge into it, only a stop ends what its nodes do by themselves.
         if state.fed_from < self.depth || (!self.has_entry && !is_stopping) {
             return false;
@@ -307,7 +324,7 @@ mod tests {
 
     #[test]
     fn each_loop_has_the_nodes_that_no_inner_loop_has() {
-        // Two loops within one, another behind it, and a node in none.
+        // Two loops within one, another downstream of it, and a node in none.
         let ends = [(9, 0), (0, 1), (1, 2), (2, 1), (2, 3), (3, 4), (4, 3), (4, 0), (4, 5), (5, 6), (6, 5), (6, 7)];
         let nesting = Nesting::new(&ends);
         let mut found: Vec<_> =

@@ -82,6 +82,10 @@ pub(crate) struct SeenJoin {
 }
 
 impl SeenJoin {
+    pub(crate) fn new(join: &WatchedJoin) -> Self {
+        SeenJoin { sent: vec![0; join.edges.len()], ..SeenJoin::default() }
+    }
+
     /// Adds a check. Returns what it starves for when it has begun to, and when it has ended.
     pub(crate) fn look(
         &mut self,
@@ -94,9 +98,7 @@ impl SeenJoin {
         let before = self.starves.take();
         let since = self.taken.since(now);
         if self.taken.look(now, taken) {
-            // Allocates in the first check only.
-            self.sent.clear();
-            self.sent.extend(join.edges.iter().map(sent));
+            self.sent.iter_mut().zip(&join.edges).for_each(|(seen, at)| *seen = sent(at));
             return self.told.take().map(|edge| (edge, Silence::Ended(since)));
         }
         let waited = self.taken.pause(now, WAIT)?;
