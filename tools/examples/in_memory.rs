@@ -19,7 +19,8 @@ static CASE: &[u8] = include_bytes!("../../graphs/digits/verify.npz");
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Models are tried in another process, which gets the bytes too.
-    limen_infer::trial::serve();
+    let registry = limen_run::registry();
+    limen_infer::trial::serve(&registry);
     let model = include_bytes!("../../graphs/digits/digits.onnx").to_vec();
     // A row of ones and a row of halves.
     let weights: Vec<u8> = [[1.0f32; 10], [0.5; 10]].concat().into_iter().flat_map(f32::to_le_bytes).collect();
@@ -28,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .with_file("verify.npz", CASE)
         .with_file("sums", weights.clone());
 
-    let plan = Plan::new(spec, &limen_run::registry())?;
+    let plan = Plan::new(spec, &registry)?;
     // The model's bytes are gone, the weights stay for a restart of their node.
     assert_eq!(plan.memory().files, weights.capacity());
     let mut graph = plan.wire()?;

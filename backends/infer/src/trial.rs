@@ -24,4 +24,4 @@ mod request;
 
 pub use inspect::inspect;
 pub(crate) use planned::planned;
-pub use program::{serve, serve_for};
+pub use program::serve;

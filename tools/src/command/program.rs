@@ -22,7 +22,7 @@ use std::process::ExitCode;
 /// }
 /// ```
 pub fn main(registry: Registry) -> ExitCode {
-    limen_infer::trial::serve_for(&registry);
+    limen_infer::trial::serve(&registry);
     std::panic::set_hook(Box::new(limen::panic_hook));
     // Before other threads exist: they inherit it.
     limen::files::outlive_size_limit();

@@ -127,12 +127,12 @@ pub trait RegisterRuntime {
     /// of this crate, unless it was measured to be faster.
     ///
     /// Models are tried with it in a process of their own only if that process has it, too
-    /// ([`trial::serve_for`](crate::trial::serve_for)).
+    /// ([`trial::serve`](crate::trial::serve)).
     #[must_use]
     fn runtime<R: Runtime>(self) -> Self;
 
     /// Adds the form of a runtime of this registry that uses its device in a process of its own (`run: { isolation: process }`). That
-    /// process is this program, started with `argument` alone: [`trial::serve_for`](crate::trial::serve_for) then calls `main`.
+    /// process is this program, started with `argument` alone: [`trial::serve`](crate::trial::serve) then calls `main`.
     #[must_use]
     fn isolated<R: Runtime>(self, argument: &'static str, main: fn() -> !) -> Self;
 }

@@ -209,7 +209,7 @@ fn planned(
     let config = Config::deserialize(&node.config).map_err(|error| wrong(error.to_string()))?;
     // The parent has them.
     config.check_names(runtimes).map_err(|_| {
-        wrong("it names a backend of another program: call `limen_infer::trial::serve_for` first in `main`".into())
+        wrong("it names a backend of another program: call `limen_infer::trial::serve` first in `main`".into())
     })?;
     let model = config.model.clone().ok_or_else(|| wrong("there is no model".into()))?;
     let given = node.given.iter().map(|(port, given)| (port.clone(), given.as_ref().and_then(GivenSpec::spec)));

@@ -9,23 +9,19 @@ use limen::policy::Trials;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-/// Answers a trial and exits, if this process was started for one; otherwise returns at once.
+/// Answers a trial and exits, if this process was started for one; otherwise returns at once. The registry has the runtimes
+/// ([`RegisterRuntime::runtime`](crate::RegisterRuntime::runtime)) of the graphs that the program plans. If this process was started to use
+/// a device for another one (`run: { isolation: process }`), does that and exits.
 ///
 /// Call it first in `main`, before any thread is started and before arguments are parsed. From then on the models of every graph
 /// that is planned are tried in a separate process. [`limen_run::main`](https://docs.rs/limen-tools) calls it.
 ///
 /// ```no_run
-/// limen_infer::trial::serve();
+/// let registry = limen::Registry::new().with(limen_infer::register);
+/// limen_infer::trial::serve(&registry);
 /// // arguments, graphs, everything else
 /// ```
-pub fn serve() {
-    serve_for(&Registry::new());
-}
-
-/// Like [`serve`], with the runtimes that a registry has beside those of this crate
-/// ([`RegisterRuntime::runtime`](crate::RegisterRuntime::runtime)). If this process was started to use a device for another one
-/// (`run: { isolation: process }`), does that and exits.
-pub fn serve_for(registry: &Registry) {
+pub fn serve(registry: &Registry) {
     let mut words = std::env::args_os().skip(1);
     let asked = words.next().filter(|_| words.next().is_none());
     let runtimes = Runtimes::of(registry.extensions());

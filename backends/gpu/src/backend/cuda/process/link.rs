@@ -128,7 +128,7 @@ impl Link {
     pub(super) fn open() -> Result<Link, BackendError> {
         let unavailable = |why: String| BackendError::Unavailable(why);
         if !is_serving(ARGUMENT) {
-            let why = "`isolation: process`: call `limen_infer::trial::serve_for` first in `main`";
+            let why = "`isolation: process`: call `limen_infer::trial::serve` first in `main`";
             return Err(unavailable(why.into()));
         }
         let program = this_program().ok_or_else(|| unavailable("the path of this program is unknown".into()))?;
