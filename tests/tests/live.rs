@@ -22,9 +22,9 @@ struct Config {
     /// From the first to the second number messages are lost because there is no room.
     #[serde(default)]
     no_room: (u64, u64),
-    /// The messages from the first to the second number have a missing value.
+    /// The messages from each first to its second number have a missing value.
     #[serde(default)]
-    missing: (u64, u64),
+    missing: Vec<(u64, u64)>,
 }
 
 struct Lossy {
@@ -65,11 +65,11 @@ impl Transform for Lossy {
 
     fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Tensor>) -> Result<(), NodeError> {
         self.seen += 1;
-        let Config { malformed_every, silent, gone, no_room, missing } = self.config;
+        let Config { malformed_every, silent, gone, no_room, ref missing } = self.config;
         if self.seen == gone.0 {
             self.connection.ended_because("unplugged");
         }
-        if (missing.0..missing.1).contains(&self.seen) {
+        if missing.iter().any(|(from, to)| (*from..*to).contains(&self.seen)) {
             let seen = self.seen;
             self.missing.note(1, || format!("in number {seen}"));
         }
@@ -263,7 +263,9 @@ fn the_end_of_losses_is_an_event_and_discards_are_statistics() {
 /// Values that are missing cost no message. They are told when they begin, also after a second without any.
 #[test]
 fn missing_values_are_events_and_statistics() {
-    for (missing, told) in [("[150, 350]", 1), ("[150, 160]", 1), ("[0, 0]", 0), ("[50, 9000]", 1)] {
+    for (missing, told) in
+        [("[[150, 350]]", 1), ("[[150, 160]]", 1), ("[[150, 160], [350, 360]]", 2), ("[]", 0), ("[[50, 9000]]", 1)]
+    {
         let (events, driven) = drive(RATE, &format!("config: {{ missing: {missing} }}"), 5);
         let events = names(&events, &["incidents"]);
         assert_eq!(events.len(), told, "{missing}: {events:?}");

@@ -276,7 +276,10 @@ impl RunMetrics {
                 text.sample(&[("node", &node.node), ("reason", reason)], *thinned as f64);
             }
         }
-        text.counter("limen_node_incidents_total", "Messages of a node with something wrong that it did not lose.");
+        text.counter(
+            "limen_node_incidents_total",
+            "Messages with something wrong that are not lost, and steps of a clock.",
+        );
         for node in nodes {
             for (what, count) in &node.incidents {
                 text.sample(&[("node", &node.node), ("what", what)], *count as f64);

@@ -375,11 +375,8 @@ impl fmt::Display for EventKind {
             }
             EventKind::Incidents { node, what, count, of, within, first } => {
                 let (s, calls) = (if *count == 1 { "" } else { "s" }, if *of == 1 { "call" } else { "calls" });
-                write!(
-                    f,
-                    "`{node}`: {count} message{s} ({what}) in {of} {calls} within {}; the first: {first}",
-                    show(within)
-                )
+                write!(f, "`{node}`: {count} message{s} ({what}) in {of} {calls} within {}", show(within))?;
+                if first.is_empty() { Ok(()) } else { write!(f, "; the first: {first}") }
             }
             EventKind::Recovered { node, reason, lost } => {
                 let s = if *lost == 1 { "" } else { "s" };

@@ -102,7 +102,9 @@ fn add_misses(to: &mut EventKind, before: &EventKind) -> bool {
 fn place(kind: &EventKind) -> String {
     match kind {
         EventKind::Lost { edge, reason, .. } => format!("{edge} {}", reason.name()),
-        EventKind::LostInside { node, reason, .. } => format!("{node} {reason}"),
+        EventKind::LostInside { node, reason, .. }
+        | EventKind::Recovered { node, reason, .. }
+        | EventKind::Incidents { node, what: reason, .. } => format!("{node} {reason}"),
         EventKind::Refused { text } => text.clone(),
         EventKind::CpuThrottled { by } => format!("{:?}", std::mem::discriminant(by)),
         kind => kind.edge().or(kind.path()).or(kind.node()).unwrap_or_default().to_string(),
