@@ -103,5 +103,10 @@ pub fn registry() -> limen::Registry {
     let registry = limen::Registry::new().with(register_nodes).with(limen_infer::register);
     #[cfg(feature = "gpu")]
     let registry = registry.with(limen_gpu::register);
+    #[cfg(not(feature = "gpu"))]
+    let registry = registry.without_kinds(
+        &["kernel", "to_device", "to_host"],
+        "build limen-run with `--features gpu` (in a program of your own, that feature of limen-tools)",
+    );
     registry
 }

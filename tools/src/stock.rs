@@ -2,11 +2,14 @@
 
 use limen::Registry;
 
+/// Adds the stock nodes: those of `limen-nodes-core`, and those of each crate that is a feature of this one.
+pub fn register_nodes(registry: Registry) -> Registry {
+    registry.with(limen_nodes_core::register).with(register_fields)
+}
+
 macro_rules! stock_nodes {
     ($($feature:tt $of:ident: $($kind:literal)*;)*) => {
-        /// Adds the stock nodes: those of `limen-nodes-core`, and those of each crate that is a feature of this one.
-        pub fn register_nodes(registry: Registry) -> Registry {
-            let registry = registry.with(limen_nodes_core::register);
+        fn register_fields(registry: Registry) -> Registry {
             $(
                 #[cfg(feature = $feature)]
                 let registry = registry.with($of::register);

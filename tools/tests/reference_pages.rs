@@ -19,6 +19,8 @@ fn codes() {
             let _ = write!(text, "\n```yaml\n{}\n```\n", example.trim_end());
         }
     }
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/codes.md")).unwrap();
+    assert_eq!(page.matches("\n## ").count(), limen_run::codes().len(), "a section of docs/codes.md cannot be read");
     check("codes.md", &text);
 }
 

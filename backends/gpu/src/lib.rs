@@ -3,7 +3,7 @@
 //! | device | cargo feature | what it is |
 //! |---|---|---|
 //! | `wgpu` | `wgpu` | a GPU, through its Vulkan driver |
-//! | `cuda` | `cuda12` or `cuda13` | a GPU of NVIDIA's, through CUDA |
+//! | `cuda` | `cuda12` or `cuda13` | an NVIDIA GPU, through CUDA |
 //!
 //! Both are also values of `backend:` for the kind `infer` of `limen-infer`, which this crate adds them to: tract reads and simplifies a
 //! model, and its operators are lowered to programs of kernels. Stock kinds with `device:` are lowered to the same programs.

@@ -151,7 +151,7 @@ impl Connection {
         let _ = self.0.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| open.checked_sub(1));
     }
 
-    /// As [`Connection::ended`], with the reason: `"the peer has closed the connection"`. The event has it.
+    /// Counts the end of a connection, with the reason that the event shows: `"the peer has closed the connection"`.
     pub fn ended_because(&self, why: impl Into<String>) {
         *self.ending() = Some(why.into());
         self.ended();

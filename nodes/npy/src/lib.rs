@@ -116,7 +116,7 @@ impl Element {
         Some(Element { kind, size, is_big_endian: order == '>', text: text.into() })
     }
 
-    /// Returns the name of the type, such as `f32`; a bool is a `u8`. `None` if it is no number of at most 64 bits.
+    /// Returns the name of the type, such as `f32`; a bool is a `u8`. `None` if it is not a number of at most 64 bits.
     ///
     /// ```
     /// let header = limen_npy::Header::read(&mut &limen_npy::header("<i2", [3])[..]).unwrap();

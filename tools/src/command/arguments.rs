@@ -40,8 +40,9 @@ Figures for --fail-on (compared with < <= > >= == !=):
   left, failed                messages left in edges, failed calls
   accuracy, score.accuracy    a metric of a node; the node's name in front is
                               needed only if several nodes have the metric
-  p50|p90|p99|p99.9|max(e2e)  end-to-end latency of the worst path, compared
-                              with a time (20ms) or a number of nanoseconds
+  p99(e2e), max(e2e)          end-to-end latency of the worst path, compared
+                              with a time (20ms) or a number of nanoseconds;
+                              any percentile, such as p95
   p99(camera->labels)         end-to-end latency of one path
   p99(digit.compute)          a node's source, queue, hold, batch_wait, blocked,
                               compute, emit, closure, batch or skew

@@ -1,4 +1,4 @@
-//! ONNX models and stock kinds on a GPU of NVIDIA's, through CUDA.
+//! ONNX models and stock kinds on an NVIDIA GPU, through CUDA.
 //!
 //! tract reads and simplifies a model, which is then lowered to a program of kernels for each batch size before the graph starts. NVIDIA's
 //! compiler makes them for the device, and a call runs them as one graph.
@@ -35,7 +35,7 @@ pub(super) fn register(registry: limen::Registry) -> limen::Registry {
 /// The backend `cuda`.
 pub type Cuda = Onnx<CudaRuntime>;
 
-/// A GPU of NVIDIA's.
+/// An NVIDIA GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CudaDevice {
     /// Its name.

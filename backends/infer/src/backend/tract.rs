@@ -65,7 +65,7 @@ pub struct Given {
 }
 
 impl Given {
-    /// An input of calls with so many items.
+    /// Creates an input of calls with `batch` items.
     pub fn of(input: &CallInput, batch: usize) -> Given {
         Given { shape: input.shape(batch), constant: input.constant.clone(), elem: input.elem }
     }

@@ -112,7 +112,7 @@ impl Access {
 /// Returns `bytes` as elements: borrowed if they are aligned, as the engine's buffers are, else copied.
 ///
 /// # Errors
-/// If they are no whole number of elements.
+/// If the bytes are not a whole number of elements.
 pub fn elements<T: Element>(bytes: &[u8]) -> Result<Cow<'_, [T]>, BackendError> {
     match bytemuck::try_cast_slice(bytes) {
         Ok(elements) => Ok(Cow::Borrowed(elements)),

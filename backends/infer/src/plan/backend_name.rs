@@ -27,7 +27,7 @@ pub(crate) const STOCK: [Stock; 5] = [
     Stock(ORT, "ort", "cpu", "ONNX models on the CPU, with ONNX Runtime's library; on a GPU with `provider:`. Built in with the cargo feature `ort`."),
     Stock("wgpu", "wgpu", "gpu", "ONNX models on a GPU, through its Vulkan driver; built in with the cargo feature `wgpu`. `auto` does not take it."),
     // The feature says which version of NVIDIA's libraries it is for.
-    Stock("cuda", "cuda12", "gpu", "ONNX models on a GPU of NVIDIA's; built in with the cargo feature `cuda12` or `cuda13`. `auto` does not take it."),
+    Stock("cuda", "cuda12", "gpu", "ONNX models on an NVIDIA GPU; built in with the cargo feature `cuda12` or `cuda13`. `auto` does not take it."),
 ];
 
 /// The schema of the name of a backend: those of this crate. A registry adds its own.

@@ -21,9 +21,9 @@ pub enum OrtDevice {
     Cpu,
     /// A GPU, through ONNX Runtime's plugin for WebGPU, which the command line names (`--onnxruntime-plugin FILE`).
     Webgpu,
-    /// A GPU of NVIDIA's, through the provider of CUDA in ONNX Runtime's package for GPUs (`--onnxruntime FILE`).
+    /// An NVIDIA GPU, through the provider of CUDA in ONNX Runtime's package for GPUs (`--onnxruntime FILE`).
     Cuda,
-    /// A GPU of NVIDIA's, through the provider of TensorRT there; operators that it lacks run on CUDA.
+    /// An NVIDIA GPU, through the provider of TensorRT there; operators that it lacks run on CUDA.
     Tensorrt,
 }
 

@@ -6,7 +6,7 @@ use limen::node::{
     Building, Connected, Cost, Descriptors, LossCounter, Metrics, Node, NodeError, PlanErrors, Planning, Ports,
     Progress, Sink,
 };
-use limen::unit::{Rate, Span};
+use limen::unit::{Rate, Span, show_ns};
 use limen::{Clock, Message, Tensor, Time};
 use limen_alsa::{Channels, Direction, State};
 use limen_nodes_core::pace;
@@ -330,7 +330,7 @@ impl Sink for Audio {
         device.pcm.acknowledge();
         self.push();
         if !self.pending.is_empty() && now.since(self.moved) > STALLED {
-            self.close("it has not played anything for too long");
+            self.close(format!("no sound was played for {}", show_ns(STALLED)));
         }
         let Some(device) = self.device.get_mut() else { return Ok(Progress::Takes(self.device.due())) };
         let state = device.pcm.position().map_or(State::Gone, |position| position.state);

@@ -57,7 +57,7 @@ pub struct Unreadable {
     pub places: u64,
     /// Where the first of them lie, and why they cannot be read.
     pub first: Option<(u64, String)>,
-    /// As `first`, of the place that was found last.
+    /// Where the last of them lies, and why it cannot be read.
     pub latest: Option<(u64, String)>,
     /// Whether the file lacks its end.
     pub is_cut: bool,

@@ -153,13 +153,13 @@ program_runtime!(
 );
 #[cfg(feature = "cuda")]
 program_runtime!(
-    /// Models on a GPU of NVIDIA's through CUDA.
+    /// Models on an NVIDIA GPU through CUDA.
     CudaRuntime, crate::backend::cuda::CudaApi, "cuda", [F32, F16, Bf16, Tf32],
     Some(|options| _ = crate::backend::shared_cuda_device(options).api()), crate::backend::cuda::probe, crate::backend::cuda::about_device
 );
 #[cfg(feature = "cuda")]
 program_runtime!(
-    /// Models on a GPU of NVIDIA's, in a process of its own. Its results are those of [`CudaRuntime`], and so is its name.
+    /// Models on an NVIDIA GPU, in a process of its own. Its results are those of [`CudaRuntime`], and so is its name.
     IsolatedCudaRuntime, crate::backend::cuda::IsolatedCuda, "cuda", [F32, F16, Bf16, Tf32],
     Some(|options| _ = crate::backend::shared_cuda_device(options).api()), crate::backend::cuda::probe,
     crate::backend::cuda::about_isolated_device

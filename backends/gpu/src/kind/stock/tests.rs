@@ -1,4 +1,4 @@
-//! Stock kinds beside themselves on the devices of this machine, which may compute on the CPU: an adapter of wgpu, and a GPU of NVIDIA's or
+//! Stock kinds beside themselves on the devices of this machine, which may compute on the CPU: an adapter of wgpu, and an NVIDIA GPU or
 //! the driver double. Without any they are skipped.
 
 use limen::message::{DType, Header};

@@ -1,4 +1,4 @@
-//! ONNX models on a GPU of NVIDIA's, through the execution providers of ONNX Runtime that use CUDA.
+//! ONNX models on an NVIDIA GPU, through the execution providers of ONNX Runtime that use CUDA.
 //!
 //! The providers lie beside the library of ONNX Runtime's package for GPUs, which [`BackendOptions::onnxruntime`] names. A model runs on the
 //! GPU whole, unless the node allows that ONNX Runtime takes the CPU for some operators.
@@ -77,7 +77,7 @@ impl NvidiaProvider for OrtTensorrt {
     }
 }
 
-/// A model for ONNX Runtime on a GPU of NVIDIA's. Each thread has its own session.
+/// A model for ONNX Runtime on an NVIDIA GPU. Each thread has its own session.
 pub struct OrtNvidiaRuntime<P> {
     model: Arc<Vec<u8>>,
     data: Data,

@@ -1,4 +1,4 @@
-//! ONNX Runtime on a GPU of NVIDIA's, with the library that the other tests use, which is one for the CPU.
+//! ONNX Runtime on an NVIDIA GPU, with the library that the other tests use, which is one for the CPU.
 
 use crate::backend::{OrtCuda, OrtNvidiaRuntime, OrtTensorrt};
 use crate::base::BackendOptions;
