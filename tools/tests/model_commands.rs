@@ -222,7 +222,7 @@ fn the_second_start_compiles_nothing() {
         let figure = |name: &str| report["nodes"][1]["metrics"][name].as_f64().unwrap();
         (figure("compiled") > 0.0, figure("compile_from_disk") > 0.0)
     };
-    let kept = || -> Vec<PathBuf> {
+    let kept = || -> Vec<std::path::PathBuf> {
         let files = fs::read_dir(folder.0.join("kept")).unwrap().map(|entry| entry.unwrap().path());
         // The result of the trial is cached beside it.
         files.filter(|path| path.extension().is_some_and(|ending| ending == "limen")).collect()
