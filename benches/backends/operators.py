@@ -346,6 +346,8 @@ def claims(program, runtimes):
         runtime, dtypes, ops = line.split("\t")
         if not runtimes or runtime in runtimes:
             found[runtime] = (dtypes.split(), ops.split())
+    if missing := set(runtimes) - set(found):
+        sys.exit(f"{program} was built without {', '.join(sorted(missing))}")
     return found
 
 
