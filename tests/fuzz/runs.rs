@@ -57,8 +57,7 @@ fn draw_loop(seed: u64) -> (String, bool) {
     (yaml + &format!("  k: {{ kind: collect, from: p{} }}\n", length - 1), empties)
 }
 
-/// A run with a loop ends with its sources if the loop empties itself, and otherwise when it is told to, with exit code 0, on a simulated
-/// clock and on the machine's.
+/// Promise (loops): A run with a loop that does not empty itself ends on request with exit code 0.
 #[test]
 fn runs_with_feedback_loops_end() {
     attack("loops", 20, |seed| {

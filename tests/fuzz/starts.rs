@@ -31,6 +31,8 @@ impl Sink for Unbuildable {
     }
 }
 
+/// Promise (files): Whichever node cannot be built, the error names it and every file stays as it
+/// was.
 #[test]
 fn graphs_that_fail_to_start_at_each_node_name_it() {
     let registry = limen_tests::registry().sink::<Unbuildable>("unbuildable");

@@ -545,22 +545,28 @@ fn streams(name: &str, cases: u64, stream: Stream) {
     attack(name, cases, |seed| stream(folder.path(), &mut fastrand::Rng::with_seed(seed)).map(|()| true));
 }
 
+/// Promise (connections): TCP input delivers whole messages as they were sent and counts all
+/// others, however they arrive.
+///
 /// \[N1\]
 #[test]
 fn connections_deliver_whole_messages_and_count_the_rest() {
     streams("tcp", 150, tcp);
 }
 
+/// Promise (connections): UDP input delivers whole datagrams and counts all others.
 #[test]
 fn datagrams_arrive_whole_or_are_counted() {
     streams("udp", 150, udp);
 }
 
+/// Promise (connections): Standard input delivers whole messages and fails a call for all others.
 #[test]
 fn stdin_delivers_whole_messages_and_fails_for_the_rest() {
     streams("stdin", 150, stdin);
 }
 
+/// Promise (connections): Serial input delivers whole messages and counts all others.
 #[test]
 fn a_serial_device_delivers_whole_messages_and_counts_the_rest() {
     streams("serial", 100, serial);

@@ -21,6 +21,8 @@ fn overloaded(source: &str, edge: &str, check: impl Fn(&Report, &str)) {
     }
 }
 
+/// Promise (edges): A soft watermark rejects messages that the hard one would accept, except urgent
+/// messages.
 #[test]
 fn a_soft_watermark_rejects_messages_that_a_hard_one_would_accept() {
     for (class, may_be_lost) in [("normal", true), ("urgent", false), ("background", true)] {
@@ -37,6 +39,8 @@ fn a_soft_watermark_rejects_messages_that_a_hard_one_would_accept() {
     }
 }
 
+/// Promise (edges): With `soft_evict`, an edge evicts its oldest messages from the soft watermark
+/// on.
 #[test]
 fn evicting_from_the_soft_watermark_keeps_queued_messages_fresh() {
     let oldest = |report: &Report| {
@@ -51,6 +55,7 @@ fn evicting_from_the_soft_watermark_keeps_queued_messages_fresh() {
     overloaded("", edge, |report, what| assert!(oldest(report) > 200_000, "{what}: {}", oldest(report)));
 }
 
+/// Promise (edges): An edge at its byte limit follows its policy.
 #[test]
 fn a_byte_limit_blocks_the_producer_or_drops_messages() {
     // Numbers have eight bytes: the edge holds five, one more than fits below the limit.
@@ -67,6 +72,7 @@ fn a_byte_limit_blocks_the_producer_or_drops_messages() {
     });
 }
 
+/// Promise (edges): Urgent messages have room in their lane while the other lane is full.
 #[test]
 fn urgent_messages_have_a_lane_of_their_own() {
     let graph = |lane: &str| {
@@ -93,6 +99,8 @@ fn urgent_messages_have_a_lane_of_their_own() {
     assert!(worst(&without, "alarm") > 200_000, "{} ns", worst(&without, "alarm"));
 }
 
+/// Promise (edges): One slow consumer of sixteen costs the other fifteen no messages.
+///
 /// \[L6\]
 #[test]
 fn a_slow_consumer_of_sixteen_costs_the_others_no_messages() {

@@ -111,6 +111,8 @@ fn check(name: &str, graph: &str, last: usize) {
     assert_eq!(count, 0, "{name}: allocations while messages moved");
 }
 
+/// Promise (memory): After the start, a run allocates no memory.
+///
 /// \[L1\]
 #[test]
 fn nothing_is_allocated_while_messages_move() {
@@ -197,7 +199,7 @@ fn send(inlet: &mut Inlet<Tensor>) {
     }
 }
 
-/// Handles allocate nothing either, unless they wait.
+/// Promise (memory): Inlets, outlets and taps allocate no memory, unless they wait.
 #[test]
 fn nothing_is_allocated_while_a_program_uses_handles() {
     let _alone = alone();
@@ -264,6 +266,8 @@ fn stopped(driven: Driven) -> Report {
     report
 }
 
+/// Promise (memory): A thousand runs in one process leak no memory, threads or descriptors.
+///
 /// \[L8\] A graph leaks nothing, whether it ended by itself, was stopped, dropped, driven, never started, or could not be built.
 #[test]
 fn a_thousand_runs_leave_nothing_behind() {
@@ -326,8 +330,9 @@ fn a_thousand_runs_leave_nothing_behind() {
     assert!((after.1 - before.1) * 4096 < 8 << 20, "{} pages in memory became {}", before.1, after.1);
 }
 
-/// \[S2\] A peer disconnects two hundred times in the middle of a message and reconnects: every message and every loss is counted, and
-/// the connections leak nothing.
+/// Promise (connections): Two hundred reconnects of a peer leak nothing, and every loss is counted.
+///
+/// \[S2\]
 #[test]
 fn two_hundred_reconnects_leave_nothing_behind() {
     let _alone = alone();
@@ -463,8 +468,7 @@ fn two_hundred_viewers_leave_nothing_behind() {
     assert_eq!(report.metric("v.disconnects"), Some(200.0), "{:?}", report.nodes);
 }
 
-/// The memory in a plan is the memory that is allocated before the first message, for every structure of the engine that grows with
-/// the graph.
+/// Promise (memory): A plan counts all memory that a graph allocates before its first message.
 #[test]
 fn a_plan_counts_what_is_allocated() {
     let _alone = alone();

@@ -22,6 +22,7 @@ fn batched(numbers: &str, batch: &str, keys: &str, rest: &str) -> Report {
     report
 }
 
+/// Promise (batches): A batch closes when it is full, and every message is in a batch.
 #[test]
 fn every_message_is_in_a_batch() {
     for numbers in ["count: 203", "count: 203, period_ns: 10000", "count: 203, period_ns: 1000000"] {
@@ -36,6 +37,7 @@ fn every_message_is_in_a_batch() {
     }
 }
 
+/// Promise (batches): A batch waits for at most `within`.
 #[test]
 fn a_batch_waits_no_longer_than_within() {
     // One message every 10 µs: 20 arrive within 200 µs.
@@ -52,6 +54,8 @@ fn a_batch_waits_no_longer_than_within() {
     assert_eq!((figure(&sliding, "batches"), figure(&sliding, "mean_batch")), (193.0, 8.0));
 }
 
+/// Promise (batches): A batch closes in time for the deadline of its oldest message, and at once if
+/// the cost of its call is unknown.
 #[test]
 fn a_batch_closes_when_its_oldest_message_must_go() {
     let run = |keys: &str, rest: &str| batched("count: 3000, period_ns: 10000", "max: 256, within: 10ms", keys, rest);
@@ -94,6 +98,7 @@ fn with_late_wakeups(period_us: u64, delay: &str, path: &str, seed: u64) -> Repo
     report
 }
 
+/// Promise (batches): A batch that closes for a deadline allows for a late wake-up.
 #[test]
 fn a_batch_allows_for_late_wakeups() {
     for (period_us, delay, deadline) in [

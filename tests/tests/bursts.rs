@@ -126,6 +126,8 @@ fn reports(plan: impl Fn() -> Plan) -> [Report; 2] {
     [report, simulation.run(10_000_000).unwrap_or_else(|stuck| panic!("{stuck}"))]
 }
 
+/// Promise (calls): Each message of a burst is a separate call that succeeds or fails, in the order
+/// of the messages.
 #[test]
 fn every_message_of_a_burst_is_a_call_of_its_own() {
     let fails = ["each", "error", "panic", "forward_error", "forward_panic", "swallow", "too_many"];
@@ -299,6 +301,7 @@ fn maker_plan(make: &str, count: Option<u64>, more: &str) -> Plan {
     Plan::with_options(spec, &registry, &options).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
+/// Promise (calls): Each message of a burst that a source produces is a separate call.
 #[test]
 fn every_message_that_a_source_makes_at_once_is_a_call_of_its_own() {
     // How many messages are lost with each call that fails.

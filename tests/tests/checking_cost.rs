@@ -434,11 +434,13 @@ fn all<'a>(group: &str, names: impl Iterator<Item = &'a str>) {
     assert!(wrong.is_empty(), "the cost grows faster than the size:\n{}", wrong.join("\n"));
 }
 
+/// Promise (checking): Checking a graph takes time and memory in proportion to its file.
 #[test]
 fn the_cost_of_checking_a_graph_is_linear() {
     all("graph", GRAPHS.iter().map(|(name, _)| *name));
 }
 
+/// Promise (checking): Checking a model takes time and memory in proportion to its file.
 #[test]
 fn the_cost_of_checking_a_model_is_linear() {
     all("model", MODELS.iter().map(|(name, _)| *name));

@@ -31,6 +31,7 @@ fn count(report: &Report) -> u64 {
     report.metric("count").unwrap_or(0.0) as u64
 }
 
+/// Promise (time): A message that reaches its sink after the deadline of its path is counted.
 #[test]
 fn a_missed_deadline_is_counted() {
     let report = falling_behind("", "", "paths: [{ from: a, to: c, deadline: 200us }]\n");
@@ -42,6 +43,8 @@ fn a_missed_deadline_is_counted() {
     assert_eq!(kept.deadlines[0].missed, 0);
 }
 
+/// Promise (time): With `on_miss: drop`, a message that cannot be on time is lost before its next
+/// call.
 #[test]
 fn messages_that_cannot_be_in_time_are_dropped_before_processing() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 3000, period_ns: 10000 } }\n  \
@@ -95,6 +98,7 @@ impl Transform for Warming {
     }
 }
 
+/// Promise (time): One slow call does not make a node drop messages forever.
 #[test]
 fn one_slow_call_does_not_drop_messages_for_ever() {
     let registry = registry().transform::<Warming>("warming");
@@ -112,6 +116,7 @@ fn one_slow_call_does_not_drop_messages_for_ever() {
     }
 }
 
+/// Promise (time): With `on_miss: skip_to_latest`, the node continues with the newest message.
 #[test]
 fn skip_to_latest_continues_with_the_newest() {
     let report = falling_behind("", "", "paths: [{ from: a, to: c, deadline: 200us, on_miss: skip_to_latest }]\n");
@@ -122,6 +127,7 @@ fn skip_to_latest_continues_with_the_newest() {
     assert!(skipped > 2 * expired && expired > 0, "{skipped} skipped, {expired} expired");
 }
 
+/// Promise (time): With `on_miss: stop`, the first miss ends the run.
 #[test]
 fn a_missed_deadline_can_stop_the_run() {
     let report = falling_behind("", "", "paths: [{ from: a, to: c, deadline: 200us, on_miss: stop }]\n");
@@ -132,6 +138,7 @@ fn a_missed_deadline_can_stop_the_run() {
     assert!(count(&report) < 100 && report.metric("left") == Some(0.0));
 }
 
+/// Promise (time): A node drops only messages that are too late for every downstream sink.
 #[test]
 fn a_node_drops_only_messages_that_are_late_for_every_sink() {
     let sink = "  d: { kind: collect, from: b }\n";
@@ -149,6 +156,7 @@ fn a_node_drops_only_messages_that_are_late_for_every_sink() {
     assert!(lost(&report, "b/in", Reason::Expired) > 30);
 }
 
+/// Promise (time): A message can carry its own deadline.
 #[test]
 fn a_message_may_have_a_deadline_of_its_own() {
     let paths = "paths: [{ from: a, to: c, deadline: 1h, on_miss: drop }]\n";
@@ -157,6 +165,7 @@ fn a_message_may_have_a_deadline_of_its_own() {
     assert_eq!(lost(&falling_behind("", "", paths), "b/in", Reason::Expired), 0);
 }
 
+/// Promise (time): An input with `max_age` drops messages that are too old.
 #[test]
 fn an_input_with_max_age_drops_old_messages() {
     let report = falling_behind(", max_age: 200us", "", "");
@@ -166,6 +175,7 @@ fn an_input_with_max_age_drops_old_messages() {
     assert_eq!(lost(&falling_behind(", max_age: 10ms", "", ""), "b/in", Reason::Expired), 0);
 }
 
+/// Promise (time): Calls that exceed `budget` are counted.
 #[test]
 fn calls_over_budget_are_counted() {
     for (budget, over) in [("20us", 100), ("1ms", 0)] {
@@ -178,6 +188,7 @@ fn calls_over_budget_are_counted() {
     }
 }
 
+/// Promise (time): A silence longer than `expect_every` is reported once.
 #[test]
 fn a_silent_input_is_noticed() {
     let every = |ms: u64, edge: &str| {
@@ -204,6 +215,8 @@ fn a_silent_input_is_noticed() {
     assert!(report.failures[0].text.contains("a/out -> c/in"), "{}", report.failures[0].text);
 }
 
+/// Promise (calls): The report attributes the latency of a slow node to that node.
+///
 /// \[F6\]
 #[test]
 fn latency_of_a_slow_node_is_attributed_to_that_node() {

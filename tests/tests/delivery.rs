@@ -29,6 +29,7 @@ fn a_chain_delivers_every_message() {
     }
 }
 
+/// Promise (joins): A join by sequence combines messages with the same sequence number.
 #[test]
 fn a_join_after_fan_out_pairs_messages_of_one_sequence() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 20000 } }\n  \
@@ -42,6 +43,8 @@ fn a_join_after_fan_out_pairs_messages_of_one_sequence() {
     );
 }
 
+/// Promise (messages): Consumers of one message share its buffer, and no consumer sees the writes
+/// of another.
 #[test]
 fn writing_in_place_is_invisible_to_other_consumers() {
     // With one consumer the message is moved, with several copied.
@@ -52,6 +55,7 @@ fn writing_in_place_is_invisible_to_other_consumers() {
     check("in place", graph, &[("sum_added", sum + 11.0 * 5000.0), ("sum_plain", sum)]);
 }
 
+/// Promise (calls): A call sends at most as many messages as its node declared.
 #[test]
 fn one_to_many_output_is_bounded_and_complete() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 3000 } }\n  \

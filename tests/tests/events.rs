@@ -14,6 +14,7 @@ fn drive(graph: &str, until: Duration) -> (Vec<Event>, Driven) {
 
 const MS: Duration = Duration::from_millis(1);
 
+/// Promise (events): Each problem is one event during the run, in order, with its node and time.
 #[test]
 fn every_problem_is_one_event_in_order() {
     let node = |name: &str| name.to_string();
@@ -69,7 +70,8 @@ fn every_problem_is_one_event_in_order() {
     }
 }
 
-/// When the queue is full, the first events are kept and the others counted.
+/// Promise (events): Events wait in a queue of fixed size; if it overflows, the first events are
+/// kept and the others are counted.
 #[test]
 fn unread_events_are_counted() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 5000 } }\n  \
@@ -88,7 +90,8 @@ fn unread_events_are_counted() {
     assert_eq!(told[1024].kind, EventKind::EventsLost { count: 5000 - 1024 });
 }
 
-/// An edge that loses more than the threshold is reported once a second, with the reason; thinned messages do not count.
+/// Promise (events): An edge that loses more than `drops_above` is an event once a second;
+/// discarded messages do not count.
 #[test]
 fn losses_above_the_threshold_are_events() {
     for (policy, above, expected) in [
@@ -152,7 +155,8 @@ fn missed_deadlines_are_events() {
     }
 }
 
-/// Unmatched messages of the anchor are lost, and reported; surplus messages of a faster input are not.
+/// Promise (events): Unmatched messages of a join's anchor are losses; surplus messages of a faster
+/// input are not.
 #[test]
 fn losses_of_a_join_are_events() {
     for (join, told) in [
@@ -176,7 +180,7 @@ fn losses_of_a_join_are_events() {
     }
 }
 
-/// A thread that waits for events learns of a hang during the hang, whatever the rest of the program does.
+/// Promise (events): A thread that waits for events is woken by a hang, while it lasts.
 #[test]
 fn a_thread_waiting_for_events_is_woken_by_a_hang() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, core: 0 }\n  \
@@ -208,7 +212,7 @@ fn a_thread_waiting_for_events_is_woken_by_a_hang() {
     assert!(begin.elapsed() < limen_tests::PATIENCE);
 }
 
-/// Calls of `stats` run the watchdog too.
+/// Promise (events): A call of `stats` also detects a hang.
 #[test]
 fn polling_stats_also_detects_a_hang() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, core: 0 }\n  \

@@ -148,6 +148,8 @@ fn earlier_results(folder: &Path, exists: &str) {
     }
 }
 
+/// Promise (files): A run that does not begin leaves every file as it was.
+///
 /// \[S6\]
 #[test]
 fn a_run_that_does_not_begin_leaves_every_file_as_it_was() {
@@ -229,6 +231,8 @@ fn a_failure_before_the_first_message_leaves_every_file_as_it_was() {
     }
 }
 
+/// Promise (files): A build that hangs leaves every file as it was.
+///
 /// \[S6\] The files of a worker that hangs are discarded as soon as it goes on.
 #[test]
 fn a_build_that_hangs_leaves_every_file_as_it_was() {

@@ -23,6 +23,8 @@ fn chain(fault: &str, keys: &str, count: &str) -> String {
 /// How messages reach the node: in bursts, or one at a time, which takes another code path in a worker.
 const EDGES: [&str; 2] = ["", "defaults: { input: { capacity: 1 } }\n"];
 
+/// Promise (failures): With `on_error: stop`, a failed call publishes nothing, the run drains, and
+/// the exit code is 1.
 #[test]
 fn stop_ends_the_run_and_reports_the_node() {
     for (heavy, edges) in ["", ", heavy: true"].into_iter().flat_map(|heavy| EDGES.map(|edges| (heavy, edges))) {
@@ -48,6 +50,8 @@ fn stop_ends_the_run_and_reports_the_node() {
     }
 }
 
+/// Promise (failures): With `on_error: skip`, failed calls are counted and the node continues.
+///
 /// \[F2\]
 #[test]
 fn skip_counts_failed_calls_and_continues() {
@@ -65,6 +69,9 @@ fn skip_counts_failed_calls_and_continues() {
     }
 }
 
+/// Promise (failures): With `on_error: detach`, the node is removed and the rest of the graph runs
+/// on.
+///
 /// \[F4\]
 #[test]
 fn detach_removes_one_branch_only() {
@@ -83,6 +90,7 @@ fn detach_removes_one_branch_only() {
     }
 }
 
+/// Promise (failures): A source that fails ends its stream.
 #[test]
 fn a_source_that_fails_ends_its_stream() {
     let report = run(
@@ -97,6 +105,7 @@ fn a_source_that_fails_ends_its_stream() {
     assert_eq!((report.exit_code(), report.metric("count")), (0, Some(99.0)));
 }
 
+/// Promise (failures): If a node cannot be built, the start fails with the name of the node.
 #[test]
 fn a_node_that_cannot_be_built_stops_the_start() {
     for how in ["error", "panic"] {
@@ -123,6 +132,9 @@ fn finish_and_drop_may_fail_too() {
     }
 }
 
+/// Promise (calls): The report names a call that never returns; the run abandons it after
+/// `run.stop`.
+///
 /// \[F5\]
 #[test]
 fn a_node_that_never_returns_is_reported_and_abandoned() {
@@ -143,6 +155,7 @@ fn a_node_that_never_returns_is_reported_and_abandoned() {
     assert_eq!(report.bugs, Vec::<String>::new());
 }
 
+/// Promise (stops): A stop processes the messages in flight.
 #[test]
 fn a_stop_drains_messages_in_flight() {
     for heavy in ["false", "true"] {
@@ -164,6 +177,8 @@ fn a_stop_drains_messages_in_flight() {
     }
 }
 
+/// Promise (edges): A producer that waits for room continues when its consumer fails.
+///
 /// \[F5b\]
 #[test]
 fn a_failure_releases_a_blocked_producer() {
@@ -190,6 +205,7 @@ fn injected(node: &str, fault: &str, keys: &str) -> limen::Report {
     report
 }
 
+/// Promise (failures): `fault:` works in any node, and the same seed injects the same faults.
 #[test]
 fn faults_can_be_injected_into_any_node() {
     let count = |report: &limen::Report| report.metric("count").unwrap();
@@ -226,6 +242,7 @@ fn faults_can_be_injected_into_any_node() {
     assert!((2..9).any(|seed| dropped(seed) != dropped(1)));
 }
 
+/// Promise (failures): `fault: { hang_at: N }` makes the N-th call hang.
 #[test]
 fn a_call_can_be_made_to_hang() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, core: 0 }\n  \
@@ -239,6 +256,8 @@ fn a_call_can_be_made_to_hang() {
     assert_eq!(report.bugs, Vec::<String>::new());
 }
 
+/// Promise (calls): The watchdog reports a turn that exceeds `watchdog` while the turn lasts.
+///
 /// On a busy machine, the watchdog may miss some of the slow turns.
 #[test]
 fn a_slow_turn_is_reported_while_it_runs() {
@@ -257,6 +276,8 @@ fn a_slow_turn_is_reported_while_it_runs() {
     assert!(notes.iter().all(|note| note.contains("CPU")), "{notes:?}");
 }
 
+/// Promise (failures): With `on_error: restart`, the node is rebuilt and continues with the next
+/// message.
 #[test]
 fn a_restarted_node_continues_with_the_next_message() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 500, period_ns: 1000000 } }\n  \
@@ -270,6 +291,8 @@ fn a_restarted_node_continues_with_the_next_message() {
     assert_eq!((report.metric("lost"), report.metric("disorder")), (Some(0.0), Some(0.0)));
 }
 
+/// Promise (failures): After the last permitted restart, the next failure acts as `stop`.
+///
 /// \[F3\]
 #[test]
 fn restarts_back_off_and_are_limited() {
@@ -288,6 +311,7 @@ fn restarts_back_off_and_are_limited() {
     assert!(last.text.contains("after 3 restarts"), "{last}");
 }
 
+/// Promise (failures): A stop does not wait for the backoff of a restart.
 #[test]
 fn a_stop_does_not_wait_for_the_backoff() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { period_ns: 1000000 } }\n  \
@@ -302,6 +326,7 @@ fn a_stop_does_not_wait_for_the_backoff() {
     assert_eq!((report.metric("left"), report.metric("restarts")), (Some(0.0), Some(1.0)));
 }
 
+/// Promise (failures): A restarted source begins again.
 #[test]
 fn a_restarted_source_starts_from_the_beginning() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 10, fail_at: 4 }, on_error: { restart: { max: 2, backoff: 1ms } } }\n  \
@@ -316,6 +341,8 @@ fn a_restarted_source_starts_from_the_beginning() {
     assert_eq!((report.outcome, report.metric("restarts")), (Outcome::Failed, Some(2.0)));
 }
 
+/// Promise (failures): Whichever call fails, the report names it and counts every loss.
+///
 /// \[F8\]
 #[test]
 fn any_failed_call_is_reported_and_every_loss_counted() {
@@ -358,6 +385,8 @@ fn any_failed_call_is_reported_and_every_loss_counted() {
     }
 }
 
+/// Promise (scheduling): The report says whether the system granted real time.
+///
 /// \[T4\]
 #[test]
 fn real_time_is_granted_or_refused_and_reported() {
@@ -421,6 +450,8 @@ impl Transform for Greedy {
     }
 }
 
+/// Promise (files): A process that runs out of memory damages no file of an earlier run.
+///
 /// \[F7\] The process may abort, but files of an earlier run stay whole. The test runs itself with a limited address space.
 #[test]
 fn running_out_of_memory_damages_no_file() {
@@ -517,7 +548,9 @@ fn a_setting_that_a_node_refuses_is_an_event() {
     }
 }
 
-/// \[F1\] A panic in any author code is a failure of that node, handled by `on_error`, and never a bug of the engine.
+/// Promise (calls): A panic in a node's code is a call failure of that node.
+///
+/// \[F1\]
 #[test]
 fn a_panic_anywhere_in_author_code_is_a_failure_of_its_node() {
     let registry = limen_tests::registry().transform::<Touchy>("touchy");
@@ -611,6 +644,8 @@ impl Transform for Lasting {
     }
 }
 
+/// Promise (stops): Dropping a run ends the run and drops its nodes.
+///
 /// Resources of a dropped run are released, so that another run can use them.
 #[test]
 fn a_dropped_run_ends_and_drops_its_nodes() {
@@ -634,6 +669,8 @@ fn a_dropped_run_ends_and_drops_its_nodes() {
     assert_eq!(ALIVE.load(Ordering::SeqCst), 0);
 }
 
+/// Promise (failures): If a node is not built within `run.start`, the start fails with the name of
+/// the node.
 #[test]
 fn a_build_timeout_is_reported_and_nothing_runs() {
     let graph = format!("{}run: {{ start: 100ms }}\n", chain("place: build, how: hang", ", core: 1", "count: 10"));
@@ -646,7 +683,7 @@ fn a_build_timeout_is_reported_and_nothing_runs() {
     }
 }
 
-/// The watchdog runs although the program neither waits nor asks. On a busy machine, it may miss some of the slow turns.
+/// Promise (calls): The watchdog runs even if the embedding program makes no calls.
 #[test]
 fn a_slow_turn_is_reported_without_calls_of_the_program() {
     let text = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 20 } }\n  \

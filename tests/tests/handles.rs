@@ -74,6 +74,8 @@ fn echo() -> (Wired, Inlet<Tensor>, Outlet<Tensor>) {
     (graph, inlet, outlet)
 }
 
+/// Promise (handles): Messages from an inlet reach the outlet in order and are counted at both
+/// ends.
 #[test]
 fn messages_of_the_program_come_out_in_order() {
     for cores in ["", ", core: 1"] {
@@ -103,6 +105,7 @@ fn messages_of_the_program_come_out_in_order() {
     }
 }
 
+/// Promise (handles): A full graph refuses messages of its inlet (`Full`) and loses none.
 #[test]
 fn backpressure_reaches_the_program_and_nothing_is_lost() {
     let (graph, mut inlet, mut outlet) = echo();
@@ -124,6 +127,7 @@ fn backpressure_reaches_the_program_and_nothing_is_lost() {
     assert_eq!(report.metric("lost"), Some(0.0));
 }
 
+/// Promise (handles): The `when_full` policy of an outlet's edge also covers the outlet's queue.
 #[test]
 fn the_policy_of_an_outlets_edge_includes_the_outlet() {
     let find = |policy: &str, first: u64, reason: Option<Reason>| {
@@ -159,6 +163,8 @@ fn the_policy_of_an_outlets_edge_includes_the_outlet() {
     find("fail", 0, None);
 }
 
+/// Promise (handles): A graph continues after its outlet is dropped, and counts the messages for
+/// it.
 #[test]
 fn a_graph_continues_after_an_outlet_is_dropped() {
     let (graph, mut inlet, mut outlet) = echo();
@@ -183,6 +189,7 @@ fn a_graph_continues_after_an_outlet_is_dropped() {
     assert_eq!((report.exit_code(), report.metric("lost")), (0, Some(900.0)));
 }
 
+/// Promise (handles): The graph drains a closed inlet.
 #[test]
 fn a_closed_inlet_is_drained() {
     let (graph, mut inlet, mut outlet) = echo();
@@ -201,6 +208,7 @@ fn a_closed_inlet_is_drained() {
     assert_eq!(report.outcome.name(), "finished");
 }
 
+/// Promise (handles): A stop processes accepted messages and accepts no new ones.
 #[test]
 fn a_stop_processes_accepted_messages_and_accepts_no_more() {
     let (graph, mut inlet, mut outlet) = echo();
@@ -243,6 +251,7 @@ fn a_stop_processes_accepted_messages_and_accepts_no_more() {
     assert!(inlet.is_closed() && matches!(send(&mut inlet, 0), Err(SendError::Closed(_))));
 }
 
+/// Promise (handles): A stop abandons an outlet that is not emptied within `run.stop`.
 #[test]
 fn a_stop_abandons_a_full_outlet_after_its_timeout() {
     let (graph, mut inlet, mut outlet) = echo();
@@ -273,6 +282,7 @@ fn inlet_has_room(inlet: &mut Inlet<Tensor>, n: u64) -> bool {
     inlet.send_timeout(tensor, Duration::from_millis(100)).is_ok()
 }
 
+/// Promise (handles): A handle of a dropped graph returns an error and wakes its waiters.
 #[test]
 fn handles_of_a_dropped_graph_return_an_error() {
     // Never started.
@@ -299,6 +309,7 @@ fn handles_of_a_dropped_graph_return_an_error() {
     assert!(matches!(send(&mut inlet, 1), Err(SendError::Closed(_))));
 }
 
+/// Promise (handles): A failed node closes its inlet and its outlet.
 #[test]
 fn a_failed_node_closes_inlet_and_outlet() {
     let mut graph = wired(
@@ -317,6 +328,7 @@ fn a_failed_node_closes_inlet_and_outlet() {
     assert_eq!(report.exit_code(), 1);
 }
 
+/// Promise (handles): Faults at inlets and outlets lose no message uncounted.
 #[test]
 fn faults_injected_at_inlets_and_outlets_lose_nothing_uncounted() {
     for (a, z) in
@@ -343,6 +355,8 @@ fn faults_injected_at_inlets_and_outlets_lose_nothing_uncounted() {
     }
 }
 
+/// Promise (handles): limen rejects wrong handle names, wrong payload types and a second handle of
+/// one port.
 #[test]
 fn wrong_names_payloads_and_duplicate_handles_are_refused() {
     #[derive(Clone, Debug)]
@@ -368,6 +382,7 @@ fn wrong_names_payloads_and_duplicate_handles_are_refused() {
     assert_eq!(said(graph.inlet::<Tensor>("a").unwrap_err()), "inlet `a` was taken already");
 }
 
+/// Promise (handles): A graph starts only if the program has taken all its handles.
 #[test]
 fn a_graph_with_untaken_handles_does_not_start() {
     let said = "`a`, `z` have no program at the other end";
@@ -382,6 +397,7 @@ fn a_graph_with_untaken_handles_does_not_start() {
     assert!(graph.start().unwrap_err().to_string().starts_with("`z` has no program"));
 }
 
+/// Promise (handles): An inlet accepts only buffers that it loaned and that have no other handle.
 #[test]
 fn an_inlet_accepts_only_its_own_unshared_loans() {
     let (graph, mut inlet, _outlet) = echo();
@@ -405,6 +421,8 @@ fn an_inlet_accepts_only_its_own_unshared_loans() {
     drop(graph);
 }
 
+/// Promise (handles): The clock of the graph sets the time of a message, unless the program sets
+/// it.
 #[test]
 fn headers_are_stamped_by_the_graph_or_by_the_program() {
     let (graph, mut inlet, mut outlet) = echo();
@@ -429,6 +447,7 @@ fn headers_are_stamped_by_the_graph_or_by_the_program() {
     check(&running.wait());
 }
 
+/// Promise (handles): An inlet maps times of a device clock to the clock of the run.
 #[test]
 fn device_times_are_mapped_and_times_of_the_graph_are_not() {
     let mut graph = wired(&ECHO.replace("kind: inlet,", "kind: inlet, clock: { offset: +1s },"));
@@ -444,8 +463,7 @@ fn device_times_are_mapped_and_times_of_the_graph_are_not() {
     check(&running.wait());
 }
 
-/// A tap in the middle of a graph that writes in place: it receives copies, untaken copies cost nothing, and the graph behaves as
-/// without it.
+/// Promise (handles): A tap receives copies, and the graph behaves as it does without the tap.
 #[test]
 fn a_tap_sees_every_message_and_changes_nothing() {
     let graph = "  a: { kind: numbers, config: { count: 20000 } }\n  b: { kind: add, config: { n: 1 }, from: a }\n  \
@@ -483,6 +501,7 @@ fn a_tap_sees_every_message_and_changes_nothing() {
     }
 }
 
+/// Promise (handles): A tap works on an unconnected output.
 #[test]
 fn a_tap_works_on_an_unconnected_output() {
     let mut graph = wired("  a: { kind: numbers, config: { count: 3 } }\n  b: { kind: step, from: a }\n");
@@ -544,6 +563,7 @@ fn an_inlet_can_replace_a_source() {
     assert_eq!((report.metric("sum_in"), number(&tap.try_recv().unwrap())), (Some(36.0), 1));
 }
 
+/// Promise (handles): With `Options::frames`, an inlet ends after that many messages.
 #[test]
 fn an_inlet_ends_after_its_frames() {
     let options = limen::Options { frames: Some(10), ..limen::Options::default() };
@@ -564,6 +584,7 @@ fn an_inlet_ends_after_its_frames() {
     assert_eq!((a.sent, a.received, a.left), (accepted, 10, accepted - 10));
 }
 
+/// Promise (handles): A handle can move between threads.
 #[test]
 fn a_handle_can_move_between_threads() {
     let (graph, mut inlet, mut outlet) = echo();
@@ -587,6 +608,7 @@ fn a_handle_can_move_between_threads() {
     check(&running.wait());
 }
 
+/// Promise (handles): A setting takes effect between two turns.
 #[test]
 fn settings_are_applied_between_turns() {
     let mut graph = wired(&ECHO.replace("kind: step", "kind: gate"));
@@ -627,7 +649,7 @@ fn settings_are_applied_between_turns() {
     assert!(report.metric("b.stopped").unwrap() >= 500.0);
 }
 
-/// Random orders of a graph's turns and of a program that sends and receives now and then.
+/// Promise (handles): No order of turns loses a message or deadlocks.
 #[test]
 fn no_order_of_turns_loses_messages_or_deadlocks() {
     for seed in 0..300 {
@@ -677,6 +699,7 @@ fn no_order_of_turns_loses_messages_or_deadlocks() {
     }
 }
 
+/// Promise (handles): A program can drive a graph on its own thread.
 #[test]
 fn a_graph_can_be_driven_on_the_callers_thread() {
     let (graph, mut inlet, mut outlet) = echo();
@@ -710,6 +733,7 @@ fn a_graph_can_be_driven_on_the_callers_thread() {
     assert_eq!((report.exit_code(), report.node("z").unwrap().done), (0, sent + 1));
 }
 
+/// Promise (handles): A driven graph can use a simulated clock.
 #[test]
 fn a_driven_graph_can_use_a_simulated_clock() {
     let clock = SimulatedClock::new(Time(1_000_000));
@@ -736,6 +760,7 @@ fn a_driven_graph_can_use_a_simulated_clock() {
     assert_eq!((report.metric("count"), clock.now()), (Some(5.0), Time(4001)));
 }
 
+/// Promise (handles): A simulated clock advances while messages go round a loop.
 #[test]
 fn a_simulated_clock_goes_on_while_messages_go_round_a_loop() {
     let graph = "  s: { kind: numbers, config: { count: 5, period_ns: 1000000 } }\n  \
@@ -759,6 +784,7 @@ fn a_simulated_clock_goes_on_while_messages_go_round_a_loop() {
     }
 }
 
+/// Promise (loops): An embedding program can stop a graph whose loop loses nothing.
 #[test]
 fn a_loop_that_loses_nothing_can_be_stopped() {
     let graph = "  s: { kind: numbers, config: { count: 5 } }\n  \
@@ -774,6 +800,7 @@ fn a_loop_that_loses_nothing_can_be_stopped() {
     assert!(report.edges.iter().any(|edge| edge.left > 0));
 }
 
+/// Promise (handles): A program can stop or end a driven graph at any time.
 #[test]
 fn a_driven_graph_can_be_stopped_or_ended_at_any_time() {
     let graph = "  a: { kind: numbers }\n  b: { kind: step, core: 1, from: a }\n  z: { kind: collect, from: b }\n";
@@ -794,6 +821,7 @@ fn a_driven_graph_can_be_stopped_or_ended_at_any_time() {
     assert!(matches!(send(&mut inlet, 0), Err(SendError::Closed(_))));
 }
 
+/// Promise (handles): limen rejects contradictory settings of inlets and outlets.
 #[test]
 fn contradictory_inlets_and_outlets_are_refused() {
     let refused = |graph: &str, code: &str, words: &str| {

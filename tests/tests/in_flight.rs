@@ -16,6 +16,7 @@ fn graph(count: u64, in_flight: usize, batch: &str, mock: &str, keys: &str) -> S
     )
 }
 
+/// Promise (batches): With `in_flight`, results keep the order of their inputs.
 #[test]
 fn results_keep_the_order_of_their_inputs() {
     for in_flight in [1, 2, 5] {
@@ -32,6 +33,7 @@ fn results_keep_the_order_of_their_inputs() {
     }
 }
 
+/// Promise (batches): As many calls are in flight as `in_flight` allows, and no more.
 #[test]
 fn as_many_calls_are_in_flight_as_allowed() {
     for in_flight in [2, 3] {
@@ -41,6 +43,7 @@ fn as_many_calls_are_in_flight_as_allowed() {
     }
 }
 
+/// Promise (batches): With `on_error: skip`, a failed call fails only its own messages.
 #[test]
 fn a_failed_call_fails_only_its_own_messages() {
     // Each of the two sessions fails in its second call: messages 2 and 3.
@@ -54,6 +57,9 @@ fn a_failed_call_fails_only_its_own_messages() {
     }
 }
 
+/// Promise (batches): Unless `on_error` is `skip`, later calls in flight fail with a failed call
+/// and are counted.
+///
 /// \[D1\]
 #[test]
 fn calls_in_flight_fail_with_their_session() {
@@ -67,6 +73,8 @@ fn calls_in_flight_fail_with_their_session() {
     }
 }
 
+/// Promise (batches): A failed call leaves the state unchanged; with `on_skip: reset` its message
+/// counts as missing.
 #[test]
 fn a_failed_call_leaves_the_state_unchanged() {
     // Sums of 0, 1, 2, then the fourth call fails; the state continues from 3, or is reset.
@@ -86,6 +94,8 @@ fn a_failed_call_leaves_the_state_unchanged() {
     }
 }
 
+/// Promise (batches): The metrics of a session survive a restart of its node.
+///
 /// Each session fails in its fourth call.
 #[test]
 fn metrics_of_a_session_survive_its_restart() {
@@ -119,6 +129,7 @@ fn a_worker_runs_on_the_thread_that_a_model_asks_for() {
     }
 }
 
+/// Promise (batches): When a source restarts, the states of its streams restart.
 #[test]
 fn a_restarted_source_begins_a_new_stream() {
     // It sends 0 to 3 and fails, three times. The outputs add up to 10 each time, and to 102 in all if the state is kept.
@@ -134,6 +145,7 @@ fn a_restarted_source_begins_a_new_stream() {
     }
 }
 
+/// Promise (batches): Each stream has its own state, also in a batch with other streams.
 #[test]
 fn streams_in_one_batch_keep_their_states_apart() {
     let report = turn(
@@ -193,6 +205,9 @@ fn a_model_with_two_inputs_keeps_the_state_of_its_stream() {
     }
 }
 
+/// Promise (batches): The watchdog reports a call in flight that exceeds `watchdog` while the call
+/// lasts.
+///
 /// On a busy machine, the watchdog may miss some of the slow calls.
 #[test]
 fn a_slow_call_is_reported_while_it_runs() {
@@ -212,6 +227,8 @@ fn a_slow_call_is_reported_while_it_runs() {
     assert_eq!((report.exit_code(), calm.exit_code(), is_named(&calm)), (0, 0, false));
 }
 
+/// Promise (batches): Calls that began before a failed call complete first.
+///
 /// The failure of a call that cannot begin comes after the results of earlier calls.
 #[test]
 fn calls_before_a_failed_one_complete() {

@@ -20,6 +20,7 @@ fn joined(a: &str, b: &str, join: &str) -> Report {
     two(a, b, &format!("  c: {{ kind: collect, inputs: {{ x: a, y: b }}, join: {{ {join} }} }}\n"))
 }
 
+/// Promise (joins): A join by time combines messages that began within the window.
 #[test]
 fn by_time_pairs_messages_that_began_within_the_window() {
     let every = |ms: u64, n: u64| format!("count: {n}, period_ns: {}", ms * 1_000_000);
@@ -98,6 +99,7 @@ fn skew(report: &Report) -> u64 {
     report.histogram("c", Term::Skew).map_or(0, |recorded| recorded.histogram.max() / 1_000)
 }
 
+/// Promise (joins): A join by time selects the nearest, oldest or newest partner, as `pick` says.
 #[test]
 fn by_time_pairs_the_nearest_oldest_or_newest_partner() {
     // A fast sensor and a slow one: the shift of the fast one in us; pairs, maximum skew, and sum of the fast one's numbers.
@@ -126,6 +128,7 @@ fn by_time_pairs_the_nearest_oldest_or_newest_partner() {
     }
 }
 
+/// Promise (joins): A join by time waits for a nearer partner only while one can still arrive.
 #[test]
 fn by_time_waits_for_a_nearer_partner_only_while_one_can_come() {
     // Two sensors of one rate, 4 ms apart: the join does not wait for a message that the period of its stream rules out.
@@ -137,6 +140,7 @@ fn by_time_waits_for_a_nearer_partner_only_while_one_can_come() {
     assert_eq!((figure(&report, "count"), skew(&report) / 100), (30.0, 40));
 }
 
+/// Promise (joins): The anchor sets the reference time for all inputs.
 #[test]
 fn the_anchor_sets_the_reference_time_for_three_inputs() {
     let sources = |anchor: &str| {
@@ -159,6 +163,8 @@ fn the_anchor_sets_the_reference_time_for_three_inputs() {
     }
 }
 
+/// Promise (joins): A join by time with `wait` sorts messages that arrive out of order; later ones
+/// are lost.
 #[test]
 fn hold_sorts_messages_that_arrive_out_of_order() {
     // Every message began 10 ms before it was sent; of `b` the second and third, and the sixth and seventh, are swapped.
@@ -176,6 +182,9 @@ fn hold_sorts_messages_that_arrive_out_of_order() {
     assert!(lost(&hasty, Reason::Unmatched) >= 4 && figure(&hasty, "count") >= 4.0, "{:?}", hasty.edges);
 }
 
+/// Promise (joins): A join by time accepts messages from the future if their source declares that
+/// it runs ahead of the clock.
+///
 /// As a recording of an hour that is sent at once.
 #[test]
 fn messages_of_a_source_that_is_ahead_are_joined_however_late_they_begin() {
@@ -198,6 +207,8 @@ fn messages_of_a_source_that_is_ahead_are_joined_however_late_they_begin() {
     assert_eq!((figure(&report, "count"), lost(&report, Reason::InvalidTime)), (1.0, 1));
 }
 
+/// Promise (joins): Invalid times are counted and do not stop the run.
+///
 /// \[T2\]
 #[test]
 fn impossible_times_are_counted_and_stop_nothing() {
@@ -217,6 +228,7 @@ fn impossible_times_are_counted_and_stop_nothing() {
     assert_eq!(figure(&report, "count"), 10.0);
 }
 
+/// Promise (joins): A sampling join uses the newest message of each input.
 #[test]
 fn sample_takes_the_newest_of_each() {
     let (camera, imu, map) =
@@ -244,6 +256,7 @@ fn sample_takes_the_newest_of_each() {
     assert!((50.0..=55.0).contains(&figure(&report, "count")), "{}", figure(&report, "count"));
 }
 
+/// Promise (joins): `pick: interpolate` computes values for the time of the anchor.
 #[test]
 fn values_are_interpolated_at_the_time_of_the_anchor() {
     // Reference times are at one and three quarters of every third interval of the fast input; a value is its own time in us.
@@ -316,6 +329,7 @@ fn merged(join: &str, a: &str, b: &str) -> Report {
     two(a, b, &format!("  m: {{ kind: merge, inputs: {{ x: a, y: b }}{join} }}\n  c: {{ kind: trail, from: m }}\n"))
 }
 
+/// Promise (filters and groups): `merge` reads messages in the order of its policy.
 #[test]
 fn a_merge_takes_messages_in_the_order_of_its_policy() {
     let trail = |report: &Report| -> String {
@@ -373,6 +387,8 @@ fn of_trail(report: &Report, name: &str) -> Vec<u64> {
         .collect()
 }
 
+/// Promise (filters and groups): `gate`, `throttle`, `decimate` and `debounce` count the messages
+/// that they discard.
 #[test]
 fn filters_count_the_messages_they_discard() {
     let every_ms = "count: 12, period_ns: 1000000";
@@ -401,6 +417,7 @@ fn filters_count_the_messages_they_discard() {
     assert_eq!(figure(&through(every_ms, "kind: delay, config: { by: 3s, holds: 4 }"), "early"), 8.0);
 }
 
+/// Promise (filters and groups): `router` sends each message to one output.
 #[test]
 fn a_router_sends_each_message_one_way() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 20 } }\n  \
@@ -418,6 +435,7 @@ fn a_router_sends_each_message_one_way() {
     assert!(problems.contains("`r` may drop messages"), "{problems}");
 }
 
+/// Promise (filters and groups): `window` sends its last, incomplete window.
 #[test]
 fn windows_overlap_as_configured_and_the_last_is_sent() {
     // Sizes and first numbers of the windows.
@@ -439,6 +457,7 @@ fn windows_overlap_as_configured_and_the_last_is_sent() {
     }
 }
 
+/// Promise (joins): A source can have a clock offset.
 #[test]
 fn a_source_can_have_its_own_clock_offset() {
     // The clock of `b` is a quarter of a second behind, and its messages have a latency of a millisecond.
@@ -472,6 +491,7 @@ fn scattered(between: &str, gather: &str) -> Report {
     report
 }
 
+/// Promise (filters and groups): `gather` reassembles the messages that `scatter` split.
 #[test]
 fn gather_reassembles_what_scatter_split() {
     let report = scattered("  p: { kind: add, config: { n: 100 }, from: s }\n", "");
@@ -483,6 +503,7 @@ fn gather_reassembles_what_scatter_split() {
     assert_eq!((report.node("t").unwrap().done, figure(&report, "incomplete")), (11, 0.0));
 }
 
+/// Promise (filters and groups): `gather` reassembles parts that took different routes.
 #[test]
 fn gather_reassembles_parts_from_different_routes() {
     let ways = "  r: { kind: router, config: { routes: [{ to: low, when: \"< 20\" }, { to: high, when: else }] }, from: s }\n  \
@@ -493,6 +514,7 @@ fn gather_reassembles_parts_from_different_routes() {
     assert_eq!((report.node("t").unwrap().done, lengths, figure(&report, "incomplete")), (11, 42.0, 0.0));
 }
 
+/// Promise (filters and groups): `gather` sends or drops an incomplete group, and counts it.
 #[test]
 fn incomplete_groups_are_sent_or_discarded_and_counted() {
     let lossy = "  p: { kind: add, config: { n: 0 }, from: s, fault: { drop: 0.2, seed: 3 } }\n";
@@ -511,6 +533,8 @@ fn incomplete_groups_are_sent_or_discarded_and_counted() {
     }
 }
 
+/// Promise (filters and groups): `gather` does not mistake messages that a node releases together
+/// for parts of one message.
 #[test]
 fn messages_released_together_are_not_mistaken_for_parts() {
     // Three messages at a time leave the delay together, and still find their partners.
@@ -522,6 +546,8 @@ fn messages_released_together_are_not_mistaken_for_parts() {
     assert_eq!((report.bugs.len(), figure(&report, "count"), report.metric("lost")), (0, 60.0, Some(0.0)));
 }
 
+/// Promise (joins): `synchronize` forwards each message unchanged, with its header, through the
+/// output named like its input.
 #[test]
 fn synchronize_sends_each_input_through_its_own_output() {
     // Two streams a millisecond apart, one of them ten times as fast.
@@ -550,6 +576,8 @@ fn synchronize_sends_each_input_through_its_own_output() {
     assert_eq!(lost(&report, Reason::Unmatched), 90);
 }
 
+/// Promise (joins): A node that writes in place downstream of `synchronize` changes no other
+/// branch.
 #[test]
 fn writing_downstream_of_synchronize_is_invisible_elsewhere() {
     let sum = |from: u64| (from * 50 + 50 * 49 / 2) as f64;
@@ -591,6 +619,9 @@ fn writing_downstream_of_synchronize_is_invisible_elsewhere() {
     assert!(report.node("c").unwrap().done > 40 && numbers(&report).iter().all(|n| (100..105).contains(n)));
 }
 
+/// Promise (joins): A node that writes in place downstream of an interpolating join does not change
+/// later results.
+///
 /// The join keeps the messages it interpolates between, so a node that writes downstream gets a copy.
 #[test]
 fn writing_downstream_of_interpolation_does_not_change_later_results() {

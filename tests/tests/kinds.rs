@@ -284,7 +284,7 @@ fn images_come_with_names_and_labels_and_a_bad_one_is_skipped() {
     assert_eq!(rows, ["name,label,p_0,p_1", "a-7.png,7,1,2", "c_-9.png,9,3,4"]);
 }
 
-/// Bytes are written as text only where their port says that they are text.
+/// Promise (messages): Sinks write bytes as text only if the port declares text.
 #[test]
 fn bytes_are_text_only_where_the_port_says_so() {
     let mask = "
@@ -315,6 +315,8 @@ fn bytes_are_text_only_where_the_port_says_so() {
     assert!(problems.contains("content: text") && problems.contains("decode"), "{problems}");
 }
 
+/// Promise (messages): `decode` counts a packet that does not match its fields as `malformed`, and
+/// a note shows the first one.
 #[test]
 fn packets_are_decoded() {
     // Sequence, time, two numbers, of which the second message lacks the last.

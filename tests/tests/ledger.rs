@@ -15,6 +15,7 @@ fn run(graph: &str, telemetry: Telemetry) -> Report {
 const SLOW: &str = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 4000 } }\n  \
                     b: { kind: step, config: { work_ns: 3000, heavy: true }, from: a }\n  c: { kind: collect, from: b }\n";
 
+/// Promise (measurements): Each slow call is recorded once, from the second burst on.
 #[test]
 fn every_slow_call_is_recorded_once() {
     for telemetry in [Telemetry::Auto, Telemetry::Full, Telemetry::Sampled] {
@@ -25,6 +26,7 @@ fn every_slow_call_is_recorded_once() {
     }
 }
 
+/// Promise (measurements): With `telemetry: off`, counters stay exact and nothing else is recorded.
 #[test]
 fn nothing_is_recorded_with_telemetry_off() {
     let report = run(SLOW, Telemetry::Off);
@@ -32,6 +34,7 @@ fn nothing_is_recorded_with_telemetry_off() {
     assert_eq!(report.metric("count"), Some(4000.0));
 }
 
+/// Promise (measurements): The terms of each recorded message add up to its latency.
 #[test]
 fn the_terms_of_a_path_add_up_to_its_latency() {
     // A waiting join, a full ring, a slow node, two cores: no term is zero.

@@ -28,6 +28,8 @@ fn ran(graph: &str) -> Report {
     report
 }
 
+/// Promise (time): Each source of a message has its own latency, deadline and misses, downstream of
+/// joins, windows, models and copies.
 #[test]
 fn every_source_behind_a_join_has_its_path() {
     let pair = "  j: { kind: pair, inputs: { a: a, b: b } }\n";
@@ -82,6 +84,7 @@ fn every_source_behind_a_join_has_its_path() {
     }
 }
 
+/// Promise (time): The age of a window is the age of its first message.
 #[test]
 fn the_age_of_a_window_is_that_of_its_first_message() {
     let graph = format!(
@@ -96,6 +99,7 @@ fn the_age_of_a_window_is_that_of_its_first_message() {
     }
 }
 
+/// Promise (time): If a message has several origins from one source, the oldest counts.
 #[test]
 fn the_oldest_of_several_messages_of_one_source_counts() {
     // Every tenth number is joined with the first one of the 5 ms before it; the result has the header of the tenth.
@@ -110,6 +114,7 @@ fn the_oldest_of_several_messages_of_one_source_counts() {
     assert!(path.samples > 15 && (5_000..5_200).contains(&us), "{us} us of {}", path.samples);
 }
 
+/// Promise (time): `on_miss` acts when any declared path of a message misses its deadline.
 #[test]
 fn a_deadline_of_each_source_is_judged_and_enforced() {
     let through = |deadline_b: &str, on_miss: &str| {
@@ -131,6 +136,7 @@ fn a_deadline_of_each_source_is_judged_and_enforced() {
     assert_eq!(stopped.exit_code(), 1);
 }
 
+/// Promise (time): `merge` attributes each message to its own source.
 #[test]
 fn a_merge_attributes_each_message_to_its_source() {
     let report =
@@ -140,6 +146,8 @@ fn a_merge_attributes_each_message_to_its_source() {
     assert_eq!((path(&report, "a").samples, path(&report, "b").samples), (20_000, 15_000));
 }
 
+/// Promise (time): A message that a sampling join reuses is judged once, at its first use; later
+/// uses have an age.
 #[test]
 fn a_reused_message_is_judged_once_and_then_has_an_age() {
     let graph = |sink: &str| {
@@ -170,6 +178,7 @@ fn a_reused_message_is_judged_once_and_then_has_an_age() {
     }
 }
 
+/// Promise (time): The plan and the report name a path that cannot be judged.
 #[test]
 fn a_path_without_origins_is_reported_as_not_judged() {
     let graph = format!(
@@ -183,6 +192,7 @@ fn a_path_without_origins_is_reported_as_not_judged() {
     assert_eq!((deadline(&report, "b").judged, deadline(&report, "b").untracked_behind.as_deref()), (0, Some("r")));
 }
 
+/// Promise (time): A failed call is recorded on no path.
 #[test]
 fn a_failed_call_is_not_recorded_on_any_path() {
     let report = ran(&format!(

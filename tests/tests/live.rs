@@ -133,6 +133,8 @@ fn an_event_has_the_text_of_its_own_losses() {
     assert!(told.len() == 1 && told[0].to_string().ends_with("number 122"), "{events:?}");
 }
 
+/// Promise (events): Losses inside a node are counted by reason during the run, with the same
+/// totals as in the report.
 #[test]
 fn losses_inside_a_node_are_events_and_statistics() {
     for (every, told) in [(10, true), (200, false), (0, false)] {
@@ -159,6 +161,7 @@ fn losses_inside_a_node_are_events_and_statistics() {
     }
 }
 
+/// Promise (events): A restarted node adds to its previous loss counts.
 #[test]
 fn a_restarted_node_goes_on_counting() {
     let faults = "on_error: { restart: { max: 9, backoff: 1ms } }, fault: { error_every: 50 }";
@@ -175,6 +178,8 @@ fn a_restarted_node_goes_on_counting() {
     assert!(names(&events, &["disconnected", "reconnected"]).is_empty(), "{events:?}");
 }
 
+/// Promise (events): The loss of a device or peer, with its reason, and the return of the device
+/// are events.
 #[test]
 fn a_lost_device_is_an_event_and_so_is_its_return() {
     for (gone, expected, connected) in [
@@ -205,6 +210,8 @@ fn a_lost_device_is_an_event_and_so_is_its_return() {
     }
 }
 
+/// Promise (events): A path with a deadline that delivers nothing is one event, unless its source
+/// has ended.
 #[test]
 fn a_path_without_deliveries_is_silent() {
     for (source, lossy, expected, is_silent) in [
@@ -247,6 +254,8 @@ fn a_path_without_deliveries_is_silent() {
     }
 }
 
+/// Promise (events): The end of a node's losses is an event; discarded messages are only
+/// statistics.
 #[test]
 fn the_end_of_losses_is_an_event_and_discards_are_statistics() {
     let (events, driven) = drive(RATE, "config: { no_room: [150, 250], silent: [300, 350] }", 5);
@@ -307,7 +316,8 @@ fn join(rate: &str, silent: &str) -> String {
     )
 }
 
-/// A join that lacks one input says so within two seconds, once, and names the edge; not if the input has ended or nothing comes at all.
+/// Promise (events): A join that receives nothing on one input while others receive messages is one
+/// event within two seconds.
 #[test]
 fn a_join_that_starves_names_the_input() {
     for (rate, silent, told) in [
@@ -330,7 +340,7 @@ fn a_join_that_starves_names_the_input() {
     }
 }
 
-/// The statistics say so as long as it lasts.
+/// Promise (events): The statistics show how long a join has waited for an input.
 #[test]
 fn the_edge_that_a_join_starves_for_has_the_time() {
     for (until, expected) in [(1, None), (4, Some("b/out -> j/b")), (8, None)] {
@@ -360,7 +370,7 @@ fn damage_a_chunk(file: &mut [u8]) {
     }
 }
 
-/// What a stock node loses while it runs is seen at once, not when it ends.
+/// Promise (events): Losses of stock nodes are visible when they happen.
 #[test]
 fn losses_of_stock_nodes_are_seen_while_they_run() {
     let numbers = |rate: &str| format!("  a: {{ kind: numbers, config: {{ {rate} }} }}\n");

@@ -19,6 +19,8 @@ fn totals_of(rest: &str) -> (u64, u64) {
     totals(&report)
 }
 
+/// Promise (losses): A message that a policy of the graph discards on purpose counts as discarded;
+/// any other missing message counts as lost.
 #[test]
 fn intended_discards_are_thinned_and_all_others_are_lost() {
     for (rest, expected) in [
@@ -47,6 +49,7 @@ fn intended_discards_are_thinned_and_all_others_are_lost() {
     }
 }
 
+/// Promise (losses): Messages that a sampling join does not use count as discarded.
 #[test]
 fn messages_that_sampling_does_not_use_are_thinned() {
     // Each of four messages of the trigger takes the newest of twelve. A trigger without a partner is lost.
@@ -64,7 +67,7 @@ fn messages_that_sampling_does_not_use_are_thinned() {
     assert!(lost > 6 && thinned == 0, "{lost} lost, {thinned} thinned");
 }
 
-/// Losses inside a node count as lost, and the run is degraded.
+/// Promise (losses): Losses inside a node are counted by reason, and the run is degraded.
 #[test]
 fn losses_of_a_node_are_counted_by_reason() {
     let graph = |missing: &str| {

@@ -14,6 +14,7 @@ fn overload(edge: &str, cross: bool, keys: &str) -> limen::Report {
     .replace("period_ns: 1000 }", if cross { "period_ns: 1000 }, core: 1" } else { "period_ns: 1000 }, core: 0" }))
 }
 
+/// Promise (edges): The report counts what each `when_full` policy lost.
 #[test]
 fn every_overflow_policy_does_what_its_name_says() {
     for cross in [false, true] {
@@ -53,6 +54,7 @@ fn every_overflow_policy_does_what_its_name_says() {
     }
 }
 
+/// Promise (edges): A call that finds a `fail` edge full counts as a failed call.
 #[test]
 fn fail_fails_the_producer() {
     let report = overload("capacity: 8, when_full: fail", true, "");
@@ -62,8 +64,8 @@ fn fail_fails_the_producer() {
     assert_eq!(report.bugs, Vec::<String>::new());
 }
 
-/// A model is not called for rows that could not be sent: its state is that of the messages that are done, and no failure is attributed
-/// to the backend.
+/// Promise (edges): A model is not called if a full `fail` edge would refuse its rows, so its state
+/// covers exactly the messages that are done.
 #[test]
 fn a_model_is_not_called_if_a_full_edge_would_refuse_its_rows() {
     let slow = "kind: collect, fault: { delay: 40us }";
@@ -88,7 +90,7 @@ fn a_model_is_not_called_if_a_full_edge_would_refuse_its_rows() {
     }
 }
 
-/// A call is a transaction: if one of its edges is full, the call fails and its message goes to none of them.
+/// Promise (edges): A call that finds one `fail` edge full sends nothing on any edge.
 #[test]
 fn a_call_that_finds_one_edge_full_sends_to_none() {
     let slow = "kind: collect, fault: { delay: 40us }";
@@ -166,6 +168,7 @@ fn a_call_that_finds_one_edge_full_sends_to_none() {
     }
 }
 
+/// Promise (edges): A slow consumer on a lossy edge does not slow the other consumers.
 #[test]
 fn a_slow_lossy_branch_does_not_slow_the_others() {
     let report = run("version: 1\nnodes:\n  a: { kind: numbers, config: { count: 2000 } }\n  \
@@ -177,6 +180,7 @@ fn a_slow_lossy_branch_does_not_slow_the_others() {
     assert_eq!((edge.received + edge.thinned_total(), edge.lost_total()), (2000, 0));
 }
 
+/// Promise (joins): A join stops waiting for a lost partner after `patience` messages.
 #[test]
 fn a_join_gives_up_lost_partners() {
     // One input loses most of its messages: unmatched ones are counted, and the join never waits for ever.
@@ -194,7 +198,8 @@ fn a_join_gives_up_lost_partners() {
     assert_eq!(report.is_degraded(), unmatched > 0);
 }
 
-/// Where no branch can lose a message, a join waits for a late one although it has a `patience` and the other edge is full.
+/// Promise (joins): A join of branches that lose nothing waits for late messages, whatever its
+/// `patience`.
 #[test]
 fn a_join_of_lossless_branches_loses_nothing() {
     let graph = |edge: &str, policy: &str, last: &str, capacity: u32| {
@@ -231,7 +236,7 @@ fn a_join_of_lossless_branches_loses_nothing() {
     }
 }
 
-/// Where a partner may be lost, an edge without a written capacity has room for the `patience` of its join.
+/// Promise (joins): By default, an edge into a join has room for the `patience` of the join.
 #[test]
 fn default_capacities_cover_the_patience_of_a_join() {
     let capacity = |patience: u64| {

@@ -238,6 +238,7 @@ fn report(script: &str, on_error: &str, is_limited: bool) -> Report {
     simulation.run(10_000_000).unwrap_or_else(|stuck| panic!("{stuck}"))
 }
 
+/// Promise (calls): A source that produces single messages behaves like one that produces bursts.
 #[test]
 fn a_source_that_is_called_alone_does_what_one_called_in_bursts_does() {
     let scripts = [
@@ -346,6 +347,9 @@ fn summary(report: &Report) -> String {
     format!("{nodes:?}\n{edges:?}\n{failures:?}\n{} {:?}", report.exit_code(), report.bugs)
 }
 
+/// Promise (calls): Single messages produce the same results, failures and losses as bursts, for
+/// every shape of node.
+///
 /// A budget and a limit of messages have all nodes take the general path; the results are the same.
 #[test]
 fn messages_alone_go_through_nodes_of_every_shape_as_bursts_do() {
@@ -386,6 +390,8 @@ fn messages_alone_go_through_nodes_of_every_shape_as_bursts_do() {
     }
 }
 
+/// Promise (calls): A panic of a source without consumers is a call failure of that source.
+///
 /// Nobody but the stage itself catches the panic of a source that is alone on its core, and whose outputs have no consumer.
 #[test]
 fn a_source_without_consumers_that_panics_is_no_bug() {

@@ -39,6 +39,8 @@ fn shown(report: &Report) -> String {
     text
 }
 
+/// Promise (edges): Each graph in `graphs/policies` produces the recorded result beside it.
+///
 /// \[L2\]
 #[test]
 fn every_policy_graph_gives_the_recorded_result() {

@@ -3,6 +3,9 @@
 use limen_tests::plan;
 use limen_tests::random::{check, simulate};
 
+/// Promise (edges): Every message on every edge is accounted for, and a run that ends by itself
+/// leaves no message in an edge.
+///
 /// \[M4\] For every seed: both laws hold, every edge keeps its order, failures stay in their node, and the run ends. More seeds:
 /// `cargo run --release -p limen-tests --bin limen-seeds -- 0 1000000`.
 #[test]
@@ -11,7 +14,10 @@ fn two_thousand_random_graphs_have_no_violation() {
     assert!(wrong.is_empty(), "{} of 2000 seeds; the first:\n{}", wrong.len(), wrong[0]);
 }
 
-/// \[M7\] A failing seed can be replayed: it draws the same graph, the same order and the same faults.
+/// Promise (simulation): The same seed produces the same graph, the same order of turns and the
+/// same faults.
+///
+/// \[M7\]
 #[test]
 fn a_seed_replays_the_same_run() {
     let counters = |seed| {
@@ -25,6 +31,8 @@ fn a_seed_replays_the_same_run() {
     }
 }
 
+/// Promise (simulation): The simulation finds an injected fault and replays it.
+///
 /// A bug that shows only when two messages arrive close together is found within a few hundred orders, and replayed.
 #[test]
 fn an_injected_fault_is_found_and_replayed() {
@@ -41,6 +49,9 @@ fn an_injected_fault_is_found_and_replayed() {
     assert!(found.iter().all(|seed| disorder(*seed) > 0.0), "a seed did not replay itself");
 }
 
+/// Promise (joins): A join by sequence or by time ends with its first input that ends; later
+/// messages of the others are `unmatched`.
+///
 /// Regression test from a seed: after one input had ended, a join waited for the end of the other, whose source was blocked by a
 /// full edge that the next join did not empty.
 #[test]
@@ -58,6 +69,8 @@ fn a_join_ends_with_the_first_of_its_inputs() {
     }
 }
 
+/// Promise (joins): A waiting join does not keep its worker busy.
+///
 /// Regression test from a seed: a join that waited for a partner reported work, and its worker turned it for ever.
 #[test]
 fn a_waiting_join_is_idle() {
@@ -74,6 +87,9 @@ fn a_waiting_join_is_idle() {
     }
 }
 
+/// Promise (stops): A stop that a node requests reaches every node at once, including sleeping
+/// ones.
+///
 /// Regression test from a seed: a stop requested by a node in its turn reached only the stages turned after it; the others slept on.
 #[test]
 fn a_stop_by_a_node_wakes_every_stage() {
@@ -82,6 +98,8 @@ fn a_stop_by_a_node_wakes_every_stage() {
     }
 }
 
+/// Promise (scheduling): A scheduler that inspects the queues blocks no producer.
+///
 /// Regression test from a seed: a scheduler that peeked at a join made it drop unmatched messages, and consumed the wake-up that
 /// there was room again, so the producer kept waiting.
 #[test]

@@ -150,6 +150,7 @@ fn impossible_faults_and_deadlines_are_refused() {
     recorded("impossible_faults_and_deadlines");
 }
 
+/// Promise (edges): limen rejects contradictory watermarks.
 #[test]
 fn contradictory_watermarks_are_refused() {
     recorded("contradictory_watermarks");
@@ -206,7 +207,8 @@ fn a_helper_needs_a_core_that_does_not_spin() {
     assert_eq!(problems("collect", 1, "spin"), "");
 }
 
-/// A node that may block in the kernel gets a helper thread on its core, with the settings of that core.
+/// Promise (scheduling): A node that may block in the kernel has a helper thread on its core, with
+/// the real-time settings of that core.
 #[test]
 fn a_helper_thread_runs_on_the_core_of_its_node() {
     let graph = |wait: &str, more: &str| {
@@ -248,11 +250,14 @@ fn a_helper_thread_runs_on_the_core_of_its_node() {
     }
 }
 
+/// Promise (time): limen rejects a deadline that is shorter than the waits of the graph.
 #[test]
 fn deadlines_shorter_than_planned_delays_are_refused() {
     recorded("deadlines_shorter_than_planned_delays");
 }
 
+/// Promise (time): limen rejects a deadline shorter than a known call time, and notes one that a
+/// call may exceed.
 #[test]
 fn deadlines_shorter_than_a_call_are_refused() {
     let graph = |keys: &str, mock: &str, deadline: &str| {
@@ -283,6 +288,7 @@ fn deadlines_shorter_than_a_call_are_refused() {
     assert_eq!(notes(", budget: 7ms", "", "10ms"), Vec::<String>::new());
 }
 
+/// Promise (filters and groups): limen rejects a `gather` without a matching `scatter`.
 #[test]
 fn gather_without_a_matching_scatter_is_refused() {
     recorded("gather_without_a_matching_scatter");
@@ -309,6 +315,8 @@ fn too_many_sources_are_refused() {
     assert!(said.contains("error[E0158]") && said.contains("65537 sources; at most 65536"), "{said}");
 }
 
+/// Promise (checking): The connection that closes a cycle is type-checked like any other.
+///
 /// The producer is not planned yet when the consumer is.
 #[test]
 fn the_edge_that_closes_a_cycle_is_type_checked() {
@@ -352,7 +360,7 @@ fn bidirectional_characters_in_names_are_escaped() {
     );
 }
 
-/// A graph that takes too long to plan is refused, and the remedy works.
+/// Promise (checking): limen rejects a graph that takes too long to plan, with advice that works.
 #[test]
 fn a_graph_that_takes_too_long_to_plan_is_refused() {
     let joins = |count: usize, join: &str| {

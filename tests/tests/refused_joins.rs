@@ -17,11 +17,15 @@ fn a_join_that_cannot_be_read_is_one_problem() {
     );
 }
 
+/// Promise (joins): limen rejects a join that could wait forever for a lost message.
 #[test]
 fn joins_of_lossy_streams_are_refused() {
     recorded("joins_of_lossy_streams");
 }
 
+/// Promise (joins): A join by time of independent sources needs no `patience`, whatever an upstream
+/// edge loses.
+///
 /// By time, a later message of a stream proves that an earlier one was lost. Only a source shared by both inputs, or another node
 /// that waits, could keep it from arriving.
 #[test]
@@ -43,12 +47,16 @@ fn joins_by_time_of_independent_streams_may_be_lossy() {
     check(&graph("g", other), &[("6:3 E0134", "`g` may drop messages")]);
 }
 
+/// Promise (joins): limen rejects a join whose edges an upstream node that multiplies messages can
+/// fill.
+///
 /// From a seed: a stream that multiplies fills the edges that its partner has to pass.
 #[test]
 fn joins_of_streams_that_multiply_are_refused() {
     recorded("joins_of_streams_that_multiply");
 }
 
+/// Promise (joins): limen rejects contradictory join policies.
 #[test]
 fn contradictory_join_policies_are_refused() {
     let graph = |node: &str| {
@@ -106,6 +114,9 @@ fn a_sampling_node_on_one_branch_of_a_join_is_refused() {
     recorded("a_sampling_node_on_one_branch_of_a_join");
 }
 
+/// Promise (joins): Without `patience`, limen rejects two joins of the same sources that can block
+/// each other.
+///
 /// From a seed: each join waits for the source that the other one blocks.
 #[test]
 fn two_joins_of_the_same_sources_out_of_step_are_refused() {
@@ -128,6 +139,9 @@ fn two_joins_of_the_same_sources_out_of_step_are_refused() {
     assert!(limen_tests::plan(&graph(", patience: 4")).is_ok());
 }
 
+/// Promise (joins): A join by sequence of the outputs of a `synchronize` by time or by sampling
+/// requires `patience`.
+///
 /// From a seed: the outputs carry messages of different sequences, and a full edge keeps the partners from arriving.
 #[test]
 fn a_join_of_synchronized_outputs_out_of_step_is_refused() {
@@ -151,6 +165,7 @@ fn a_deadline_that_drops_on_one_branch_of_a_join_is_refused() {
     recorded("a_deadline_that_drops_on_one_branch_of_a_join");
 }
 
+/// Promise (joins): limen rejects a join by sequence of sources with different rates.
 #[test]
 fn joins_by_number_of_streams_of_different_rates_are_refused() {
     let graph = |a: &str, b: &str, keys: &str| {
@@ -274,6 +289,9 @@ fn a_sampling_join_behind_a_source_that_runs_ahead_of_the_clock_is_refused() {
     }
 }
 
+/// Promise (joins): limen rejects a sampling join of a source that does not wait for a clock, and
+/// its help works.
+///
 /// Files and made-up data without a rate are sent at once, and a sampling join would take whatever comes last.
 #[test]
 fn a_sampling_join_behind_a_source_without_a_rate_is_refused_with_a_help_that_works() {
@@ -339,6 +357,8 @@ fn a_sampling_join_behind_a_source_without_a_rate_is_refused_with_a_help_that_wo
     }
 }
 
+/// Promise (joins): limen rejects a join of branches that share the output of a join by time, if
+/// each message takes only one branch.
 #[test]
 fn a_rejoin_of_different_routes_after_a_join_by_time_is_refused() {
     let graph = |routes: &str, log: &str| {

@@ -4,6 +4,8 @@ use limen_tests::{plan, run, turn};
 use std::fmt::Write as _;
 use std::path::Path;
 
+/// Promise (scheduling): No node of two hundred on two cores starves.
+///
 /// \[L7\]
 #[test]
 fn no_node_of_two_hundred_on_two_cores_starves() {
@@ -23,6 +25,8 @@ fn held() -> (usize, usize) {
     (count("task"), count("fd"))
 }
 
+/// Promise (memory): Repeated starts of a graph leak no threads and no open files.
+///
 /// \[L8\]
 #[test]
 fn repeated_starts_leak_no_threads_or_files() {
@@ -43,6 +47,9 @@ fn repeated_starts_leak_no_threads_or_files() {
     assert!(after.0 < before.0 + 100 && after.1 < before.1 + 100, "{before:?} threads and files became {after:?}");
 }
 
+/// Promise (scheduling): Beyond saturation, throughput holds and the capacity of the edges bounds
+/// latency.
+///
 /// \[L5\] A source that is up to eight times faster than its consumer. Simulated, so that the rates are exact: this tests the cost of a
 /// full edge, not the speed of a core.
 #[test]

@@ -13,6 +13,8 @@ const GRAPH: &str = "version: 1\nnodes:\n  a: { kind: numbers, core: 0, config: 
                      b: { kind: step, core: 1, from: { from: a, capacity: 16 }, fault: { delay: 200us } }\n  \
                      z: { kind: collect, core: 1, from: b }\nrun: { telemetry: full }\n";
 
+/// Promise (measurements): The intervals of a histogram log add up to the report, except for the
+/// last interval.
 #[test]
 fn intervals_add_up_to_the_report() {
     for (warmup, first) in [("", Duration::ZERO), (", warmup: 1500ms", Duration::from_millis(1000))] {
@@ -48,6 +50,8 @@ fn intervals_add_up_to_the_report() {
     }
 }
 
+/// Promise (measurements): A measurement window counts exactly the events within it, and each
+/// message belongs to one window.
 #[test]
 fn a_window_counts_only_its_own_messages() {
     let begin = Time(1_000_000_000);
@@ -85,6 +89,7 @@ fn a_window_counts_only_its_own_messages() {
     assert_eq!(stats[1].compute.unwrap().count, driven.stats()[1].compute.unwrap().count);
 }
 
+/// Promise (measurements): An edge reports its current queue depth and its peak depth.
 #[test]
 fn an_edge_reports_its_current_and_highest_fill() {
     let clock = SimulatedClock::new(Time(1_000_000_000));
@@ -107,7 +112,7 @@ fn an_edge_reports_its_current_and_highest_fill() {
     assert_eq!(driven.edge_stats()[0].highest, 0);
 }
 
-/// Sleeping, busy and ended workers all hand over their histograms, and the run loses nothing.
+/// Promise (measurements): Sleeping, busy and ended workers all hand over their histograms.
 #[test]
 fn workers_hand_over_histograms_in_every_state() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, core: 0 }\n  b: { kind: step, core: 0, from: a }\n  \

@@ -18,6 +18,8 @@ nodes:
 run: { watchdog: 100ms, stop: 100ms }
 ";
 
+/// Promise (events): `limen-run` prints failures and hangs during the run, at most one line a
+/// second for each kind and place.
 #[test]
 fn failures_and_hangs_are_printed_during_the_run() {
     for format in ["text", "json"] {

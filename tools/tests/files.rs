@@ -14,6 +14,8 @@ fn copying(from: &str, to: &str, exists: &str) -> String {
     )
 }
 
+/// Promise (files): A graph writes no file that it reads, nor its own file.
+///
 /// \[H3\] A graph that appends to its own input would run until the disk is full.
 #[test]
 fn a_graph_writes_nothing_that_it_reads() {
@@ -51,6 +53,9 @@ fn a_graph_writes_nothing_that_it_reads() {
     folder.run("graph.yaml --out out").expect(2, "", "leaves the output folder by a link");
 }
 
+/// Promise (files): Options such as `--histograms` and `--cache` overwrite no file that the graph
+/// reads or writes.
+///
 /// \[H3\]
 #[test]
 fn options_overwrite_no_file_that_the_graph_reads_or_writes() {
@@ -98,7 +103,9 @@ fn options_overwrite_no_file_that_the_graph_reads_or_writes() {
     }
 }
 
-/// \[H3\] Stdout may be a file, but not one that the graph uses.
+/// Promise (files): Stdout cannot be a file that the graph reads or writes.
+///
+/// \[H3\]
 #[test]
 fn stdout_cannot_be_a_file_that_the_graph_reads_or_writes() {
     let folder = Folder::with("stdout", "");
@@ -132,7 +139,7 @@ fn stdout_cannot_be_a_file_that_the_graph_reads_or_writes() {
     }
 }
 
-/// Every valid file name can be written, up to the longest one.
+/// Promise (files): A file name of any valid length can be written; a longer one is rejected.
 #[test]
 fn a_long_name_is_written_or_refused() {
     let folder = Folder::with("long", "");
@@ -155,6 +162,8 @@ fn a_long_name_is_written_or_refused() {
     folder.run(&format!("{name} -q --histograms h")).expect(0, "", "");
 }
 
+/// Promise (files): limen rejects pipes and devices as files without waiting for them.
+///
 /// \[H3\]
 #[test]
 fn irregular_files_are_refused_without_waiting() {
@@ -200,6 +209,9 @@ fn a_pipe_that_nobody_reads_is_refused_before_the_run() {
     assert!(reader.join().unwrap().ends_with("</html>\n"));
 }
 
+/// Promise (files): A graph does not write through a link out of its output folder, with or without
+/// `--out`.
+///
 /// \[H3\] Not even through a link that points to a new file.
 #[test]
 fn outputs_do_not_leave_the_folder_through_links() {
@@ -221,7 +233,8 @@ fn outputs_do_not_leave_the_folder_through_links() {
     assert_eq!(fs::read_to_string(at("outside/there")).unwrap(), "precious");
 }
 
-/// A device or a pipe that an option names is written into, never replaced; what cannot be written is refused before the run.
+/// Promise (files): An option that names an output file replaces only a regular file; it writes
+/// into pipes and devices.
 #[test]
 fn options_replace_only_regular_files() {
     let graph = "version: 1\nnodes:\n  s: { kind: synthetic, config: { pattern: counter, count: 9 } }\n  z: { kind: 'null', from: s }\n";
@@ -265,6 +278,8 @@ fn options_replace_only_regular_files() {
     assert!(std::os::unix::fs::FileTypeExt::is_char_device(&kind(std::path::Path::new("/dev/null"))));
 }
 
+/// Promise (files): A run that a second signal ends names its incomplete files.
+///
 /// \[K2\] Incomplete files have temporary names, so the program names them.
 #[test]
 fn a_second_signal_names_the_incomplete_files() {
@@ -297,7 +312,10 @@ fn a_second_signal_names_the_incomplete_files() {
     assert_eq!(fs::read(folder.0.join(kept)).unwrap(), rows);
 }
 
-/// \[S4\] A limit on the size of files is an error like any other; its signal does not end the process.
+/// Promise (files): A file size limit (`ulimit -f`) is an error of the node, and headers match the
+/// data written.
+///
+/// \[S4\]
 #[test]
 fn a_file_size_limit_is_an_error_of_the_node() {
     let graph = "

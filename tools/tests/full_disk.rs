@@ -54,7 +54,10 @@ fn run(folder: &Folder, resumes: bool) -> Option<Ran> {
     Some(ran)
 }
 
-/// \[S4\] Every message is in the file, lost and counted, or failed, and no line is torn.
+/// Promise (files): A full disk does not stop a run: lost messages are counted, no message is torn,
+/// and files continue when there is room.
+///
+/// \[S4\]
 #[test]
 fn a_full_disk_stops_no_robot_and_the_files_go_on_when_there_is_room() {
     let folder = Folder::with("disk-full", &graph(""));
@@ -92,6 +95,8 @@ fn a_full_disk_stops_no_robot_and_the_files_go_on_when_there_is_room() {
     assert!(of_table <= number(&json["wall_s"]) as f64 + 2.0, "{events}");
 }
 
+/// Promise (files): With `on_full: stop` or `detach`, a full disk ends the run or detaches the
+/// sink.
 #[test]
 fn a_full_disk_stops_a_run_or_detaches_a_node_as_configured() {
     for (policy, code) in [("stop", 1), ("detach", 0)] {

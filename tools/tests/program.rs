@@ -318,6 +318,8 @@ pub(crate) fn signal_until_it_ends(child: &mut Child, name: &str) {
     }
 }
 
+/// Promise (stops): The first signal drains the run, and the second one ends the process.
+///
 /// \[K1\]
 #[test]
 fn the_first_signal_drains_and_the_second_exits() {
@@ -350,6 +352,8 @@ fn the_first_signal_drains_and_the_second_exits() {
     }
 }
 
+/// Promise (stops): Signals within half a second count as one request.
+///
 /// \[K1\] `timeout`, `sudo` and `npm` deliver one request twice: to the process and to its group.
 #[test]
 fn signals_within_half_a_second_are_one_request() {
@@ -374,6 +378,9 @@ fn signals_within_half_a_second_are_one_request() {
     }
 }
 
+/// Promise (stops): A process continues after SIGSTOP and SIGCONT, and its message accounting
+/// balances.
+///
 /// \[K5\]
 #[test]
 fn a_process_continues_after_sigstop_and_its_counts_balance() {
@@ -540,7 +547,7 @@ fn completions_are_printed_for_every_shell() {
     }
 }
 
-/// Inlets and outlets are for embedding programs: the plan is valid, but `limen-run` has nothing to send.
+/// Promise (handles): `limen-run` plans a graph with inlets and outlets, but does not run it.
 #[test]
 fn a_graph_with_inlets_and_outlets_is_planned_and_not_run() {
     let graph = "version: 1\nnodes:\n  a: { kind: inlet, config: { spec: u64 } }\n  z: { kind: outlet, from: a }\n";
@@ -554,7 +561,8 @@ fn a_graph_with_inlets_and_outlets_is_planned_and_not_run() {
     assert_eq!(folder.run("graph.yaml --json").json()["outcome"], "not started");
 }
 
-/// An edge of sixteen million messages takes some gigabytes, which the machine may have, but this process may not use.
+/// Promise (memory): limen rejects a plan that exceeds the address space of the process (`ulimit
+/// -v`).
 #[test]
 fn a_plan_beyond_the_address_space_limit_is_refused() {
     let graph = "version: 1\nnodes:\n  a: { kind: synthetic, config: { pattern: counter, count: 10 } }\n  \

@@ -1,8 +1,8 @@
-//! The reference pages of `docs/` say what the program says; `LIMEN_BLESS=1` rewrites those that are generated from it.
+//! The reference pages of `docs/` say what the program and its tests say. `LIMEN_BLESS=1` rewrites the generated pages.
 
 use limen_tests::recorded::assert_recorded;
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn check(page: &str, text: &str) {
@@ -159,7 +159,10 @@ fn files_in_the_book_are_the_files() {
             let _ = write!(shown, "<!-- {file} -->\n```{language}\n{}\n```\n{below}", content.trim_end());
             found += 1;
         }
-        check(&page.file_name().unwrap().to_string_lossy(), &shown);
+        // Other tests rewrite other pages at the same time.
+        if shown != text {
+            check(&page.file_name().unwrap().to_string_lossy(), &shown);
+        }
     }
     assert_eq!(found, 3);
 }
@@ -188,4 +191,78 @@ fn features_and_examples_are_listed() {
         let row = format!("| `{}` |", file.unwrap().path().file_stem().unwrap().to_string_lossy());
         assert!(page.contains(&row), "docs/own-node.md lacks: {row}");
     }
+}
+
+/// What the doc comment of a test states: a paragraph that begins with `MARK (SUBJECT): ` and ends at an empty line.
+struct Statement {
+    subject: String,
+    text: String,
+    /// The test as a link from a page of `docs/` to its file.
+    test: String,
+}
+
+/// Every Rust file below a folder, in alphabetical order.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    let below = |path: PathBuf| match path.is_dir() {
+        true if path.ends_with("target") => Vec::new(),
+        true => sources(&path),
+        false => vec![path],
+    };
+    paths.into_iter().flat_map(below).filter(|path| path.extension().is_some_and(|end| end == "rs")).collect()
+}
+
+/// All statements with this mark. Fails for a statement that is not in the doc comment of a test.
+fn statements(mark: &str) -> Vec<Statement> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let begin = format!("/// {mark} (");
+    let mut found = Vec::new();
+    for path in ["backends", "engine", "nodes", "tests", "tools"].iter().flat_map(|folder| sources(&root.join(folder)))
+    {
+        let source = std::fs::read_to_string(&path).unwrap();
+        let file = path.strip_prefix(&root).unwrap().display();
+        let lines: Vec<&str> = source.lines().map(str::trim).collect();
+        for (n, line) in lines.iter().enumerate() {
+            let Some((subject, text)) = line.strip_prefix(&begin).and_then(|rest| rest.split_once("): ")) else {
+                continue;
+            };
+            let below = &lines[n + 1..];
+            let more = below.iter().map_while(|line| line.strip_prefix("/// "));
+            let text: Vec<&str> = std::iter::once(text).chain(more).collect();
+            let end = below.iter().position(|line| line.starts_with("fn ")).unwrap_or_default();
+            let is_test =
+                below[..end].contains(&"#[test]") && below[..end].iter().all(|line| line.starts_with(['/', '#']));
+            assert!(is_test, "{file}:{}: not the doc comment of a test", n + 1);
+            let name = below[end].trim_start_matches("fn ").split('(').next().unwrap_or_default();
+            let test = format!("[`{name}`](../{file})");
+            found.push(Statement { subject: subject.to_string(), text: text.join(" "), test });
+        }
+    }
+    found
+}
+
+/// The page lists the promises of all tests by theme.
+#[test]
+fn semantics() {
+    let themes = "edges, losses, messages, memory, calls, failures, loops, events, files, scheduling, stops, joins, \
+                  filters and groups, handles, connections, descriptors, models, batches, time, measurements, output, \
+                  simulation, checking";
+    let themes: Vec<&str> = themes.split(", ").collect();
+    let promises = statements("Promise");
+    let mut text = String::from(
+        "# Semantics\n\nThis page lists what limen promises, each with a test that fails if limen breaks the promise.\n\
+         [Policies](policies.md) explains the terms. Doc comments of the tests state the promises:\n\
+         `LIMEN_BLESS=1 cargo test -p limen-tools --test all reference_pages` writes this page.\n",
+    );
+    for theme in &themes {
+        let title = format!("{}{}", theme[..1].to_uppercase(), &theme[1..]);
+        let _ = write!(text, "\n## {title}\n\n| Promise | Test |\n|---|---|\n");
+        for Statement { text: promise, test, .. } in promises.iter().filter(|promise| promise.subject == *theme) {
+            let _ = writeln!(text, "| {promise} | {test} |");
+        }
+    }
+    check("semantics.md", &text);
+    let unknown = promises.iter().find(|promise| !themes.contains(&promise.subject.as_str()));
+    assert!(unknown.is_none(), "unknown theme: {:?}", unknown.map(|promise| &promise.test));
 }

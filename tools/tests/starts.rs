@@ -53,6 +53,8 @@ fn a_failed_start_leaves_every_file_as_it_was() {
     }
 }
 
+/// Promise (files): A start that runs out of descriptors leaves every file as it was.
+///
 /// \[S6\] Descriptors run out at every place of a start.
 #[test]
 fn a_start_without_descriptors_leaves_every_file_as_it_was() {

@@ -47,6 +47,7 @@ fn quoted(text: &str) -> String {
     format!("\"{}\"", text.chars().map(plain).collect::<String>())
 }
 
+/// Promise (output): No file, model, library or argument can control the terminal.
 #[test]
 fn no_input_controls_the_terminal() {
     let in_quotes = quoted(EVIL);
@@ -178,7 +179,7 @@ fn no_input_controls_the_terminal() {
     expect(run(&folder, &["check".as_ref(), OsStr::from_bytes(b"\xff\x1b.yaml")]), "no UTF-8");
 }
 
-/// A line end in a name does not begin another message.
+/// Promise (output): A name with a line end cannot imitate a message of limen.
 #[test]
 fn a_name_with_a_line_end_forges_no_message() {
     let forged = "x\nerror[E9999]: all is lost";
@@ -201,7 +202,7 @@ fn a_name_with_a_line_end_forges_no_message() {
     }
 }
 
-/// `--json` escapes control characters as JSON does, so no character is lost.
+/// Promise (output): `--json` escapes control characters, so programs read the original text.
 #[test]
 fn json_output_keeps_every_character() {
     for c in EVIL.chars().filter(|c| limen::text::is_terminal_control(*c)) {

@@ -124,6 +124,7 @@ fn good() -> Vec<u8> {
     model(&[node("Relu", &["x"], &["y"], &[])])
 }
 
+/// Promise (models): limen rejects a model that kills its trial process, with the name of the node.
 #[test]
 fn a_model_that_crashes_its_process_is_refused() {
     for (name, model, limits, how) in [
@@ -144,6 +145,7 @@ fn a_model_that_crashes_its_process_is_refused() {
     }
 }
 
+/// Promise (models): Every command that loads a model applies `--model-limits`.
 #[test]
 fn every_verb_that_loads_a_model_applies_the_limits() {
     let folder = with("trial-verbs", &good());
@@ -169,6 +171,7 @@ fn every_verb_that_loads_a_model_applies_the_limits() {
     assert!(!planned.expect(0, "backend rten", "").out.contains(GOOD), "{}", planned.out);
 }
 
+/// Promise (models): With `--cache`, a known model is not tried again, and any other model is.
 #[test]
 fn results_of_trials_are_cached() {
     let folder = with("trial-kept", &good());
@@ -191,7 +194,7 @@ fn results_of_trials_are_cached() {
     folder.run(cached).expect(0, "tried before", "");
 }
 
-/// What is found out about a model lies in the folder that its graph's registry names, and nowhere else.
+/// Promise (models): Two graphs of one process use the cache folders of their own registries.
 #[test]
 fn two_graphs_of_one_process_keep_what_they_find_in_their_own_folders() {
     let folder = with("trial-two-caches", &good());
@@ -247,6 +250,7 @@ fn a_graph_with_another_library_of_onnx_runtime_is_refused() {
     }
 }
 
+/// Promise (models): If a program neither serves trials nor names one that does, the plan says so.
 #[test]
 fn an_embedding_program_names_the_program_for_trials() {
     let plan = |folder: &Folder, trials: Trials| {
@@ -273,7 +277,7 @@ fn an_embedding_program_names_the_program_for_trials() {
     }
 }
 
-/// The planned model runs, even if its node is restarted after the file was deleted.
+/// Promise (models): A restarted model does not need its file.
 #[test]
 fn a_planned_model_does_not_need_its_file() {
     let folder = with("trial-planned", &good());
@@ -289,7 +293,7 @@ fn a_planned_model_does_not_need_its_file() {
     assert_eq!((report.exit_code(), node.failed, node.restarts), (0, 1, 1), "{:?}", report.failures);
 }
 
-/// The same for weights.
+/// Promise (models): The weights of `linear` and `mlp` are read during planning.
 #[test]
 fn planned_weights_do_not_need_their_file() {
     let graph = GRAPH.replace("kind: infer", "kind: linear").replace("model: model.onnx", WEIGHTS);
@@ -308,6 +312,7 @@ fn planned_weights_do_not_need_their_file() {
 
 const WEIGHTS: &str = "weight: { file: w.bin, dtype: f32, shape: [2, 2] }";
 
+/// Promise (models): A trial does not outlive the process that started it.
 #[test]
 fn a_trial_does_not_outlive_its_parent() {
     let folder = with("trial-orphan", &endless());
@@ -324,6 +329,7 @@ fn a_trial_does_not_outlive_its_parent() {
     until("it goes on", || stat(trial).is_none_or(|(state, _)| state == 'Z').then_some(()));
 }
 
+/// Promise (models): `backend: auto` skips a backend that crashes on the model.
 #[test]
 fn a_backend_that_crashes_on_a_model_is_skipped() {
     let folder = with("trial-auto", &hungry());

@@ -247,6 +247,9 @@ mod tests {
         assert_eq!(shared.producer.moved.get(), shared.consumer.moved.get() + lost + left);
     }
 
+    /// Promise (edges): Above a soft watermark, an edge decides by its policy and by the priority
+    /// of the message.
+    ///
     /// The messages kept of six, by an edge for four with a soft mark at two.
     #[test]
     fn a_soft_mark_does_what_policy_and_class_say() {
@@ -275,6 +278,7 @@ mod tests {
         }
     }
 
+    /// Promise (edges): An edge below its byte limit accepts one more message of any size.
     #[test]
     fn a_cap_on_bytes_is_reached_and_not_passed() {
         // Eight bytes each: the third finds 16 of 20 used, and is accepted.
@@ -295,6 +299,8 @@ mod tests {
         law(&params, 2);
     }
 
+    /// Promise (edges): A message that alone reaches the byte limit evicts nothing; at the limit,
+    /// `drop_oldest` loses it (`too_large`).
     #[test]
     fn a_message_as_large_as_the_cap_is_accepted_if_there_is_room_and_evicts_nothing() {
         let (mut tx, mut rx, params) =
@@ -305,6 +311,8 @@ mod tests {
         law(&params, 0);
     }
 
+    /// Promise (edges): Urgent messages that have a lane overtake other messages and keep their own
+    /// order.
     #[test]
     fn urgent_messages_overtake_others_and_keep_their_own_order() {
         let (mut tx, mut rx, params) =

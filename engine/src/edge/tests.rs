@@ -63,6 +63,7 @@ fn law(shared: &Shared, left: u64) {
     assert_eq!(shared.producer.moved.get(), shared.consumer.moved.get() + lost + left);
 }
 
+/// Promise (edges): An edge delivers messages in the order in which they were sent.
 #[test]
 fn order_is_kept_and_every_run_is_whole() {
     every_form(WhenFull::ALL, 8, |name, mut tx, mut rx, shared| {
@@ -78,6 +79,7 @@ fn order_is_kept_and_every_run_is_whole() {
     });
 }
 
+/// Promise (edges): A full edge follows its `when_full` policy, within a core and across cores.
 #[test]
 fn a_full_edge_does_what_its_policy_says() {
     for when_full in WhenFull::ALL {
@@ -122,6 +124,7 @@ fn a_blocked_producer_continues_at_a_quarter_or_after_20_us() {
     });
 }
 
+/// Promise (edges): A consumer receives every message that was sent before its producer ended.
 #[test]
 fn messages_sent_before_closing_are_never_missed() {
     every_form(WhenFull::ALL, 4, |name, mut tx, mut rx, shared| {
@@ -179,6 +182,8 @@ fn a_taker_with_small_buffers_leaves_the_edge_its_capacity() {
     });
 }
 
+/// Promise (edges): A message keeps its timestamps, whatever the speed of producer and consumer.
+///
 /// Between two threads: a producer that fills each slot as soon as it is free never finds the run ring full, because
 /// the consumer takes the run of a message before it frees the message's slot.
 #[test]

@@ -376,6 +376,9 @@ mod tests {
         assert!(counter.ns.abs_diff(counter.ticks) <= 100, "{} {}", counter.ns, counter.ticks);
     }
 
+    /// Promise (time): The wall clock does not affect the times of a run; the report notes each
+    /// step of the wall clock once.
+    ///
     /// \[T1\] Steps by an hour and back, by a leap second, and to before 1970 are each noticed once; drift is not.
     #[test]
     fn steps_of_the_wall_clock_are_noticed_once() {
@@ -399,7 +402,8 @@ mod tests {
         }
     }
 
-    /// A kernel stamp of 7 ms ago maps to that time, whatever the wall clock shows; an impossible stamp maps to now.
+    /// Promise (time): A kernel timestamp is mapped to the clock of the run; an invalid one counts
+    /// as now.
     #[test]
     fn stamps_of_the_wall_clock_are_mapped() {
         let (now, shown, opened) = (Time(50_000_000), 1_700_000_000_000_000_000, Time(40_000_000));

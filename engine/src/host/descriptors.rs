@@ -468,6 +468,8 @@ mod tests {
         Poller::new(vec![Arc::default()])
     }
 
+    /// Promise (descriptors): A ready descriptor wakes its source once, and again only after the
+    /// source waits again.
     #[test]
     fn a_ready_descriptor_wakes_its_node_once_until_it_waits_again() {
         let poller = poller();
@@ -498,6 +500,7 @@ mod tests {
         assert!(!poller.has_descriptors());
     }
 
+    /// Promise (descriptors): A descriptor without interest causes no wake-up.
     #[test]
     fn interest_can_change_and_no_interest_causes_no_wake_up() {
         let poller = poller();
@@ -544,6 +547,7 @@ mod tests {
         drop(held);
     }
 
+    /// Promise (descriptors): A regular file is always ready.
     #[test]
     fn a_regular_file_is_always_ready() {
         let poller = poller();
@@ -558,6 +562,8 @@ mod tests {
         assert!(!a.is_woken());
     }
 
+    /// Promise (descriptors): A wait for descriptors ends with a bell, a ready descriptor or a
+    /// timeout.
     #[test]
     fn a_sleeper_is_woken_by_a_bell_a_descriptor_or_a_time() {
         let bell: Arc<Bell> = Arc::default();

@@ -59,6 +59,8 @@ pub(crate) fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
 mod tests {
     use super::*;
 
+    /// Promise (output): A caught panic is reported once, where it is caught.
+    ///
     /// The hook is global to the process, so this tests the flag that it reads.
     #[test]
     fn nested_catches_restore_the_flag_of_the_hook() {

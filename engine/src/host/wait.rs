@@ -285,6 +285,8 @@ mod tests {
         assert_eq!(spun(&mut fast, 1_000_000), WAKE_NS);
     }
 
+    /// Promise (scheduling): An `adaptive` worker sets timers earlier by the 90th percentile of its
+    /// lateness, by at most a tenth of the time left.
     #[test]
     fn timers_are_set_earlier_by_the_90th_percentile_of_lateness() {
         let mut oversleep = Oversleep::default();
@@ -351,6 +353,8 @@ mod loom_tests {
         });
     }
 
+    /// Promise (descriptors): A worker that waits for descriptors loses no wake-up.
+    ///
     /// Like `loom_no_wake_is_lost`, for a worker that sleeps in `epoll_wait`: an eventfd stays written until a wait consumes it, and the
     /// state decides whether to wait again. The worker switches to the eventfd after it has announced a sleep on its futex.
     #[test]
@@ -392,7 +396,7 @@ mod loom_tests {
         });
     }
 
-    /// A handle that waits on one thread and then on another, and a thread that rings for both: each finds its message.
+    /// Promise (handles): A handle that waits on one thread and then on another misses no message.
     #[test]
     fn loom_a_changing_guest_is_woken() {
         loom::model(|| {

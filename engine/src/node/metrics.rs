@@ -112,6 +112,7 @@ impl Metrics {
 mod tests {
     use super::*;
 
+    /// Promise (losses): A node keeps its loss counts when it is restarted.
     #[test]
     fn losses_before_a_rebuild_are_kept() {
         let (mut before, mut after) = (Metrics::default(), Metrics::default());

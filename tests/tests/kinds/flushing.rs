@@ -58,6 +58,7 @@ fn messages(name: &str, bytes: &[u8]) -> u64 {
     }
 }
 
+/// Promise (files): A file sink keeps a row in memory for at most one second.
 #[test]
 fn a_message_waits_in_memory_for_a_second_at_most() {
     const FILES: [(&str, &str); 5] =

@@ -242,7 +242,7 @@ fn silences_are_shortened_and_a_clock_that_was_set_back_is_followed() {
     }
 }
 
-/// A clock that was set back loses no pair of a join by time, whichever clock it was, and is told while the graph runs.
+/// Promise (joins): A clock step within a recording costs a join by time no pair.
 #[test]
 fn pairs_are_made_on_both_sides_of_a_step_of_the_clock() {
     // `/a` and `/b` at 10 Hz, 3 ms apart. By how many ms the log and the stamps of both are set back every 2 s, by how many `/b` is

@@ -112,7 +112,10 @@ fn datagrams_dropped_by_the_kernel_are_counted() {
     assert!((401.0..=f64::from(sent)).contains(&(received + overrun)), "{received} + {overrun} of {sent}");
 }
 
-/// \[N5\] Other machines can reach a port only if the graph says so, and then the plan has a note.
+/// Promise (connections): Other machines reach a port only if both the graph and the command line
+/// allow it.
+///
+/// \[N5\]
 #[test]
 fn a_port_is_local_unless_the_graph_says_otherwise() {
     let graph = Graph::new();
@@ -315,8 +318,10 @@ fn is_over(stream: &TcpStream) -> bool {
 
 const S: u64 = 1_000_000_000;
 
-/// \[N2\] Peers that never send a whole message can be displaced; a peer that has sent one keeps its place until it is idle for too
-/// long.
+/// Promise (connections): Peers that never send a whole message do not keep new peers out; a peer
+/// that has sent one stays until it is idle.
+///
+/// \[N2\]
 #[test]
 fn slow_peers_do_not_block_new_ones() {
     let graph = Graph::new();
@@ -364,7 +369,9 @@ fn slow_peers_do_not_block_new_ones() {
     figures(&report, &[("a.received", 3.0), ("a.partial", 2.0), ("a.disconnects", 3.0)]);
 }
 
-/// \[N2, N3\] A subscriber that reads nothing is displaced by one that does.
+/// Promise (connections): A new subscriber displaces one that reads nothing.
+///
+/// \[N2, N3\]
 #[test]
 fn slow_subscribers_do_not_block_new_ones() {
     let graph = Graph::new();
@@ -445,7 +452,7 @@ fn an_idle_stream_does_not_disconnect_a_subscriber() {
     figures(&report, &[("b.idle", 0.0), ("b.disconnects", 0.0)]);
 }
 
-/// Ten thousand peers connect and disconnect, a thousand of them within a message: each is counted once.
+/// Promise (connections): Each of ten thousand short-lived peers is counted once.
 #[test]
 fn short_lived_peers_are_counted_once() {
     let graph = Graph::new();
@@ -492,7 +499,8 @@ fn short_lived_peers_are_counted_once() {
     assert!(figure("a.received") > 0.0, "{:?}", report.nodes);
 }
 
-/// As many datagrams as a core can send: each is received, dropped by the kernel, or left in the kernel at the stop.
+/// Promise (connections): Each datagram of a flood is counted as received, dropped by the kernel,
+/// or unread at the stop.
 #[test]
 fn every_datagram_of_a_flood_is_counted() {
     let graph = Graph::new();

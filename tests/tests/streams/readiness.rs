@@ -42,6 +42,9 @@ fn waits() -> i64 {
     getrusage(UsageWho::RUSAGE_THREAD).unwrap().voluntary_context_switches()
 }
 
+/// Promise (descriptors): A source that waits for a descriptor does not delay the other nodes of
+/// its core.
+///
 /// A source that waits for a descriptor runs on the worker of its core without blocking there: sources that block would do so in each of 200
 /// turns.
 #[test]
@@ -87,6 +90,9 @@ fn a_silent_source_does_not_delay_its_neighbours() {
     checked(driven.stop(Drain::within(PATIENCE)));
 }
 
+/// Promise (descriptors): A worker that waits for descriptors also wakes for a message, for room,
+/// for a timer and for a stop.
+///
 /// The same on threads: a worker that sleeps until a datagram arrives keeps its timers.
 #[test]
 fn a_worker_that_waits_for_descriptors_is_woken_by_everything() {
@@ -119,7 +125,7 @@ fn a_worker_that_waits_for_descriptors_is_woken_by_everything() {
     }
 }
 
-/// A worker that is never idle polls descriptors too.
+/// Promise (descriptors): A worker that never sleeps also polls descriptors.
 #[test]
 fn a_busy_worker_polls_descriptors() {
     let graph = Graph::new();
@@ -140,7 +146,7 @@ fn a_busy_worker_polls_descriptors() {
     stop(running);
 }
 
-/// The descriptors of a source change during the run.
+/// Promise (descriptors): A source may change its set of descriptors during the run.
 #[test]
 fn watched_descriptors_may_change_during_a_run() {
     let graph = Graph::new();
@@ -171,7 +177,8 @@ fn watched_descriptors_may_change_during_a_run() {
     figures(&report, &[("a.received", 180.0), ("a.connections", 160.0), ("a.refused", 0.0)]);
 }
 
-/// A program that drives a graph can wait for it in its own event loop.
+/// Promise (descriptors): A driven graph has a descriptor that the program's event loop can wait
+/// for.
 #[test]
 fn a_driven_graph_has_a_descriptor_to_wait_on() {
     let graph = Graph::new();
@@ -215,7 +222,7 @@ fn a_driven_graph_has_a_descriptor_to_wait_on() {
     checked(driven.stop(Drain::within(PATIENCE)));
 }
 
-/// Messages that a source has no room for stay in the kernel, and wake no worker until there is room.
+/// Promise (descriptors): A source without room for its data is not woken until there is room.
 #[test]
 fn a_source_without_room_is_not_woken() {
     let graph = Graph::new();
@@ -257,6 +264,9 @@ fn a_source_without_room_is_not_woken() {
     checked(driven.stop(Drain::within(PATIENCE)));
 }
 
+/// Promise (descriptors): A sink that waits to write does not delay the other nodes of its core;
+/// messages that time out are counted.
+///
 /// A sink that waits for room to write does not block in its turn: its neighbours have their turns, although the simulated clock, and
 /// with it the sink's timeout, stands still. A peer that reads again receives everything; messages that time out are counted.
 #[test]
@@ -316,6 +326,8 @@ fn a_sink_waiting_to_write_does_not_delay_its_neighbours() {
     }
 }
 
+/// Promise (descriptors): A sink disconnects a peer that never reads.
+///
 /// The peer neither reads nor disconnects, like a frozen process, while its kernel still answers. After 8 s the kernel reports the
 /// timeout; the node's own timeout never comes, because the simulated clock stands still.
 #[test]
@@ -345,7 +357,8 @@ fn a_peer_that_never_reads_is_disconnected() {
     assert!(sent > 0.0 && sent + unsent == report.node("a").unwrap().done as f64, "{:?}", report.nodes);
 }
 
-/// The simulation polls descriptors without blocking, and blocks only if nothing else is left to do.
+/// Promise (descriptors): The simulation polls descriptors, and blocks only if nothing else is
+/// ready.
 #[test]
 fn the_simulation_waits_for_descriptors() {
     let graph = Graph::new();
@@ -383,6 +396,8 @@ fn frozen(graph: &Graph, nodes: &str, port: u16, datagrams: usize, age: u64) -> 
     driven
 }
 
+/// Promise (descriptors): The age of a datagram begins when the kernel received it.
+///
 /// A graph that was frozen for 60 ms misses a deadline of 50 ms with every earlier datagram.
 #[test]
 fn age_begins_at_the_kernels_receive_time() {
@@ -414,7 +429,8 @@ fn age_begins_at_the_kernels_receive_time() {
     assert!(latency.quantile(0.5) >= Some(59_000_000), "{:?}", latency.quantile(0.5));
 }
 
-/// Datagrams not read before the stop are counted, and so are those that the kernel dropped after the last datagram that was read.
+/// Promise (descriptors): Datagrams that the kernel dropped, or that were unread at the stop, are
+/// counted.
 #[test]
 fn datagrams_in_the_kernel_at_the_stop_are_counted() {
     let graph = Graph::new();

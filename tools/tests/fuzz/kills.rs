@@ -106,6 +106,9 @@ fn check_after_kill(
     if is_so { Ok(()) } else { Err(format!("{}, {exists}: damaged, sizes {sizes:?}", sink.file)) }
 }
 
+/// Promise (files): A killed run damages no earlier file; what it wrote is readable, and the next
+/// run names the leftovers.
+///
 /// \[K3\]
 #[test]
 fn a_killed_run_damages_no_file() {

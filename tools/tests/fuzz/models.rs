@@ -66,6 +66,9 @@ fn tried(folder: &Path, runtime: &str, (bytes, shape, output): &Model) -> Result
     }
 }
 
+/// Promise (models): Checking a model never kills the program, whatever the operators, the numbers
+/// and the runtime.
+///
 /// \[H4\]
 #[test]
 fn no_model_crashes_the_program() {

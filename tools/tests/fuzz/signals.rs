@@ -12,6 +12,7 @@ use std::process::Stdio;
 const GRAPH: &str = "version: 1\nnodes:\n  s: { kind: timer, config: { rate: 1kHz } }\n  \
                      c: { kind: csv, config: { path: out/c.csv }, from: s }\n  seen: { kind: console, from: s }\n";
 
+/// Promise (stops): Signals within microseconds count as one request.
 #[test]
 fn signals_within_microseconds_are_one_request() {
     attack_in_children("signals", 10, |seed| {

@@ -487,7 +487,8 @@ mod tests {
         }
     }
 
-    /// The bytes that are checked, hashed and loaded by each runtime are read once: removing the files afterwards has no effect.
+    /// Promise (models): A process reads a model's files once: every runtime runs the bytes that
+    /// were checked.
     #[test]
     fn a_models_files_are_read_once() {
         let (x, y) = (("x", D::FLOAT, &["n", "2"][..]), ("y", D::FLOAT, &["n", "2"][..]));
@@ -571,7 +572,8 @@ mod tests {
         }
     }
 
-    /// The bytes that were looked up by checksum are the bytes that run, even if the file is replaced meanwhile.
+    /// Promise (models): A model whose file is replaced after planning runs the bytes that were
+    /// read.
     #[test]
     fn a_file_that_was_read_is_not_read_again() {
         let (x, y) = (("x", D::FLOAT, &["n", "2"][..]), ("y", D::FLOAT, &["n", "2"][..]));

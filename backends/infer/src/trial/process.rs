@@ -291,6 +291,8 @@ mod tests {
     use limen::policy::Trials;
     use std::os::unix::fs::PermissionsExt;
 
+    /// Promise (models): The error of a failed trial says how the process failed.
+    ///
     /// Shell scripts in place of the program, each with the expected error.
     #[test]
     fn every_way_a_trial_can_fail_is_named() {

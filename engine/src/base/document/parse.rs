@@ -253,6 +253,7 @@ impl<'de> de::Visitor<'de> for RawVisitor {
 mod tests {
     use super::*;
 
+    /// Promise (output): Errors do not repeat a library's advice to programmers.
     #[test]
     fn messages_do_not_repeat_the_librarys_advice_to_programmers() {
         let deep = "[".repeat(100);

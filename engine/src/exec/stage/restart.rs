@@ -111,6 +111,8 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
+    /// Promise (failures): The wait before a restart doubles with each failure, up to the limit on
+    /// restarts.
     #[test]
     fn restarts_come_later_and_later_and_end() {
         let ms = |n: u64| Span(Duration::from_millis(n));

@@ -171,6 +171,7 @@ mod tests {
     use std::os::unix::fs::{FileTypeExt, symlink};
     use std::path::PathBuf;
 
+    /// Promise (files): Replacing a file keeps the symbolic link that names it.
     #[test]
     fn only_regular_files_are_replaced_and_links_stay() {
         let folder = tempfile::tempdir().unwrap();

@@ -105,6 +105,7 @@ fn a_file_in_memory_is_found_by_its_name_and_nowhere_else() {
     assert!(folders.memory.take_opened().is_empty());
 }
 
+/// Promise (files): A graph reads only regular files in permitted folders.
 #[test]
 fn only_regular_files_are_opened_and_only_where_a_graph_may_read() {
     let folder = tree();
@@ -144,6 +145,7 @@ fn only_regular_files_are_opened_and_only_where_a_graph_may_read() {
     }
 }
 
+/// Promise (files): A symbolic link that appears after the check of a path is not followed.
 #[test]
 fn a_link_that_appears_in_a_path_is_not_followed() {
     let folder = tree();
@@ -187,6 +189,7 @@ fn a_read_has_a_bound() {
     assert!(system_text("/proc/self/status").unwrap().contains("VmRSS"));
 }
 
+/// Promise (files): A file that is read is recognised under every name, including hard links.
 #[test]
 fn a_file_being_read_is_recognised_by_any_name() {
     let folder = tree();
@@ -205,6 +208,7 @@ fn a_file_being_read_is_recognised_by_any_name() {
     assert_eq!((folders.read.find(&at("sub/b")).is_some(), others.find(&at("sub/b"))), (true, None));
 }
 
+/// Promise (files): A folder that a link replaces after the check is not followed.
 #[test]
 fn a_folder_replaced_by_a_link_is_not_followed() {
     let folder = tree();

@@ -60,6 +60,8 @@ fn sweep_all() {
     assert!(orphans.is_empty());
 }
 
+/// Promise (memory): No thread writes a buffer while another thread reads it.
+///
 /// A slot is written by its owner, shared to two readers on other threads, and taken again: no read may overlap
 /// the second write, whatever the order of the drops.
 #[test]
@@ -136,7 +138,8 @@ fn loom_a_batch_is_written_again_after_its_last_row() {
     });
 }
 
-/// A pool is dropped while other threads drop its tensors: it is freed once, after all of them.
+/// Promise (memory): Tensors that outlive their graph keep their memory, which is freed once, after
+/// the last of them.
 #[test]
 fn loom_an_orphan_is_freed_once_after_its_last_handle() {
     loom::model(|| {
@@ -153,6 +156,8 @@ fn loom_an_orphan_is_freed_once_after_its_last_handle() {
     });
 }
 
+/// Promise (memory): Two pools that are dropped at the same time free each buffer once.
+///
 /// The same with one slot and two handles, while another pool is dropped and sweeps all orphans.
 #[test]
 fn loom_two_pools_go_at_once() {

@@ -8,6 +8,7 @@ fn pool(slots: usize, rows: usize) -> Pool {
     Pool::new("p", &PortSpec::new(DType::I32, [Dim::AtMost(4), Dim::Fixed(2)]), slots, rows).unwrap()
 }
 
+/// Promise (memory): A buffer is reused only after all its handles are dropped.
 #[test]
 fn a_slot_is_taken_again_only_when_every_handle_is_gone() {
     let mut pool = pool(2, 1);
@@ -55,6 +56,7 @@ fn tensors_outlive_their_pool() {
     assert_eq!(tensor.dtype(), DType::I32);
 }
 
+/// Promise (memory): A pool rejects a spec whose dimensions a shape cannot represent.
 #[test]
 fn a_spec_that_a_shape_cannot_represent_is_refused() {
     let long = 1 << 33;
@@ -88,6 +90,8 @@ fn a_spec_that_a_shape_cannot_represent_is_refused() {
     }
 }
 
+/// Promise (memory): Leaked handles never free a buffer: at 2³¹ handles the process aborts.
+///
 /// In a process of its own, because it aborts.
 #[cfg_attr(miri, ignore = "starts a process")]
 #[test]
@@ -110,6 +114,8 @@ fn a_count_that_would_wrap_ends_the_process() {
     assert_eq!(ended.status.signal(), Some(6), "{ended:?}");
 }
 
+/// Promise (memory): A row of a batch gives access to the rest of its slot, and to nothing beyond
+/// it.
 #[test]
 fn a_row_in_the_middle_of_its_slot_reaches_to_its_end_and_no_further() {
     let mut pool = Pool::new("p", &PortSpec::fixed(DType::U8, [64]), 1, 4).unwrap();
@@ -128,6 +134,7 @@ fn a_row_in_the_middle_of_its_slot_reaches_to_its_end_and_no_further() {
     assert_eq!(pool.free(), 1);
 }
 
+/// Promise (memory): A batch buffer is reused even if some of its rows were never read.
 #[test]
 fn rows_not_taken_are_released() {
     let mut pool = Pool::new("p", &PortSpec::fixed(DType::U8, [3]), 1, 4).unwrap();
@@ -210,6 +217,7 @@ fn a_slot_shared_across_threads_is_read_before_it_is_rewritten() {
     assert_eq!(pool.free(), 2);
 }
 
+/// Promise (memory): If the system refuses memory for a pool, the start fails with an error.
 #[cfg_attr(miri, ignore = "it ends where the memory does")]
 #[test]
 fn memory_that_the_system_refuses_is_an_error() {

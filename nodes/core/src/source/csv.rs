@@ -266,6 +266,7 @@ mod tests {
         assert!(not_text[0].contains("is not a number"), "{not_text:?}");
     }
 
+    /// Promise (files): A table row that exceeds its limit is skipped without being buffered.
     #[test]
     fn a_row_that_is_too_long_is_skipped_without_being_buffered() {
         let long = "9".repeat(300_000);

@@ -46,6 +46,7 @@ fn an_existing_file_is_appended_to_or_refused_as_configured() {
     assert!(OutputFile::open(&folders(folder), "../a.txt", Exists::Replace, FullDisk::default()).is_err());
 }
 
+/// Promise (files): A file that is deleted while it is written is an error.
 #[test]
 fn deleting_the_file_during_the_run_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
@@ -63,6 +64,7 @@ fn deleting_the_file_during_the_run_is_an_error() {
     }
 }
 
+/// Promise (files): An output follows a symbolic link only into a permitted folder.
 #[test]
 fn symbolic_links_are_followed_only_into_allowed_folders() {
     let folder = tempfile::tempdir().unwrap();
@@ -118,6 +120,7 @@ fn symbolic_links_are_followed_only_into_allowed_folders() {
     assert_eq!(fs::read_to_string(folder.join("outside/there")).unwrap(), "precious");
 }
 
+/// Promise (files): The next run names and keeps the part files of an interrupted run.
 #[test]
 fn temporary_files_of_an_interrupted_run_are_reported_and_kept_by_the_next() {
     let folder = tempfile::tempdir().unwrap();
@@ -164,6 +167,7 @@ fn temporary_files_of_an_interrupted_run_are_reported_and_kept_by_the_next() {
     }
 }
 
+/// Promise (files): If the final rename of a file fails, the error names the part file.
 #[test]
 fn if_the_final_rename_fails_the_error_names_the_temporary_file() {
     let folder = tempfile::tempdir().unwrap();
