@@ -191,7 +191,7 @@ fn compile_says_that_nothing_of_tract_is_kept() {
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../graphs/digits/digits.onnx");
     fs::copy(model, folder.0.join("digits.onnx")).unwrap();
     let kept_nothing = "`tract` keeps nothing that it compiles, so the cache holds no compiled model";
-    let ran = folder.run("compile graph.yaml --cache kept --set digit.backend=tract");
+    let ran = folder.run("compile graph.yaml --cache kept --set nodes.digit.config.backend=tract");
     ran.expect(0, "compiled 1 in ", "").expect(0, kept_nothing, "");
 }
 
