@@ -56,7 +56,7 @@ impl BaseReport {
                 Ok(BaseReport(data))
             }
             _ => {
-                let why = "it is no page that `--report` of this version has written";
+                let why = "expected a page that `--report` of this version wrote";
                 Err(io::Error::new(io::ErrorKind::InvalidData, why))
             }
         }

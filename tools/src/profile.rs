@@ -238,7 +238,7 @@ impl Profile {
         if self.series.is_empty() {
             self.has_unit = other.has_unit;
         } else if self.has_unit != other.has_unit {
-            let why = "its values have no known unit, unlike those of the others: name it by --unit".to_string();
+            let why = "its values have no unit, other runs have one: set it with --unit".to_string();
             let path = if self.has_unit { other.path } else { self.path.clone() };
             return Err(ProfileError { path, line: None, why });
         }
@@ -331,7 +331,7 @@ impl<'a> Reading<'a> {
     fn add(&mut self, tag: &str, begin: f64, length: f64, counts: Counts) -> Result<(), String> {
         let is_time = |seconds: f64| (0.0..1e12).contains(&seconds);
         if !is_time(begin) || !is_time(length) {
-            return Err(format!("the interval begins at {begin} s and is {length} s long, which is not possible"));
+            return Err(format!("invalid interval: begins at {begin} s, {length} s long"));
         }
         self.counts += counts.cells() + 1;
         if self.counts > MAX_COUNTS {
@@ -366,7 +366,7 @@ fn logs(path: &Path) -> Result<Vec<PathBuf>, ProfileError> {
         all.extend(entries(&folder, is_run)?);
     }
     if all.is_empty() {
-        let why = "has no .hlog, nor has any folder in it: name a folder that `--histograms` wrote, or a file".into();
+        let why = "no .hlog in it or in its folders: name a folder that `--histograms` wrote, or a file".into();
         return Err(ProfileError { path: path.into(), line: None, why });
     }
     Ok(all)

@@ -111,12 +111,12 @@ fn comparisons_have_exit_codes() {
             "",
             "limit tripped: p50(x.compute)=+5% cannot be judged: there is no such",
         ),
-        ("runs/0 runs/1 --fail p50(e2e)=+5%", 3, "with one run on a side", "cannot be judged"),
+        ("runs/0 runs/1 --fail p50(e2e)=+5%", 3, "one run on a side", "cannot be judged"),
         ("runs runs --json", 0, "\"confidence\": 0.99", ""),
         ("runs nowhere", 2, "", "limen-run: nowhere: "),
         ("runs", 2, "", "required"),
         ("runs runs --fail p50(e2e)>5%", 2, "", "expected `=`"),
-        ("runs runs --figures max", 2, "", "`max` is not a figure"),
+        ("runs runs --figures max", 2, "", "expected `mean` or a percentile such as p99.9, found `max`"),
     ] {
         folder.run(&format!("hist compare {}", words.replace('\'', ""))).expect(code, out, err);
     }
@@ -139,15 +139,15 @@ fn what_cannot_be_done_is_said() {
     for (words, code, expected) in [
         ("print bad.hlog", 2, "bad.hlog:2: the histogram"),
         ("print graph.yaml", 2, "graph.yaml: has no histograms: expected"),
-        ("print empty", 2, "empty: has no .hlog, nor has any folder in it"),
+        ("print empty", 2, "empty: no .hlog in it or in its folders"),
         ("print runs/0/summary.json", 2, "a summary has no counts; the .hlog beside it has"),
         ("print runs --tag x", 2, "has no histogram `x`; there are: "),
-        ("print runs --unit 0s", 2, "is no unit"),
+        ("print runs --unit 0s", 2, "`--unit` must be above 0s"),
         ("merge runs --out x.hgrm", 2, "ends in .hlog, .csv or .json"),
         ("merge runs --out nowhere/x.csv", 1, "nowhere/x.csv: "),
         ("convert runs/0 x.hgrm", 2, "an .hgrm holds one histogram: choose one with --tag"),
-        ("convert runs/0 x", 2, "does not say which format"),
-        ("convert runs x.csv", 2, "has 3 runs"),
+        ("convert runs/0 x", 2, "does not show the format"),
+        ("convert runs x.csv", 2, "expected one run, found 3"),
         ("compare", 2, "required"),
         ("", 2, "Usage: limen-run hist"),
     ] {
@@ -185,7 +185,7 @@ fn one_command_takes_runs_of_both_sides_in_turns_and_compares_them() {
     let order = fs::read_to_string(folder.0.join("order")).unwrap();
     let expected = ["base/000", "new/000", "new/001", "base/001", "base/002", "new/002"];
     assert_eq!(order.lines().collect::<Vec<_>>(), expected);
-    compare(&run(""), &run(""), "").expect(2, "", "base: it exists");
+    compare(&run(""), &run(""), "").expect(2, "", "base: already exists");
     fs::remove_dir_all(folder.0.join("base")).unwrap();
     fs::remove_dir_all(folder.0.join("new")).unwrap();
     compare("exit 3", &run(""), "").expect(1, "", "`exit 3` failed in run 1 of 3: exit status: 3");

@@ -21,7 +21,7 @@ fn a_graph_for_a_model_runs_as_it_stands() {
     let digits = format!("--model {graphs}/digits/digits.onnx");
     folder.run(&format!("new camera {digits} --input camera")).expect(0, "/graph.yaml --plan", "");
     folder.run("camera/graph.yaml --set nodes.camera.config.count=3").expect(0, "laws: hold", "");
-    folder.run(&format!("new other {digits} --input wav")).expect(2, "", "takes `image` f32[?,1,8,8]: leave it out");
+    folder.run(&format!("new other {digits} --input wav")).expect(2, "", "expects `image` f32[?,1,8,8]: leave it out");
     fs::write(folder.0.join("no.onnx"), "text").unwrap();
     folder.run("new other --model no.onnx").expect(2, "", "this is text, not an ONNX model");
     fs::write(folder.0.join("no.npy"), limen_tests::files::npy_of(&[1], &[0.0])).unwrap();
@@ -119,8 +119,8 @@ fn models_are_inspected_and_compared_from_the_command_line() {
             ran.expect(2, "", &why).expect(2, "", option).expect(2, "", "help: name the library of ONNX Runtime with");
         }
     }
-    folder.run("graph.yaml --shadow mock").expect(2, "", "`mock` is not a backend to compare with");
-    folder.run("graph.yaml --shadow rten:0").expect(2, "", "`0` is not a number of calls");
+    folder.run("graph.yaml --shadow mock").expect(2, "", "expected rten, tract, ort or wgpu, found `mock`");
+    folder.run("graph.yaml --shadow rten:0").expect(2, "", "expected a number of calls, as in `rten:100`, found `0`");
     Folder::with("no-models", COUNTING).run("graph.yaml --shadow rten").expect(
         2,
         "",

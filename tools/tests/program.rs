@@ -160,14 +160,14 @@ fn verbs_are_listed_and_unknown_ones_named() {
     let bare = folder.run("");
     bare.expect(2, "", "Usage: limen-run <GRAPH>\n").expect(2, "", "\n  check           Check a graph and print every");
     for (words, said) in [
-        ("chek", "there is no verb `chek`; did you mean `check`?\n"),
-        ("chek graph.yaml", "there is no verb `chek`; did you mean `check`?\n"),
-        ("chek graph.yaml --json", "there is no verb `chek`; did you mean `check`?\n"),
+        ("chek", "expected a command or a graph file, found `chek`; did you mean `check`?\n"),
+        ("chek graph.yaml", "expected a command or a graph file, found `chek`; did you mean `check`?\n"),
+        ("chek graph.yaml --json", "expected a command or a graph file, found `chek`; did you mean `check`?\n"),
         (
             "camera graph.yaml",
-            "there is no verb `camera`, and the path of a graph ends in .yaml or .yml or contains `/`\n",
+            "expected a command, or a graph file whose path ends in .yaml or .yml or contains `/`, found `camera`\n",
         ),
-        ("camera", "the verbs: run, check, plan, "),
+        ("camera", "the commands: run, check, plan, "),
         ("graph.yaml other.yaml", "'other.yaml' cannot be used with '<GRAPH>'"),
     ] {
         assert_eq!(folder.run(words).expect(2, "", said).out, "", "{words}");
@@ -458,7 +458,7 @@ fn dot_doctor_and_explain_print_their_output() {
     folder.run("explain resize").expect(0, "width: a whole number; required", "");
     folder.run("explain infer").expect(0, "      `against`: `rten`, `tract`", "");
     folder.run("explain stdin").expect(0, "      `length_le`: The length of each message", "");
-    folder.run("explain nonsense").expect(2, "", "is not a code such as E0122");
+    folder.run("explain nonsense").expect(2, "", "expected a code such as E0122");
 }
 
 #[test]
@@ -553,11 +553,7 @@ fn a_graph_with_inlets_and_outlets_is_planned_and_not_run() {
     let graph = "version: 1\nnodes:\n  a: { kind: inlet, config: { spec: u64 } }\n  z: { kind: outlet, from: a }\n";
     let folder = Folder::with("inlet", graph);
     folder.run("check graph.yaml").expect(0, "2 nodes, 1 edge: ok", "");
-    folder.run("graph.yaml").expect(
-        2,
-        "",
-        "`a`, `z` have no program at the other end: inlets and outlets are for programs",
-    );
+    folder.run("graph.yaml").expect(2, "", "`a`, `z` have no program at the other end: inlets and outlets are for programs");
     assert_eq!(folder.run("graph.yaml --json").json()["outcome"], "not started");
 }
 

@@ -247,7 +247,7 @@ fn what_keeps_the_machines_time_is_not_simulated() {
         "not-simulated",
         "version: 1\nnodes:\n  a: { kind: stdin, config: { framing: lines, max_bytes: 64B } }\n  b: { kind: 'null', from: a }\n",
     );
-    folder.run("graph.yaml --simulated").expect(2, "", "`a` (stdin) keeps the machine's time");
+    folder.run("graph.yaml --simulated").expect(2, "", "`a` (stdin) needs real time");
     let unpaced = "version: 1\nnodes:\n  a: { kind: synthetic, config: { pattern: counter } }\n  b: { kind: record, from: a, config: { path: b.mcap } }\n";
     fs::write(folder.0.join("unpaced.yaml"), unpaced).unwrap();
     folder.run("unpaced.yaml --simulated --duration 1s").expect(2, "", "`a` sends without end and without a rate");

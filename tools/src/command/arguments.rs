@@ -85,7 +85,7 @@ pub struct Arguments {
 /// The arguments of one run.
 #[derive(Clone, Debug, Default, Args)]
 pub struct RunArguments {
-    /// The graph file; a name that ends in .yaml or .yml or contains `/` needs no verb before it
+    /// The graph file; a name that ends in .yaml or .yml or contains `/` needs no command before it
     #[arg(value_name = "GRAPH", required = true)]
     pub graph: Option<PathBuf>,
 
@@ -166,18 +166,18 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Execution")]
     pub onnxruntime_plugin: Option<PathBuf>,
 
-    /// Let `backend: wgpu` and `provider: webgpu` take an adapter that computes on the CPU, for tests
+    /// Let `backend: wgpu` and `provider: webgpu` use an adapter that computes on the CPU, for tests
     #[arg(long, env = "LIMEN_ALLOW_SOFTWARE", value_parser = BoolishValueParser::new())]
     #[arg(hide_env = true, help_heading = "Execution")]
     pub allow_software: bool,
 
-    /// GPU that `backend: wgpu`, `cuda`, and `ort` with `provider: cuda` or `tensorrt` take: its number in `limen-run
+    /// GPU that `backend: wgpu`, `cuda`, and `ort` with `provider: cuda` or `tensorrt` use: its number in `limen-run
     /// doctor`, or a part of its name; default: the fastest kind, for CUDA the first
     #[arg(long, env = "LIMEN_GPU", value_name = "NUMBER|NAME")]
     #[arg(hide_env = true, help_heading = "Execution")]
     pub gpu: Option<String>,
 
-    /// Let nodes of `kind: kernel` run: programs for a device that the graph brings along
+    /// Let nodes of `kind: kernel` run: device programs that the graph contains
     #[arg(long, env = "LIMEN_ALLOW_KERNELS", value_parser = BoolishValueParser::new())]
     #[arg(hide_env = true, help_heading = "Execution")]
     pub allow_kernels: bool,
@@ -223,12 +223,12 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Output")]
     pub report: Option<PathBuf>,
 
-    /// Write what every thread did when, as a trace for ui.perfetto.dev
+    /// Write a trace of what every thread did over time, for ui.perfetto.dev
     #[arg(long, env = "LIMEN_TRACE", value_name = "FILE")]
     #[arg(hide_env = true, help_heading = "Output")]
     pub trace: Option<PathBuf>,
 
-    /// Compare the run with that of a page which --report wrote before
+    /// Compare the run with an earlier page that --report wrote
     #[arg(long, env = "LIMEN_REPORT_BASE", value_name = "FILE", requires = "report")]
     #[arg(hide_env = true, help_heading = "Output")]
     pub report_base: Option<PathBuf>,
@@ -248,8 +248,8 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Output")]
     pub mermaid: Option<PathBuf>,
 
-    /// Serve metrics to Prometheus while the graph runs, at http://ADDRESS/metrics; a port alone (9464; 0: any free one) is one that other
-    /// machines cannot reach, another address needs --allow-public
+    /// Serve metrics to Prometheus while the graph runs, at http://ADDRESS/metrics; a port alone (9464; 0: any free port) is reachable
+    /// only from this machine, another address needs --allow-public
     #[arg(long, env = "LIMEN_METRICS", value_name = "[ADDRESS:]PORT")]
     #[arg(hide_env = true, help_heading = "Output")]
     pub metrics: Option<ServerAddress>,
@@ -269,7 +269,7 @@ pub struct RunArguments {
     #[arg(hide_env = true, help_heading = "Output")]
     pub monitor: bool,
 
-    /// Exit with 3 if this condition holds at the end, such as 'p99(e2e) > 20ms'; see below; may be repeated
+    /// Exit with 3 if this condition is true at the end, such as 'p99(e2e) > 20ms'; see below; may be repeated
     #[arg(long, env = "LIMEN_FAIL_ON", value_name = "EXPR", value_delimiter = ';')]
     #[arg(hide_env = true, help_heading = "Output")]
     pub fail_on: Vec<Gate>,
@@ -376,11 +376,12 @@ pub(crate) fn no_verb(word: &str) -> String {
     let verbs: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
     let shown = one_line(word);
     match nearest(word, verbs.iter().copied()) {
-        Some(near) => format!("there is no verb `{shown}`; did you mean `{near}`?"),
+        Some(near) => format!("expected a command or a graph file, found `{shown}`; did you mean `{near}`?"),
         None => {
-            let mut text =
-                format!("there is no verb `{shown}`, and the path of a graph ends in .yaml or .yml or contains `/`\n");
-            paragraph(&mut text, "the verbs: ", &verbs.join(", "));
+            let mut text = format!(
+                "expected a command, or a graph file whose path ends in .yaml or .yml or contains `/`, found `{shown}`\n"
+            );
+            paragraph(&mut text, "the commands: ", &verbs.join(", "));
             let word = one_line(&shell_word(word));
             text + &format!("`limen-run run {word}` runs a graph file of any name")
         }
@@ -389,7 +390,7 @@ pub(crate) fn no_verb(word: &str) -> String {
 
 /// The verbs, a line each: printed when there are no arguments.
 pub(crate) fn verbs() -> String {
-    let mut text = String::from("Usage: limen-run <GRAPH>\n       limen-run <VERB> ..\n\n");
+    let mut text = String::from("Usage: limen-run <GRAPH>\n       limen-run <COMMAND> ..\n\n");
     let command = Arguments::command();
     let widest = command.get_subcommands().map(|verb| verb.get_name().len()).max().unwrap_or(0);
     for verb in command.get_subcommands() {
@@ -486,23 +487,23 @@ mod tests {
     fn a_wrong_command_line_exits_with_2() {
         for (words, expected) in [
             ("", "<GRAPH>"),
-            ("kidns", "there is no verb `kidns`; did you mean `kinds`?"),
-            ("camera", "there is no verb `camera`, and the path of a graph ends in .yaml"),
-            ("camera", "the verbs: run, check, plan, "),
+            ("kidns", "found `kidns`; did you mean `kinds`?"),
+            ("camera", "expected a command, or a graph file whose path ends in .yaml"),
+            ("camera", "the commands: run, check, plan, "),
             ("g.yaml h.yaml", "'h.yaml' cannot be used with '<GRAPH>'"),
             ("g.yaml --duration 5", "`5` is not a time with its unit"),
             ("g.yaml --frames 0", "0 is not in"),
-            ("g.yaml --cores 1-x", "`x` is not a CPU"),
+            ("g.yaml --cores 1-x", "found `x`"),
             ("g.yaml --cores 5-2", "write 2-5"),
             ("g.yaml --cores 0,1,0", "named twice"),
-            ("g.yaml --cores 0-9999999999", "is not a CPU"),
+            ("g.yaml --cores 0-9999999999", "expected CPU numbers from 0 to 1023"),
             ("g.yaml --fail-on accuracy", "expected one of < <= > >= == !="),
             ("g.yaml --telemetry all", "invalid value 'all'"),
             ("g.yaml --model-limits memory", "is not a size"),
             ("g.yaml --model-limits cpu=3", "`3` is not a time with its unit"),
-            ("g.yaml --model-limits wall=0s", "0s is too short"),
-            ("g.yaml --model-limits disk=3GiB", "`disk` is not a limit: write `size=2GiB,memory=4GiB,cpu=30s,wall=1m`"),
-            ("g.yaml --metrics robot.local:9464", "`robot.local:9464` is not an address: write a port"),
+            ("g.yaml --model-limits wall=0s", "`wall` must be above 0s, got 0s"),
+            ("g.yaml --model-limits disk=3GiB", "expected `size=2GiB,memory=4GiB,cpu=30s,wall=1m`"),
+            ("g.yaml --metrics robot.local:9464", "found `robot.local:9464`"),
             ("g.yaml --env RATE=5Hz", "write `--env RATE`, and set it before the command: `RATE=5Hz limen-run …`"),
             ("g.yaml --env 5", "expected the name of a variable, such as `RATE`"),
             ("g.yaml --check --plan", "cannot be used with"),

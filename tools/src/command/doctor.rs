@@ -342,7 +342,7 @@ fn cuda_devices() -> Vec<Finding> {
         Ok(devices) if !devices.is_empty() => {
             let slower = limen_gpu::missing_cuda_libraries().into_iter().map(|why| {
                 let (found, remedy) = why.split_once(": ").unwrap_or((&why, ""));
-                let found = format!("{found}; kernels of limen's own are used in its place");
+                let found = format!("{found}; limen's own kernels are used instead");
                 Finding { what, state: Health::Poor, found, remedy: Some(remedy.into()) }
             });
             devices.into_iter().enumerate().map(good).chain(slower).collect()

@@ -56,50 +56,50 @@ pub enum HistVerb {
         /// The file, or the folder of a run
         #[arg(value_name = "IN")]
         from: PathBuf,
-        /// The new file; its name says in which format; `-` for stdout. With `--to hgrm` a folder, with a file for each histogram
+        /// The new file; its extension selects the format; `-` for stdout. With `--to hgrm` a folder, with a file for each histogram
         #[arg(value_name = "OUT")]
         to: PathBuf,
-        /// The format, if the name does not say
+        /// The format, if the extension does not show it
         #[arg(long = "to", value_name = "FORMAT")]
         format: Option<ProfileFormat>,
         /// Only this histogram, or the histograms of this node, or of this term; may be repeated
         #[arg(long, value_name = "TAG")]
         tag: Vec<String>,
-        /// What a value of 1 is, in a file that does not say: 1ns, 1us, 1ms
+        /// Unit of the values, in a file that does not declare it: 1ns, 1us, 1ms
         #[arg(long, value_name = "TIME")]
         unit: Option<Span>,
     },
-    /// Compare runs: what got worse, and by more than runs differ among themselves
+    /// Compare runs: what got worse by more than the noise between runs
     #[command(
-        after_help = "Each row has the median of a figure over the runs of a side, and its change: the ratio of the two medians. \
-                            The change is compared with how much runs of a side, and intervals of \
-                            a run, differ (a bootstrap with 99 % confidence). Take the runs of both sides in turns, at least three of each: \
-                            one run does not show how much runs differ.\n\n\
+        after_help = "Each row has the median of a figure over the runs of each side, and its change: the ratio of the two medians. A \
+                            bootstrap over runs and intervals estimates the change's 99 % interval. Take the runs of both sides in turns, at \
+                            least three of each: one run does not show how much runs differ.\n\n\
                             A limit names a percentile or the mean of `source->sink`, `node.term`, or `e2e` for every path. It trips if the \
-                            figure got worse by more, and by more than noise; or if it cannot be judged, as when runs differ by far more than the limit.\n\n\
+                            figure got worse by more than the limit and by more than noise. It also trips if it cannot be judged, for example \
+                            because the runs differ too much.\n\n\
                             Exits with 3 if a limit tripped, 2 if a file cannot be read."
     )]
     Compare {
-        /// The runs before: a file, the folder of a run, or a folder of such folders
+        /// The baseline runs: a file, the folder of a run, or a folder of such folders
         #[arg(value_name = "BASE", required_unless_present = "bases", conflicts_with_all = ["bases", "news"], requires = "new")]
         base: Option<PathBuf>,
-        /// The runs after
+        /// The new runs
         #[arg(value_name = "NEW")]
         new: Option<PathBuf>,
-        /// Several runs before, in place of BASE: `--base a1 a2 a3 --new b1 b2 b3`
+        /// Several baseline runs, instead of BASE: `--base a1 a2 a3 --new b1 b2 b3`
         #[arg(long = "base", value_name = "FILE", num_args = 1.., requires = "news")]
         bases: Vec<PathBuf>,
-        /// Several runs after
+        /// Several new runs, instead of NEW
         #[arg(long = "new", value_name = "FILE", num_args = 1.., requires = "bases")]
         news: Vec<PathBuf>,
-        /// Take the runs first, those of both sides in turns: the command of a run of BASE, such as 'limen-run graph.yaml --duration 10s'.
-        /// It finds the folder for its histograms in LIMEN_HISTOGRAMS
+        /// Take the runs first, both sides in turns: the command of a run of BASE, such as 'limen-run graph.yaml --duration 10s'.
+        /// LIMEN_HISTOGRAMS names the folder for its histograms
         #[arg(long, value_name = "COMMAND", requires_all = ["run_new", "base"])]
         run_base: Option<String>,
         /// The command of a run of NEW
         #[arg(long, value_name = "COMMAND", requires = "run_base")]
         run_new: Option<String>,
-        /// How many runs of each side are taken
+        /// Number of runs of each side
         #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
         runs: u32,
         /// Figures that are compared
@@ -114,7 +114,7 @@ pub enum HistVerb {
         /// Print one JSON object
         #[arg(long, env = "LIMEN_JSON", hide_env = true, value_parser = BoolishValueParser::new())]
         json: bool,
-        /// What a value of 1 is, in files that do not say: 1ns, 1us, 1ms
+        /// Unit of the values, in files that do not declare it: 1ns, 1us, 1ms
         #[arg(long, value_name = "TIME")]
         unit: Option<Span>,
     },
@@ -126,13 +126,13 @@ pub struct HistFiles {
     /// Files: .hlog, .hgrm, .csv or .json, recognized by their content; a folder that `--histograms` wrote, also of a run that was killed; or a folder of such folders
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
-    /// What a value of 1 is, in files that do not say: 1ns, 1us, 1ms
+    /// Unit of the values, in files that do not declare it: 1ns, 1us, 1ms
     #[arg(long, value_name = "TIME")]
     pub unit: Option<Span>,
 }
 
 fn stat(name: &str) -> Result<Stat, String> {
-    Stat::named(name).ok_or_else(|| format!("`{name}` is not a figure: expected `mean` or a percentile such as p99.9"))
+    Stat::named(name).ok_or_else(|| format!("expected `mean` or a percentile such as p99.9, found `{name}`"))
 }
 
 /// What is wrong, and the exit code.
@@ -160,15 +160,14 @@ fn run(verb: &HistVerb) -> Result<u8, Refused> {
             let format = match ProfileFormat::of(out) {
                 Some(ProfileFormat::Hgrm) | None => {
                     let name = out.display();
-                    return Err((
-                        REFUSED,
-                        format!("{name}: a sum is written to a file that ends in .hlog, .csv or .json"),
-                    ));
+                    return Err((REFUSED, format!("{name}: expected a file that ends in .hlog, .csv or .json")));
                 }
                 Some(format) => format,
             };
             let mut all = profiles(&read.files, read.unit)?.into_iter();
-            let Some(mut sum) = all.next() else { return Err((REFUSED, "there is nothing to add".into())) };
+            let Some(mut sum) = all.next() else {
+                return Err((REFUSED, "expected at least one run, found none".into()));
+            };
             let runs = all.len() + 1;
             all.try_for_each(|other| sum.merge(other)).map_err(refused)?;
             let text = sum.to_text(format).map_err(refused)?;
@@ -234,7 +233,7 @@ fn convert(
         let name = to.display();
         return Err((
             REFUSED,
-            format!("{name}: the name does not say which format: name it by --to hlog, hgrm, csv or json"),
+            format!("{name}: the extension does not show the format; add --to hlog, hgrm, csv or json"),
         ));
     };
     let mut all = profiles(std::slice::from_ref(&from.to_path_buf()), unit)?;
@@ -243,7 +242,7 @@ fn convert(
         [one] => one,
         all => {
             let name = from.display();
-            return Err((REFUSED, format!("{name}: has {} runs: convert one, or add them by `hist merge`", all.len())));
+            return Err((REFUSED, format!("{name}: expected one run, found {}; `hist merge` adds them", all.len())));
         }
     };
     if to == Path::new("-") {
@@ -270,7 +269,7 @@ fn convert(
 /// Reads the runs of all paths.
 fn profiles(paths: &[PathBuf], unit: Option<Span>) -> Result<Vec<Profile>, Refused> {
     let unit = match unit.map(|unit| unit.as_nanos()) {
-        Some(0) => return Err((REFUSED, "--unit: 0 s is no unit".into())),
+        Some(0) => return Err((REFUSED, "`--unit` must be above 0s, got 0s".into())),
         unit => unit,
     };
     let mut all = Vec::new();
@@ -279,7 +278,9 @@ fn profiles(paths: &[PathBuf], unit: Option<Span>) -> Result<Vec<Profile>, Refus
     }
     for sampled in all.iter().filter(|profile| profile.host.as_ref().is_some_and(|host| host.sampled)) {
         let name = sampled.path.display();
-        print_info(&format!("{name}: counts are estimates: a recorded burst counts for those that were not recorded"));
+        print_info(&format!(
+            "{name}: counts are estimates: a recorded burst also stands for bursts that were not recorded"
+        ));
     }
     Ok(all)
 }

@@ -142,7 +142,7 @@ impl ModelStarter {
             [first, second] => chain::chain(&mut nodes, first, second, asked, tried)?,
             other => {
                 return Err(format!(
-                    "{} models; a graph begins with one, or with two: a detector, and a model for each part that it finds",
+                    "expected one model, or two (a detector, and a model for each part that it finds), found {}",
                     other.len()
                 ));
             }
@@ -253,7 +253,7 @@ fn wrong_input(model: &Model, ports: &[&Side], asked: InputKind) -> String {
         |kind: &InputKind| kind.to_possible_value().map_or(String::new(), |value| format!("`{}`", value.get_name()));
     let fitting = InputKind::value_variants().iter().filter(|kind| ports.iter().any(|side| kind.fits(side)));
     format!(
-        "{} cannot be the `--input` of a model that takes {}: leave it out, or write {}",
+        "{} cannot be the `--input` of a model that expects {}: leave it out, or write {}",
         name(&asked),
         Model::show(model.inputs.iter().map(|side| (&*side.port, Some(side)))),
         fitting.map(name).collect::<Vec<_>>().join(" or ")

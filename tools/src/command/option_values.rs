@@ -20,11 +20,11 @@ impl FromStr for Shadow {
     fn from_str(text: &str) -> Result<Self, String> {
         let (backend, every) = text.split_once(':').unwrap_or((text, "100"));
         if !["rten", "tract", "ort", "wgpu"].contains(&backend) {
-            return Err(format!("`{backend}` is not a backend to compare with: expected rten, tract, ort or wgpu"));
+            return Err(format!("expected rten, tract, ort or wgpu, found `{backend}`"));
         }
         match every.parse() {
             Ok(every) if every > 0 => Ok(Shadow { backend: backend.to_string(), every }),
-            _ => Err(format!("`{every}` is not a number of calls: write `{backend}:100`")),
+            _ => Err(format!("expected a number of calls, as in `{backend}:100`, found `{every}`")),
         }
     }
 }
@@ -33,14 +33,14 @@ impl FromStr for Shadow {
 pub(super) fn variable_name(text: &str) -> Result<String, String> {
     if let Some((name, value)) = text.split_once('=') {
         return Err(format!(
-            "expected the name of a variable, found a value, too: write `--env {name}`, and set it before the command: \
+            "expected only the name of a variable, found a value: write `--env {name}`, and set it before the command: \
              `{name}={value} limen-run …`"
         ));
     }
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     match text.chars().all(is_name) && !text.is_empty() && !text.starts_with(|c: char| c.is_ascii_digit()) {
         true => Ok(text.into()),
-        false => Err("expected the name of a variable, such as `RATE`".into()),
+        false => Err(format!("expected the name of a variable, such as `RATE`, found `{text}`")),
     }
 }
 
@@ -58,7 +58,7 @@ impl FromStr for ModelLimits {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             let time = || match value.trim().parse::<Span>() {
                 Ok(span) if !span.0.is_zero() => Ok(Some(span.0)),
-                Ok(_) => Err("0s is too short for any model".to_string()),
+                Ok(_) => Err(format!("`{}` must be above 0s, got 0s", name.trim())),
                 Err(error) => Err(error),
             };
             match name.trim() {
@@ -68,7 +68,7 @@ impl FromStr for ModelLimits {
                 "wall" => trials.wall = time()?,
                 other => {
                     return Err(format!(
-                        "`{other}` is not a limit: write `size=2GiB,memory=4GiB,cpu=30s,wall=1m`, some of them, or `none`"
+                        "expected `size=2GiB,memory=4GiB,cpu=30s,wall=1m`, some of them, or `none`, found `{other}`"
                     ));
                 }
             }
@@ -90,7 +90,7 @@ impl FromStr for CpuList {
     fn from_str(text: &str) -> Result<Self, String> {
         let number = |text: &str| match text.trim().parse::<usize>() {
             Ok(cpu) if cpu <= MAX_CPU => Ok(cpu),
-            _ => Err(format!("`{text}` is not a CPU: expected numbers from 0 to {MAX_CPU}, such as 2,3 or 2-5")),
+            _ => Err(format!("expected CPU numbers from 0 to {MAX_CPU}, such as 2,3 or 2-5, found `{text}`")),
         };
         let mut cpus: Vec<usize> = Vec::new();
         for part in text.split(',') {
@@ -99,7 +99,7 @@ impl FromStr for CpuList {
                 None => (number(part)?, number(part)?),
             };
             if from > to {
-                return Err(format!("`{part}` runs backwards: write {to}-{from}"));
+                return Err(format!("expected the lower CPU first, as in {to}-{from}, found `{part}`"));
             }
             for cpu in from..=to {
                 if cpus.contains(&cpu) {
@@ -125,9 +125,7 @@ impl FromStr for ServerAddress {
         let port = text.strip_prefix("localhost:").unwrap_or(text).parse();
         let address = port.map(|port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)).or_else(|_| text.parse());
         address.map(ServerAddress).map_err(|_| {
-            format!(
-                "`{text}` is not an address: write a port, such as 9464, or a numeric address, such as 127.0.0.1:9464"
-            )
+            format!("expected a port, such as 9464, or a numeric address, such as 127.0.0.1:9464, found `{text}`")
         })
     }
 }

@@ -53,9 +53,9 @@ pub fn show_why(plan: &Plan) -> String {
         let is_behind_copy =
             plan.nodes().iter().any(|node| node.name == from && node.kind == "to_device" && node.inserted.is_some());
         let why = if is_behind_copy {
-            "behind an inserted copy to a device nothing waits that could be dropped in front of it"
+            "an edge after an inserted copy to a device holds one message: more would wait where no policy can drop them"
         } else if edge.is_capacity_written() {
-            "as the graph says"
+            "set in the graph"
         } else if edge.when_full() == WhenFull::Latest {
             "`latest` keeps one message"
         } else if edge.crossing {
@@ -93,7 +93,7 @@ fn why(plan: &Plan, node: &NodePlan) -> String {
         ),
         Placement::Feeds(to) => format!("it is not heavy and shares the core of `{}`, which it feeds", name(to)),
         Placement::Takes(from) => {
-            format!("it is not heavy and shares the core of `{}`, from which it takes", name(from))
+            format!("it is not heavy and shares the core of `{}`, whose messages it reads", name(from))
         }
         Placement::Apart(to) => {
             format!(

@@ -48,11 +48,11 @@ pub(crate) fn recover(file: &Path, out: Option<&Path>) -> Result<String, String>
     let to = out.map_or_else(|| recovered(file), Path::to_path_buf);
     let shown = one_line(&to.to_string_lossy()).to_string();
     let Some(new) = to.file_name().filter(|_| !names_folder(&to.to_string_lossy())) else {
-        return Err(format!("`{shown}` is not the path of a file"));
+        return Err(format!("expected the path of a file, found `{shown}`"));
     };
     let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if to.symlink_metadata().is_ok() {
-        return Err(format!("`{shown}` exists; `--out FILE` names another"));
+        return Err(format!("`{shown}` already exists; name another file with `--out FILE`"));
     }
     let target = Target::beneath(folder, new).map_err(|error| format!("{shown}: {}", text(error)))?;
     let done =

@@ -292,7 +292,9 @@ impl<'a> Run<'a> {
             Err(error) if self.arguments.monitor => Err(error),
             Err(error) => {
                 let why = one_line(&error.to_string());
-                print_error(&format!("limen-run: `run: {{ monitor: true }}`: {why}; the run goes on without"));
+                print_error(&format!(
+                    "limen-run: `run: {{ monitor: true }}`: {why}; the run continues without a monitor"
+                ));
                 Ok(None)
             }
         }

@@ -52,7 +52,7 @@ pub fn begin_with_models(
         let file = model.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let inspection = trial::inspect(model, trials).map_err(|error| wrong(reason(&error)))?;
         if inspection.format != "onnx" {
-            return Err(wrong(format!("this is a .{} file, not an ONNX model", inspection.format)));
+            return Err(wrong(format!("expected an ONNX model, found a .{} file", inspection.format)));
         }
         found.push((inspection, file));
     }
@@ -226,12 +226,12 @@ fn record_one(
         Ok(RecordedCase { npz, longest, greatest }) => {
             tried.models.insert(node, TriedModel { has_case: npz.is_some(), longest, greatest });
             if npz.is_none() {
-                notes.push(format!("no case was recorded of `{file}`: its outputs are empty on noise"));
+                notes.push(format!("no case was recorded for `{file}`: its outputs are empty on noise"));
             }
             Some((case, npz?))
         }
         Err(error) => {
-            notes.push(format!("no case was recorded of `{file}`: {error}"));
+            notes.push(format!("no case was recorded for `{file}`: {error}"));
             None
         }
     }
@@ -260,7 +260,7 @@ fn create(folder: &Path) -> io::Result<()> {
         std::fs::create_dir_all(parent)?;
     }
     std::fs::create_dir(folder).map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => io::Error::new(error.kind(), "it exists already: choose another name"),
+        io::ErrorKind::AlreadyExists => io::Error::new(error.kind(), "already exists; choose another name"),
         _ => error,
     })
 }

@@ -54,9 +54,7 @@ impl LastExport {
         let Exported { taken, lost, error } = self.exporter.finish(self.message);
         if let Some(error) = error {
             let (of, error) = (taken + lost, one_line(&error));
-            print_error(&format!(
-                "limen-run: --otlp {url}: {lost} of {of} messages were not taken, the first one: {error}"
-            ));
+            print_error(&format!("limen-run: --otlp {url}: {lost} of {of} messages failed; the first error: {error}"));
         }
     }
 }

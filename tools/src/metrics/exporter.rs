@@ -109,16 +109,16 @@ impl OtlpExporter {
 
 /// Checks a URL, and adds the path.
 fn whole_url(url: &str) -> Result<String, String> {
-    let uri: Uri = url.parse().map_err(|error| format!("not a URL ({error}): write `http://127.0.0.1:4318`"))?;
+    let uri: Uri = url.parse().map_err(|error| format!("expected a URL such as `http://127.0.0.1:4318` ({error})"))?;
     if uri.query().is_some() || uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-        return Err("a URL with a query, or with a user, is not supported: write `http://127.0.0.1:4318`".into());
+        return Err("expected a URL without a query or a user, such as `http://127.0.0.1:4318`".into());
     }
     match (uri.scheme_str(), uri.host()) {
         (Some("http"), Some(host)) if !host.is_empty() => {}
         (Some("https"), _) => {
-            return Err("TLS is not built in: send to a collector on this machine, which sends on by TLS".into());
+            return Err("TLS is not supported: send to a collector on this machine, which forwards by TLS".into());
         }
-        _ => return Err("not the URL of a collector: write `http://127.0.0.1:4318`".into()),
+        _ => return Err("expected the URL of a collector, such as `http://127.0.0.1:4318`".into()),
     }
     let has_path = !matches!(uri.path(), "" | "/");
     Ok(if has_path { url.to_string() } else { format!("{}{PATH}", url.trim_end_matches('/')) })
@@ -152,12 +152,12 @@ mod tests {
             ("http://127.0.0.1:4318", Ok("http://127.0.0.1:4318/v1/metrics")),
             ("http://collector:4318/", Ok("http://collector:4318/v1/metrics")),
             ("http://collector/otlp/v1/metrics", Ok("http://collector/otlp/v1/metrics")),
-            ("https://collector:4318", Err("TLS is not built in")),
-            ("http://collector:4318?token=x", Err("a URL with a query")),
-            ("http://me:secret@collector:4318", Err("a URL with a query, or with a user")),
+            ("https://collector:4318", Err("TLS is not supported")),
+            ("http://collector:4318?token=x", Err("expected a URL without a query")),
+            ("http://me:secret@collector:4318", Err("expected a URL without a query or a user")),
             ("collector:4318", Err("not ")),
             ("4318", Err("not ")),
-            ("ftp://collector", Err("not the URL")),
+            ("ftp://collector", Err("expected the URL of a collector")),
             ("http://", Err("not ")),
             ("", Err("not ")),
         ] {

@@ -25,7 +25,7 @@ impl Request {
     pub(super) fn read(line: &[u8]) -> Result<Request, String> {
         serde_json::from_slice(line).map_err(|error| {
             format!(
-                "not a request: {error}; expected {{\"ask\":\"stats\"}}, {{\"ask\":\"stop\"}} or \
+                "invalid request: {error}; expected {{\"ask\":\"stats\"}}, {{\"ask\":\"stop\"}} or \
                  {{\"ask\":\"set\",\"node\":\"NODE\",\"name\":\"SETTING\",\"value\":NUMBER}}"
             )
         })

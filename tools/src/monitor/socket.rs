@@ -69,9 +69,9 @@ impl Socket {
             1 => folder.join(format!("{name}-{pid}{ENDING}")),
             _ => folder.join(format!("{name}-{pid}-{nth}{ENDING}")),
         });
-        let path = paths.find(|path| !own.contains(path)).ok_or_else(|| {
-            io::Error::other(format!("this process serves {SAME} graphs of the name `{name}` already"))
-        })?;
+        let path = paths
+            .find(|path| !own.contains(path))
+            .ok_or_else(|| io::Error::other(format!("this process already serves {SAME} graphs named `{name}`")))?;
         let listener = UnixListener::bind(&path).map_err(|error| about(&path, &error))?;
         own.push(path.clone());
         drop(own);

@@ -33,13 +33,15 @@ pub(super) fn read(text: &str, profile: &mut Profile) -> Result<(), Wrong> {
         let wrong = |why: String| (Some(at + 1), why);
         let seconds = |text: &str| match text {
             "" => Ok(0.0),
-            text => text.parse::<f64>().map_err(|_| wrong(format!("`{text}` is not a number of seconds"))),
+            text => text.parse::<f64>().map_err(|_| wrong(format!("expected a number of seconds, found `{text}`"))),
         };
         let digits = match digits {
             "" => 3,
-            text => text.parse::<u8>().ok().filter(|digits| *digits <= Counts::MAX_DIGITS).ok_or_else(|| {
-                wrong(format!("`{text}` is not a number of digits: expected 0 to {}", Counts::MAX_DIGITS))
-            })?,
+            text => text
+                .parse::<u8>()
+                .ok()
+                .filter(|digits| *digits <= Counts::MAX_DIGITS)
+                .ok_or_else(|| wrong(format!("`digits` must be 0 to {}, got {text}", Counts::MAX_DIGITS)))?,
         };
         reading.add(tag, seconds(begin)?, seconds(length)?, Counts::of(digits, rows)).map_err(wrong)
     };
@@ -47,10 +49,12 @@ pub(super) fn read(text: &str, profile: &mut Profile) -> Result<(), Wrong> {
         let cells: Vec<&str> = line.split(',').map(str::trim).collect();
         let wrong = |why: String| (Some(at + 1), why);
         if cells.len() != names.len() {
-            return Err(wrong(format!("has {} columns instead of {}", cells.len(), names.len())));
+            return Err(wrong(format!("expected {} columns, found {}", names.len(), cells.len())));
         }
         let number = |column: usize| {
-            cells[column].parse::<u64>().map_err(|_| wrong(format!("`{}` is not a whole number", cells[column])))
+            cells[column]
+                .parse::<u64>()
+                .map_err(|_| wrong(format!("expected a whole number, found `{}`", cells[column])))
         };
         let its = [tag, begin, length, digits].map(|column| column.map_or("", |column| cells[column]));
         if interval.is_none_or(|(_, before)| before != its) {
@@ -108,12 +112,12 @@ mod tests {
     #[test]
     fn malformed_rows_are_named() {
         for (row, expected) in [
-            ("a,0,1,3,5", ":2: has 5 columns instead of 6"),
-            ("a,0,1,3,5,-1", ":2: `-1` is not a whole number"),
-            ("a,0,1,3,5.5,1", "`5.5` is not a whole number"),
-            ("a,x,1,3,5,1", ":2: `x` is not a number of seconds"),
-            ("a,inf,1,3,5,1", "not possible"),
-            ("a,0,1,6,5,1", "`6` is not a number of digits"),
+            ("a,0,1,3,5", ":2: expected 6 columns, found 5"),
+            ("a,0,1,3,5,-1", ":2: expected a whole number, found `-1`"),
+            ("a,0,1,3,5.5,1", "expected a whole number, found `5.5`"),
+            ("a,x,1,3,5,1", ":2: expected a number of seconds, found `x`"),
+            ("a,inf,1,3,5,1", "invalid interval"),
+            ("a,0,1,6,5,1", "`digits` must be 0 to 5, got 6"),
         ] {
             let error = read(&format!("tag,begin_s,length_s,digits,value_ns,count\n{row}\n")).unwrap_err();
             assert!(error.contains(expected), "{row}: {error}");

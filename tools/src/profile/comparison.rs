@@ -82,15 +82,18 @@ impl Comparison {
         let all = || base.iter().chain(new);
         let has_unit = all().all(|profile| profile.has_unit);
         if let Some(odd) = all().find(|profile| !profile.has_unit).filter(|_| all().any(|profile| profile.has_unit)) {
-            let why = "its values have no known unit, unlike those of the others: name it by --unit".into();
+            let why = "its values have no unit, other runs have one: set it with --unit".into();
             return Err(ProfileError { path: odd.path.clone(), line: None, why });
         }
         if base.is_empty() || new.is_empty() {
-            let (path, why) = (std::path::PathBuf::new(), "there is no run on one side".into());
+            let (path, why) = (std::path::PathBuf::new(), "expected at least one run on each side, found none".into());
             return Err(ProfileError { path, line: None, why });
         }
         if base.len().max(new.len()) > MOST_RUNS {
-            let (path, why) = (base[0].path.clone(), format!("a side has at most {MOST_RUNS} runs"));
+            let (path, why) = (
+                base[0].path.clone(),
+                format!("expected at most {MOST_RUNS} runs on a side, found {}", base.len().max(new.len())),
+            );
             return Err(ProfileError { path, line: None, why });
         }
         let mut rng = Rng::with_seed(SEED);
@@ -190,11 +193,11 @@ impl Comparison {
         if !self.unknown_hosts.is_empty() {
             let all = self.unknown_hosts.len() == self.base.len() + self.new.len();
             let which = if all { "all runs".into() } else { self.unknown_hosts.join(", ") };
-            paragraph(text, "note: ", &format!("no run.json says on which host {which} ran"));
+            paragraph(text, "note: ", &format!("no run.json names the host of {which}"));
         }
         if self.base.len() == 1 || self.new.len() == 1 {
-            let why = "with one run on a side, only the noise within runs is known; runs differ more among themselves: compare at least \
-                       three, taken in turns";
+            let why = "one run on a side shows only the noise within runs; the noise between runs is larger: compare at least three runs \
+                       of each side, taken in turns";
             paragraph(text, "note: ", why);
         }
         for side in ["the base", "the new runs"] {
@@ -262,11 +265,11 @@ fn compare(tag: &str, base: &[Profile], new: &[Profile], stats: &[Stat], rng: &m
             why,
         };
         let (Some(base), Some(new)) = (known(&base), known(&new)) else {
-            return unknown("in some run fewer than ten values lie beyond".into());
+            return unknown("fewer than ten values lie beyond it in some run".into());
         };
         let Some(found) = estimate(&base, &new, rng) else {
             return unknown(format!(
-                "one run a side needs {FEWEST_INTERVALS} intervals to show its noise; or compare several runs"
+                "a single run needs {FEWEST_INTERVALS} intervals to show its noise: compare several runs"
             ));
         };
         // Most messages wait for nothing, before as after.
@@ -514,7 +517,7 @@ mod tests {
         let comparison = Comparison::new(&[base], &[short], &STATS).unwrap();
         assert!(comparison.changes.iter().all(|change| change.verdict == ChangeVerdict::Unknown));
         assert!(
-            comparison.text().contains("not judged: n.compute p50, n.compute p99: one run a side needs"),
+            comparison.text().contains("not judged: n.compute p50, n.compute p99: a single run needs"),
             "{}",
             comparison.text()
         );

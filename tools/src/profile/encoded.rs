@@ -45,14 +45,14 @@ pub(super) fn decode(text: &str) -> Result<Counts, String> {
             }
             match word(&inflated, 0) {
                 Some(V2) => counts(&inflated),
-                Some(_) => Err("the deflated histogram is not of HdrHistogram's V2 encoding".into()),
+                Some(_) => Err("expected HdrHistogram's V2 encoding in the deflated histogram".into()),
                 None => Err(cut()),
             }
         }
         cookie if DOUBLES.contains(&cookie) => {
-            Err("the histogram is of floating-point numbers, which are not read: record integers".into())
+            Err("floating-point histograms are not supported: record integers".into())
         }
-        cookie => Err(format!("the histogram is not of HdrHistogram's V2 encoding, but begins with {cookie:08x}")),
+        cookie => Err(format!("expected HdrHistogram's V2 encoding, found {cookie:08x}")),
     }
 }
 
@@ -62,10 +62,10 @@ fn counts(bytes: &[u8]) -> Result<Counts, String> {
     let long = |at: usize| u64::from_be_bytes(header[at..at + 8].try_into().expect("eight bytes"));
     let (length, offset, digits, low, ratio) = (word(4), word(8), word(12), long(16), f64::from_bits(long(32)));
     if offset != 0 || ratio.to_bits() != 1f64.to_bits() {
-        return Err("the values of the histogram are shifted or scaled, which is not read".into());
+        return Err("shifted or scaled histograms are not supported".into());
     }
     let counts = u8::try_from(digits).ok().and_then(|digits| Counts::with_lowest(digits, low.max(1)));
-    let mut counts = counts.ok_or_else(|| format!("a histogram has no {digits} digits above {low}"))?;
+    let mut counts = counts.ok_or_else(|| format!("invalid histogram: {digits} digits above {low}"))?;
     let Some(mut rest) = rest.get(..length as usize) else { return Err("the histogram is cut off".into()) };
     let mut index = 0u64;
     while !rest.is_empty() {
@@ -174,7 +174,7 @@ mod tests {
             ("*".to_string(), "is not base64"),
             (String::new(), "is cut off"),
             ("AAAA".into(), "is cut off"),
-            ("AAAAAAAA".into(), "not of HdrHistogram's V2 encoding, but begins with 00000000"),
+            ("AAAAAAAA".into(), "expected HdrHistogram's V2 encoding, found 00000000"),
             (BASE64.encode(&DOUBLES[0].to_be_bytes()), "floating-point"),
             (BASE64.encode(&V2.to_be_bytes()), "is cut off"),
             (BASE64.encode(&[V2_DEFLATED.to_be_bytes(), u32::MAX.to_be_bytes()].concat()), "is cut off"),
@@ -182,7 +182,7 @@ mod tests {
             (BASE64.encode(&[V2_DEFLATED.to_be_bytes(), 4u32.to_be_bytes(), [1; 4]].concat()), "cannot be inflated"),
             (made(u32::MAX, 3, 1, &[2], true), "is cut off"),
             (made(u32::MAX, 3, 1, &[2], false), "is cut off"),
-            (made(1, 6, 1, &[2], false), "has no 6 digits"),
+            (made(1, 6, 1, &[2], false), "invalid histogram: 6 digits"),
             (made(1, u32::MAX, 1, &[2], false), "digits"),
             (made(1, 3, u64::MAX, &[2], false), "digits above"),
             (made(1, 3, 1, &[0x80], false), "ends within a number"),

@@ -54,8 +54,9 @@ pub(super) fn read(text: &str, profile: &mut Profile) -> Result<(), Wrong> {
         let (tag, begin, length, histogram) = fields(line).ok_or_else(|| {
             wrong("expected `Tag=NAME,` (or nothing), begin, length, maximum and histogram, separated by commas".into())
         })?;
-        let number =
-            |text: &str| text.parse::<f64>().map_err(|_| wrong(format!("`{text}` is not a number of seconds")));
+        let number = |text: &str| {
+            text.parse::<f64>().map_err(|_| wrong(format!("expected a number of seconds, found `{text}`")))
+        };
         let (begin, length) = (number(begin)?, number(length)?);
         // As Java's reader does without a base time.
         let base = base.unwrap_or(if begin < start - YEAR { start } else { 0.0 });
@@ -151,10 +152,10 @@ Tag=A,0.127,1.007,2.769,HISTFAAAAEV42pNpmSzMwMCgyAABTBDKT4GBgdnNYMcCBvsPEBEJISEu
             ("0.1,1.0,2.7", "a.hlog:2: expected `Tag=NAME,`"),
             ("0.1,1.0,2.7,HISTFAAA,5", "a.hlog:2: expected"),
             ("Tag=a", "a.hlog:2: expected"),
-            (&good.replace("0.127", "soon"), "`soon` is not a number of seconds"),
-            (&good.replace("0.127", "nan"), "not possible"),
-            (&good.replace("0.127", "-1"), "not possible"),
-            (&good.replace("1.007", "1e300"), "not possible"),
+            (&good.replace("0.127", "soon"), "expected a number of seconds, found `soon`"),
+            (&good.replace("0.127", "nan"), "invalid interval"),
+            (&good.replace("0.127", "-1"), "invalid interval"),
+            (&good.replace("1.007", "1e300"), "invalid interval"),
             ("0.1,1.0,2.7,HISTFAAAAEV42p", "a.hlog:2: the histogram"),
         ] {
             let error = profile(&format!("#[Histogram log format version 1.3]\n{line}\n{good}\n")).unwrap_err();

@@ -53,12 +53,12 @@ pub(super) fn read(text: &str, profile: &mut Profile) -> Result<(), Wrong> {
     profile.has_unit = match file.unit.as_deref() {
         Some("ns") => true,
         None => false,
-        Some(other) => return Err((None, format!("`unit` is \"{other}\": expected \"ns\" or null"))),
+        Some(other) => return Err((None, format!("`unit` must be \"ns\" or null, got \"{other}\""))),
     };
     let mut reading = Reading::new(profile);
     for one in file.histograms {
         if one.digits > Counts::MAX_DIGITS {
-            return Err((None, format!("`digits` is {}: expected 0 to {}", one.digits, Counts::MAX_DIGITS)));
+            return Err((None, format!("`digits` must be 0 to {}, got {}", Counts::MAX_DIGITS, one.digits)));
         }
         for Interval { begin_s, length_s, counts } in one.intervals {
             reading.add(&one.tag, begin_s, length_s, Counts::of(one.digits, counts)).map_err(|why| (None, why))?;
@@ -116,7 +116,7 @@ mod tests {
             ("{\"unit\": \"ms\", \"histograms\": []}", "expected \"ns\" or null"),
             ("{\"histograms\": [{\"digits\": 9, \"intervals\": []}]}", "`digits` is 9"),
             ("{\"histograms\": [{\"intervals\": [{\"counts\": [[-1, 2]]}]}]}", "invalid value"),
-            ("{\"histograms\": [{\"intervals\": [{\"begin_s\": -5, \"counts\": []}]}]}", "not possible"),
+            ("{\"histograms\": [{\"intervals\": [{\"begin_s\": -5, \"counts\": []}]}]}", "invalid interval"),
         ] {
             let error = Profile::from_text("a", text, None).unwrap_err().to_string();
             assert!(error.contains(expected), "{text}: {error}");

@@ -69,24 +69,22 @@ impl FromStr for Limit {
         let text = text.trim();
         let wrong = |why: String| LimitError(format!("{why}, as in `p99(camera->labels) = +5%`"));
         let Condition { figure, of: Some(of), sign, value } = Condition::new(text) else {
-            return Err(wrong(format!("expected a figure of a histogram, `=` and a limit instead of `{text}`")));
+            return Err(wrong(format!("expected a figure of a histogram, `=` and a limit, found `{text}`")));
         };
         let Some(stat) = Stat::named(figure) else {
             let help = if figure == "max" { ": the maximum is one value, and differs from run to run" } else { "" };
-            return Err(wrong(format!("expected `mean` or a percentile such as `p99.9` instead of `{figure}`{help}")));
+            return Err(wrong(format!("expected `mean` or a percentile such as `p99.9`, found `{figure}`{help}")));
         };
         if sign != "=" {
             let found = format!("{sign} {value}");
-            return Err(wrong(format!("expected `=` and a limit instead of `{}`", found.trim())));
+            return Err(wrong(format!("expected `=` and a limit, found `{}`", found.trim())));
         }
         let allowed = Amount::parse(value.strip_prefix('+').unwrap_or(value).trim());
         match allowed {
             Some(allowed @ (Amount::Fraction(most) | Amount::Time(most))) if most >= 0.0 => {
                 Ok(Limit { text: text.into(), stat, of: of.into(), allowed })
             }
-            _ => {
-                Err(wrong(format!("expected a percentage such as `+5%` or a time such as `+2ms` instead of `{value}`")))
-            }
+            _ => Err(wrong(format!("expected a percentage such as `+5%` or a time such as `+2ms`, found `{value}`"))),
         }
     }
 }
@@ -120,14 +118,14 @@ impl Limit {
             return not_judged(&format!("the hosts differ in {}; --any-host compares them", difference.what));
         }
         if comparison.base.len().min(comparison.new.len()) < 2 {
-            return not_judged("with one run on a side, how much runs differ is not known: compare several of each");
+            return not_judged("one run on a side does not show how much runs differ: compare at least three of each");
         }
         let all = comparison.base.len() + comparison.new.len();
         if let (Some(run), false) = (comparison.unknown_hosts.first(), any_host)
             && comparison.unknown_hosts.len() < all
         {
             return not_judged(&format!(
-                "the host of {run} is not known, those of others are; --any-host compares them"
+                "the host of {run} is not known, but other hosts are; --any-host compares them"
             ));
         }
         let is_meant = |tag: &str| match self.of.as_str() {
@@ -149,7 +147,7 @@ impl Limit {
         let one = |change: &Change| {
             if matches!(self.allowed, Amount::Time(_)) && (!comparison.has_unit || change.tag.ends_with(".batch")) {
                 return not_judged(&format!(
-                    "`{}` has no times: write a percentage, or name the unit by --unit",
+                    "`{}` is not in units of time: write a percentage, or set the unit with --unit",
                     change.tag
                 ));
             }
@@ -173,7 +171,7 @@ impl Limit {
                 }
                 _ if needed.is_some() => not_judged(&format!("{by}; {}", needed.unwrap_or_default())),
                 _ if exceeds => {
-                    let text = format!("{} is not exceeded by more than runs differ: {by}", self.text);
+                    let text = format!("{} is exceeded, but not by more than noise: {by}", self.text);
                     verdict(false, Some(change.change), text)
                 }
                 _ => verdict(false, Some(change.change), format!("{} is kept: {by}", self.text)),
@@ -242,16 +240,16 @@ mod tests {
         for (text, expected) in [
             ("", "expected a figure of a histogram"),
             ("p99 = +5%", "expected a figure of a histogram"),
-            ("e2e) = +5%", "instead of `e2e) = +5%`"),
-            ("max(e2e) = +5%", "instead of `max`: the maximum is one value"),
-            ("p100(e2e) = +5%", "instead of `p100`"),
-            ("p0(e2e) = +5%", "instead of `p0`"),
-            ("pnan(e2e) = +5%", "instead of `pnan`"),
-            ("p99(e2e) > +5%", "expected `=` and a limit instead of `> +5%`"),
-            ("p99(e2e)", "expected `=` and a limit instead of ``"),
-            ("p99(e2e) = -5%", "instead of `-5%`"),
-            ("p99(e2e) = 5", "instead of `5`"),
-            ("p99(e2e) = inf%", "instead of `inf%`"),
+            ("e2e) = +5%", "found `e2e) = +5%`"),
+            ("max(e2e) = +5%", "found `max`: the maximum is one value"),
+            ("p100(e2e) = +5%", "found `p100`"),
+            ("p0(e2e) = +5%", "found `p0`"),
+            ("pnan(e2e) = +5%", "found `pnan`"),
+            ("p99(e2e) > +5%", "expected `=` and a limit, found `> +5%`"),
+            ("p99(e2e)", "expected `=` and a limit, found ``"),
+            ("p99(e2e) = -5%", "found `-5%`"),
+            ("p99(e2e) = 5", "found `5`"),
+            ("p99(e2e) = inf%", "found `inf%`"),
         ] {
             let error = text.parse::<Limit>().unwrap_err().to_string();
             assert!(error.contains(expected), "{text}: {error}");

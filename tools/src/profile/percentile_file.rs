@@ -36,7 +36,7 @@ pub(super) fn read(text: &str, profile: &mut Profile, unit: Option<u64>) -> Resu
         let wrong = |why: String| (Some(at + 1), why);
         if is_heading(line) {
             if !rows.is_empty() {
-                return Err(wrong("is a second histogram: a file of percentiles has one".into()));
+                return Err(wrong("expected one histogram in a file of percentiles, found a second".into()));
             }
             is_below = true;
             continue;
@@ -53,7 +53,7 @@ pub(super) fn read(text: &str, profile: &mut Profile, unit: Option<u64>) -> Resu
         }
         let Some((value, percentile, total)) = row(line).filter(|_| is_below) else { continue };
         if !(0.0..=1.0).contains(&percentile) {
-            return Err(wrong(format!("a percentile of {percentile} is not between 0 and 1")));
+            return Err(wrong(format!("a percentile must be 0 to 1, got {percentile}")));
         }
         // 2⁶³, which is what the largest value is printed as.
         if !(0.0..=9_223_372_036_854_775_808.0).contains(&value) {
@@ -62,12 +62,12 @@ pub(super) fn read(text: &str, profile: &mut Profile, unit: Option<u64>) -> Resu
         if let Some((before, _, less)) = rows.last()
             && (value < *before || total < *less)
         {
-            return Err(wrong("values and counts of percentiles ascend; these do not".into()));
+            return Err(wrong("expected ascending values and counts of percentiles, found a lower one".into()));
         }
         let is_whole = value.fract() == 0.0;
         if !is_whole && !is_wrk2 && unit.is_none() {
             return Err(wrong(format!(
-                "a value of {value} is not whole: name the unit of the values by --unit, such as --unit 1ms"
+                "expected whole values, found {value}: set their unit with --unit, such as --unit 1ms"
             )));
         }
         rows.push((value, percentile, total));
@@ -167,14 +167,14 @@ Requests/sec:    500.00
     fn malformed_rows_are_named() {
         let heading = "Value Percentile TotalCount 1/(1-Percentile)\n";
         for (rows, expected) in [
-            ("1.5 0.5 10 2.0", ":2: a value of 1.5 is not whole: name the unit"),
+            ("1.5 0.5 10 2.0", ":2: expected whole values, found 1.5: set their unit"),
             ("1 50 10 2.0", ":2: a percentile of 50"),
             ("-1 0.5 10 2.0", ":2: a value of -1"),
             ("1e30 0.5 10 2.0", "cannot be counted"),
             ("nan 0.5 10 2.0", "cannot be counted"),
             ("2 0.5 10 2.0\n1 0.6 20 3.0", ":3: values and counts of percentiles ascend"),
             ("2 0.5 10 2.0\n3 0.6 9 3.0", ":3: values and counts"),
-            ("2 0.5 10 2.0\nValue Percentile TotalCount", ":3: is a second histogram"),
+            ("2 0.5 10 2.0\nValue Percentile TotalCount", ":3: expected one histogram in a file of percentiles"),
         ] {
             let error = read(&format!("{heading}{rows}\n"), None).unwrap_err();
             assert!(error.contains(expected), "{rows}: {error}");

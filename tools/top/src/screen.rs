@@ -30,7 +30,7 @@ const HELP: &[(&str, &str)] = &[
     ("r", "reverse the order"),
     ("up, down, page up, page down, home", "scroll"),
     ("?", "this help"),
-    ("q, esc, ctrl-c", "quit; the run goes on"),
+    ("q, esc, ctrl-c", "quit; the run continues"),
     ("", ""),
     ("p50, p99, max", "of a node's calls in the last second, or of a path's messages"),
     ("wait", "how long messages waited for the node"),
@@ -41,7 +41,7 @@ const HELP: &[(&str, &str)] = &[
         "starves",
         "a join has had no set for 1 s, or three times as long as usual; nothing comes through the edge that is named so",
     ),
-    ("incidents", "something was wrong with messages of the node that are not lost, such as missing values"),
+    ("incidents", "faulty messages of the node that are not lost, such as those with missing values"),
     ("silent", "nothing arrived for 3 s, or three times as long as usual"),
     ("–", "too few samples for this quantile"),
 ];

@@ -151,7 +151,7 @@ fn wrong(which: &str, model: &Model, expected: &str) -> String {
     let inputs = Model::show(model.inputs.iter().map(|side| (&*side.port, Some(side))));
     let outputs = Model::show(model.outputs.iter().map(|output| (&*output.port, output.side.as_ref())));
     format!(
-        "`{}` takes {inputs} and gives {outputs}; the {which} of two models has {expected}. For other models, begin with one \
+        "`{}` expects {inputs} and produces {outputs}; the {which} of two models must have {expected}. For other models, begin with one \
          `--model`, and add an `infer` node for the other",
         model.file
     )
@@ -236,7 +236,7 @@ fn read_parts(
             vec![("text".into(), format!("{read}/text")), ("score".into(), format!("{read}/score"))]
         }
         Read::Class => {
-            let about = "where the scores are no probabilities, put a `softmax` before";
+            let about = "if the scores are not probabilities, add a `softmax` before it";
             let best = nodes.add("best", about, "argmax", "", &format!("from: {first}"));
             vec![("class".into(), format!("{best}/index")), ("score".into(), format!("{best}/value"))]
         }
@@ -269,7 +269,7 @@ fn alphabet(model: &Model, classes: usize) -> Result<(String, bool, &'static str
         Some(2) => true,
         _ => {
             return Err(format!(
-                "`{}` gives {classes} classes; its metadata `character` has {count} symbols, which with the blank, or with the blank and \
+                "`{}` produces {classes} classes; its metadata `character` has {count} symbols, which with the blank, or with the blank and \
                  a space, are as many as the classes",
                 model.file
             ));

@@ -182,7 +182,7 @@ impl Output {
             Some(greatest) => (
                 other.into(),
                 format!(
-                    "the layout by a trial: the greatest number, {greatest:.1}, can be a pixel, which `yolox` does not give"
+                    "the layout by a trial: the greatest number, {greatest:.1}, can be a pixel, which `yolox` does not produce"
                 ),
             ),
             None if may_be_yolox => (

@@ -22,7 +22,7 @@ pub(super) struct Range {
 
 impl Range {
     const GUESS: &'static str =
-        "a guess: edit the values of black and white to those of the model's training, often [-1, 1]";
+        "a guess: edit the values of black and white that the model was trained with, often [-1, 1]";
     pub(super) const UNIT: Range = Range { values: "[0, 1]", about: Range::GUESS };
     pub(super) const SIGNED: Range = Range { values: "[-1, 1]", about: Range::GUESS };
     pub(super) const YOLOX: Range = Range {
@@ -186,9 +186,9 @@ impl Nodes {
                 shown.push(bound.show(bound.length(seen)));
                 request.max.insert(bound.port.clone(), bound.lengths(bound.trial_length()));
                 let found =
-                    seen.map_or("no trial showed how many".into(), |seen| format!("a trial on noise gave {seen}"));
+                    seen.map_or("no trial showed how many".into(), |seen| format!("a trial on noise produced {seen}"));
                 notes.push(format!(
-                    "`{}` has as many rows as the model finds, at most those of `max`, or the call fails; {found}",
+                    "`{}` has a row for each part that the model finds; a call with more rows than `max` fails; {found}",
                     bound.port
                 ));
             }
@@ -343,7 +343,7 @@ fn narrowed(model: &Model) -> Vec<String> {
     let named = |ports: Vec<String>| if ports.is_empty() { None } else { Some(ports.join(", ")) };
     let inputs = model.inputs.iter().filter(|input| input.is_narrowed).map(|input| format!("`{}`", input.port));
     let outputs = model.outputs.iter().filter(|output| output.is_narrowed).map(|output| format!("`{}`", output.port));
-    let sides = [("takes f64 at", named(inputs.collect())), ("produces f64 at", named(outputs.collect()))];
+    let sides = [("expects f64 at", named(inputs.collect())), ("produces f64 at", named(outputs.collect()))];
     let mut narrowed: Vec<String> =
         sides.into_iter().filter_map(|(what, at)| Some(format!("{what} {}", at?))).collect();
     if narrowed.is_empty() && model.computes_f64 {

@@ -144,7 +144,7 @@ fn what_is_rounded_or_bounded_is_said() {
     model.outputs[0].depends_on_values = true;
     let starter = |tried: &Tried| ModelStarter::for_models(&[model.clone()], "robot", None, tried).unwrap();
     let first = starter(&Tried::default());
-    assert!(first.warnings[0].contains("takes f64 at `x`"), "{:?}", first.warnings);
+    assert!(first.warnings[0].contains("expects f64 at `x`"), "{:?}", first.warnings);
     let mut plain = Model::of(&found, "m.onnx").unwrap();
     let said = |model: &Model| {
         ModelStarter::for_models(std::slice::from_ref(model), "robot", None, &Tried::default()).unwrap()
@@ -163,7 +163,7 @@ fn what_is_rounded_or_bounded_is_said() {
     let trial = TriedModel { has_case: true, longest, ..TriedModel::default() };
     let models = [("model".to_string(), trial)].into();
     let after = starter(&Tried { models, ..Tried::default() }).graph;
-    expect(&after, &["max: { y: 1400 }", "a trial on noise gave 700", "verify: { case: verify.npz }"]);
+    expect(&after, &["max: { y: 1400 }", "a trial on noise produced 700", "verify: { case: verify.npz }"]);
 }
 
 #[test]
@@ -234,9 +234,17 @@ fn models_that_do_not_fit_each_other_are_refused() {
     let plain: (Sides<'_>, Sides<'_>) = (&[("x", "f32[n,4]")], &[("y", "f32[n,4]")]);
     let text: (Sides<'_>, Sides<'_>) = (&[image], &[map]);
     for (models, asked, why) in [
-        (&[plain, text][..], None, "`m0.onnx` takes `x` f32[?,4] and gives `y` f32[?,4]; the first of two models has"),
-        (&[text, plain], None, "`m1.onnx` takes `x` f32[?,4] and gives `y` f32[?,4]; the second of two models has"),
-        (&[text, text, text], None, "3 models; a graph begins with one, or with two"),
+        (
+            &[plain, text][..],
+            None,
+            "`m0.onnx` expects `x` f32[?,4] and produces `y` f32[?,4]; the first of two models must have",
+        ),
+        (
+            &[text, plain],
+            None,
+            "`m1.onnx` expects `x` f32[?,4] and produces `y` f32[?,4]; the second of two models must have",
+        ),
+        (&[text, text, text], None, "that it finds), found 3"),
         (&[text, text], Some(InputKind::Wav), "write `images` or `camera`"),
     ] {
         let error = starter(models, asked).unwrap_err();
@@ -253,7 +261,7 @@ fn an_input_that_no_input_of_the_model_can_be_is_refused() {
         (
             image,
             Wav,
-            "`wav` cannot be the `--input` of a model that takes `x` f32[?,3,?,?]: leave it out, or write `images` or `camera` or `npy`",
+            "`wav` cannot be the `--input` of a model that expects `x` f32[?,3,?,?]: leave it out, or write `images` or `camera` or `npy`",
         ),
         (sound, Camera, "`input` f32[?,?], `state` f32[2,?,128], `sr` i32[]: leave it out, or write `wav` or `npy`"),
         (&[("x", "f32[n,4]")], Images, "`x` f32[?,4]: leave it out, or write `wav` or `npy`"),

@@ -126,9 +126,9 @@ impl fmt::Display for GateError {
             GateError::NoOperator { found } if found.is_empty() => {
                 write!(f, "expected one of < <= > >= == != and a value after the figure")
             }
-            GateError::NoOperator { found } => write!(f, "expected one of < <= > >= == != instead of `{found}`"),
+            GateError::NoOperator { found } => write!(f, "expected one of < <= > >= == !=, found `{found}`"),
             GateError::NoValue { found } => {
-                write!(f, "expected a number or a time such as `20ms` after the comparison, not `{found}`")
+                write!(f, "expected a number or a time such as `20ms` after the comparison, found `{found}`")
             }
             GateError::TimeForNumber { figure } => {
                 write!(f, "`{figure}` is a number without a unit; only latencies such as p99(e2e) compare with a time")
@@ -137,11 +137,11 @@ impl fmt::Display for GateError {
                 write!(f, "`{figure}` is a time: write a unit after {number}, such as `{number}ms`")
             }
             GateError::NoStatistic { found } => {
-                write!(f, "expected `max` or a percentile such as `p99.9` before the parenthesis, not `{found}`")
+                write!(f, "expected `max` or a percentile such as `p99.9` before the parenthesis, found `{found}`")
             }
             GateError::NoSubject { found } => {
                 let terms = TERMS.map(Term::name).join(" ");
-                write!(f, "expected `e2e`, `source->sink` or `node.term` in the parentheses, not `{found}`; ")?;
+                write!(f, "expected `e2e`, `source->sink` or `node.term` in the parentheses, found `{found}`; ")?;
                 write!(f, "the terms are: {terms}")
             }
             GateError::NoNode { found, nodes } => {
