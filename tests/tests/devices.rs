@@ -265,6 +265,6 @@ fn a_tap_on_a_device_is_refused() {
     let (plan, _) = plan(&chain(1, ""), MockFaults::default());
     let mut wired = plan.unwrap().wire().unwrap();
     let error = wired.tap::<limen::Tensor>("x").unwrap_err().to_string();
-    assert!(error.contains("tap the `to_host` node behind it"), "{error}");
+    assert!(error.contains("tap the `to_host` node after it"), "{error}");
     wired.tap::<limen::Tensor>("z_to_host").unwrap();
 }

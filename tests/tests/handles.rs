@@ -369,17 +369,17 @@ fn wrong_names_payloads_and_duplicate_handles_are_refused() {
     let mut graph = wired(ECHO);
     assert_eq!(said(graph.inlet::<Tensor>("c").unwrap_err()), "there is no node `c`; there are: `a`, `b`, `z`");
     assert_eq!(said(graph.inlet::<Tensor>("b").unwrap_err()), "inlet `b` does not exist");
-    assert_eq!(said(graph.inlet::<Tensor>("z").unwrap_err()), "`z` is an outlet, not an inlet");
-    assert_eq!(said(graph.outlet::<Tensor>("a").unwrap_err()), "`a` is an inlet, not an outlet");
-    assert_eq!(said(graph.inlet::<Pose>("a").unwrap_err()), "`a` carries Tensor, not Pose");
-    assert_eq!(said(graph.outlet::<Pose>("z").unwrap_err()), "`z` carries Tensor, not Pose");
-    assert_eq!(said(graph.tap::<Pose>("b").unwrap_err()), "`b/out` carries Tensor, not Pose");
-    assert_eq!(said(graph.tap::<Tensor>("b/in").unwrap_err()), "`b/in` is not an output; those of `b`: `b/out`");
-    assert_eq!(said(graph.tap::<Tensor>("z").unwrap_err()), "`z` is not an output; those of `z`: none");
+    assert_eq!(said(graph.inlet::<Tensor>("z").unwrap_err()), "`z`: expected an inlet, found an outlet");
+    assert_eq!(said(graph.outlet::<Tensor>("a").unwrap_err()), "`a`: expected an outlet, found an inlet");
+    assert_eq!(said(graph.inlet::<Pose>("a").unwrap_err()), "`a`: expected Pose, found Tensor");
+    assert_eq!(said(graph.outlet::<Pose>("z").unwrap_err()), "`z`: expected Pose, found Tensor");
+    assert_eq!(said(graph.tap::<Pose>("b").unwrap_err()), "`b/out`: expected Pose, found Tensor");
+    assert_eq!(said(graph.tap::<Tensor>("b/in").unwrap_err()), "`b/in` is not an output; the outputs of `b`: `b/out`");
+    assert_eq!(said(graph.tap::<Tensor>("z").unwrap_err()), "`z` is not an output; the outputs of `z`: none");
     assert!(matches!(graph.tap_holding::<Tensor>("b", 0), Err(RunError::Refused(_))));
     assert!(matches!(graph.tap_holding::<Tensor>("b", 1 << 40), Err(RunError::Refused(_))));
     let _taken = graph.inlet::<Tensor>("a").unwrap();
-    assert_eq!(said(graph.inlet::<Tensor>("a").unwrap_err()), "inlet `a` was taken already");
+    assert_eq!(said(graph.inlet::<Tensor>("a").unwrap_err()), "inlet `a` is already taken");
 }
 
 /// Promise (handles): A graph starts only if the program has taken all its handles.
@@ -638,8 +638,8 @@ fn settings_are_applied_between_turns() {
         ("c", "open", 0.0, "there is no node `c`; there are: `a`, `b`, `z`"),
         ("b", "opne", 0.0, "`b` has no setting `opne`; did you mean `open`?"),
         ("a", "open", 0.0, "`a` has no setting `open`; there is none to choose from"),
-        ("b", "open", 2.0, "`open` of `b` must be from 0 to 1, not 2"),
-        ("b", "open", f64::NAN, "`open` of `b` must be from 0 to 1, not NaN"),
+        ("b", "open", 2.0, "`open` of `b` must be 0 to 1, got 2"),
+        ("b", "open", f64::NAN, "`open` of `b` must be 0 to 1, got NaN"),
     ] {
         assert_eq!(running.set(node, name, value).unwrap_err().to_string(), said);
     }

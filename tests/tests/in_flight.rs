@@ -215,7 +215,7 @@ fn a_slow_call_is_reported_while_it_runs() {
         let graph = graph(20, 2, "max: 1", "latency: 100ms", "");
         format!("{graph}run: {{ watchdog: {watchdog} }}\n")
     };
-    let is_named = |report: &Report| report.notes.iter().any(|note| note.contains("a call of `m` has been on its way"));
+    let is_named = |report: &Report| report.notes.iter().any(|note| note.contains("a call of `m` has been in flight"));
     let report = run(&text("20ms"));
     assert!(is_named(&report), "{:?}", report.notes);
     assert!(

@@ -198,7 +198,7 @@ fn a_pipe_that_nobody_reads_is_refused_before_the_run() {
     fs::write(folder.0.join("graph.yaml"), copying("data", "copy", "replace")).unwrap();
     for option in ["--report", "--trace", "--svg"] {
         let ran = folder.run(&format!("graph.yaml -q {option} pipe"));
-        ran.expect(2, "", &format!("{option} pipe: nobody reads the pipe; start its reader first"));
+        ran.expect(2, "", &format!("{option} pipe: no process reads the pipe; start its reader first"));
         assert!(!folder.0.join("copy").exists(), "{option}");
     }
     // One that is read has a single end, after the whole page.

@@ -179,7 +179,7 @@ fn a_setting_is_changed_while_the_graph_runs() {
     for (node, name, value, expected) in [
         ("throtle", "rate", 1.0, "there is no node `throtle`; "),
         ("throttle", "speed", 1.0, "`throttle` has no setting `speed`; "),
-        ("throttle", "rate", -1.0, "`rate` of `throttle` must be from "),
+        ("throttle", "rate", -1.0, "`rate` of `throttle` must be "),
     ] {
         let line = json!({ "ask": "set", "node": node, "name": name, "value": value });
         client.refuses(format!("{line}\n").as_bytes(), expected);

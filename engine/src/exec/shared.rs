@@ -294,7 +294,7 @@ impl RunShared {
     #[cold]
     pub(crate) fn overdue(&self, node: usize) {
         let (name, limit) = (self.name(node), show_ns(self.watchdog));
-        self.note(format!("a call of `{name}` has been on its way for more than {limit}"));
+        self.note(format!("a call of `{name}` has been in flight for more than {limit}"));
         self.mark_reported(node);
         self.notice(|| Noticed::Overdue { node });
     }

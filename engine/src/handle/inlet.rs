@@ -109,11 +109,11 @@ impl<T: Payload> InletPlan<T> {
         let spec = read_spec::<T>(config.spec.as_ref(), config.layout, &mut errors);
         let spec = spec.map(|spec| spec.with_content(config.content));
         if config.spec.is_none() && has_buffers::<T>() {
-            errors.at("spec", "the spec of the program's messages is missing").help("write `spec: \"u8[480,640,3]\"`");
+            errors.at("spec", "`spec` of the program's messages is missing").help("write `spec: \"u8[480,640,3]\"`");
         }
         for (key, n) in [("capacity", config.capacity.unwrap_or(1)), ("hold", config.hold)] {
             if n == 0 || n > MOST {
-                errors.at(key, format!("`{key}: {n}` is out of range")).help(format!("write 1 to {MOST}"));
+                errors.at(key, format!("`{key}` must be 1 to {MOST}, got {n}")).help(format!("write 1 to {MOST}"));
             }
         }
         let bytes = spec.as_ref().and_then(PortSpec::max_bytes).unwrap_or(64).max(1);

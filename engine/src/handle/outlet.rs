@@ -60,7 +60,8 @@ impl<T: Payload> OutletPlan<T> {
         let spec = inlet::read_spec::<T>(config.spec.as_ref(), config.layout, &mut errors);
         let hold = config.hold;
         if hold == 0 || hold > inlet::MOST {
-            errors.at("hold", format!("`hold: {hold}` is out of range")).help(format!("write 1 to {}", inlet::MOST));
+            let most = inlet::MOST;
+            errors.at("hold", format!("`hold` must be 1 to {most}, got {hold}")).help(format!("write 1 to {most}"));
         }
         let ports = Ports::new().in_port(InPort { name: "in".into(), spec, holds: hold.saturating_mul(2) });
         errors.into_result(OutletPlan { ports, hold, tx: None })

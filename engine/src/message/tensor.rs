@@ -73,7 +73,7 @@ impl fmt::Debug for Shape {
 #[non_exhaustive]
 pub enum TensorError {
     /// Read as another element type.
-    #[error("the tensor holds {actual}, not {asked}")]
+    #[error("expected a tensor of {asked}, found {actual}")]
     DType {
         /// The tensor's element type.
         actual: DType,
@@ -81,7 +81,7 @@ pub enum TensorError {
         asked: DType,
     },
     /// A length above the bound of its dim.
-    #[error("{length} is more than the {bound} planned for dim {dim}")]
+    #[error("dim {dim} must be at most {bound}, got {length}")]
     TooLong {
         /// The dim.
         dim: usize,

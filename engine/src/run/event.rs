@@ -351,7 +351,7 @@ impl fmt::Display for EventKind {
                 write!(f, "`{node}` has been in one turn for more than {}", show(limit))
             }
             EventKind::Overdue { node, limit } => {
-                write!(f, "a call of `{node}` has been on its way for more than {}", show(limit))
+                write!(f, "a call of `{node}` has been in flight for more than {}", show(limit))
             }
             EventKind::Returned { node, took } => write!(f, "`{node}` returned after {}", show(took)),
             EventKind::Lost { edge, reason, count, of, within, slowest } => {
@@ -457,7 +457,7 @@ mod tests {
             (EventKind::Returned { node: node(), took: ms(1234) }, "`arm` returned after 1.23 s"),
             (
                 EventKind::Overdue { node: node(), limit: ms(20) },
-                "a call of `arm` has been on its way for more than 20.0 ms",
+                "a call of `arm` has been in flight for more than 20.0 ms",
             ),
             (
                 EventKind::Lost {

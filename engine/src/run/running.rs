@@ -215,7 +215,7 @@ impl Running {
         })?;
         if !setting.range.contains(&value) {
             let (least, most) = (setting.range.start(), setting.range.end());
-            return Err(RunError::Refused(format!("`{name}` of `{node}` must be from {least} to {most}, not {value}")));
+            return Err(RunError::Refused(format!("`{name}` of `{node}` must be {least} to {most}, got {value}")));
         }
         let change = Change::Set { name: name.to_string(), value };
         if !self.shared.command(nodes[index].worker, vec![(index, change)]) {

@@ -21,7 +21,7 @@ pub fn memory_name(path: &str) -> Option<&str> {
 /// Refuses a path of a file in memory where only files on disk are possible.
 pub(crate) fn refuse_memory(path: &str) -> Result<(), String> {
     match memory_name(path) {
-        Some(_) => Err(format!("`{path}` names a file in memory; only the path of a file on disk is possible here")),
+        Some(_) => Err(format!("expected the path of a file on disk, found `{path}`")),
         None => Ok(()),
     }
 }

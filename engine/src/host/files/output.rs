@@ -29,7 +29,7 @@ impl Folders {
         let (joined, real) = self.place_output(path).map_err(FileError::Outside)?;
         let system = |error: io::Error| FileError::System(joined.clone(), error);
         let (Some(above), Some(name), false) = (real.parent(), real.file_name(), names_folder(path)) else {
-            return Err(FileError::Irregular(format!("`{path}` does not name a file")));
+            return Err(FileError::Irregular(format!("expected the path of a file, found `{path}`")));
         };
         let target = Target::make(above, name, joined.clone()).map_err(system)?;
         // Only a cyclic link is still a link after resolving.
@@ -64,7 +64,10 @@ impl Target {
     pub fn beneath(folder: &Path, name: impl AsRef<OsStr>) -> io::Result<Self> {
         let name = name.as_ref();
         if name.is_empty() || name.as_bytes().contains(&b'/') || name == "." || name == ".." {
-            return Err(io::Error::new(ErrorKind::InvalidInput, format!("`{}` does not name a file", name.display())));
+            return Err(io::Error::new(
+                ErrorKind::InvalidInput,
+                format!("expected the name of a file, found `{}`", name.display()),
+            ));
         }
         let opened = openat(AT_FDCWD, folder, FOLDER, Mode::empty())?;
         Ok(Target::within(opened, name, folder.join(name)))
@@ -118,7 +121,9 @@ impl Target {
         let file = File::from(openat(&self.folder, name, flags, Mode::from_bits_truncate(0o666))?);
         match what(&fstat(&file)?) {
             None => Ok(file),
-            Some(what) => Err(io::Error::new(ErrorKind::InvalidInput, format!("it is {what}, not a regular file"))),
+            Some(what) => {
+                Err(io::Error::new(ErrorKind::InvalidInput, format!("expected a regular file, found {what}")))
+            }
         }
     }
 
@@ -129,7 +134,7 @@ impl Target {
     pub fn append(self) -> io::Result<(File, Part)> {
         // Checked first: opening a pipe or a device may have side effects.
         if let Some(what) = self.there() {
-            return Err(io::Error::new(ErrorKind::InvalidInput, format!("it is {what}, not a regular file")));
+            return Err(io::Error::new(ErrorKind::InvalidInput, format!("expected a regular file, found {what}")));
         }
         match self.create(&self.name, OFlag::O_APPEND | OFlag::O_EXCL) {
             Ok(file) => return self.begun_new(file),

@@ -88,7 +88,7 @@ fn a_file_in_memory_is_found_by_its_name_and_nowhere_else() {
     assert_eq!(beside("mem:model", "a").unwrap(), Path::new("mem:a"));
     assert_eq!(beside("mem:voice/model", "a").unwrap_err().kind(), ErrorKind::NotFound);
     // Nothing is written there, and what takes paths takes none of these.
-    let only = "names a file in memory; only the path of a file on disk is possible here";
+    let only = "expected the path of a file on disk, found `mem:";
     for refused in [
         folders.target("mem:new").map(drop).unwrap_err().to_string(),
         folders.admit_input("mem:a").map(drop).unwrap_err().to_string(),

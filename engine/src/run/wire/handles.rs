@@ -74,16 +74,14 @@ impl Wired {
         let name = format!("{}/{}", plan.name, out.name);
         let (emits, worker) = (out.emits, plan.worker);
         if out.spec.as_ref().is_some_and(|spec| spec.memory != Memory::Host) {
-            let why = "its messages are in the memory of a device; tap the `to_host` node behind it";
+            let why = "its messages are in the memory of a device; tap the `to_host` node after it";
             return Err(RunError::Refused(format!("a tap on `{name}`: {why}")));
         }
         let parts =
             parts_of(&mut self.workers, node).ok_or_else(|| RunError::NoSuch(format!("no node of `{name}`")))?;
         same_payload::<T>(&name, parts.planned.output_types().get(output).copied())?;
         if !(1..=MAX_TAPPED).contains(&hold) {
-            return Err(RunError::Refused(format!(
-                "a tap on `{name}` that holds {hold} messages: 1 to {MAX_TAPPED} are possible"
-            )));
+            return Err(RunError::Refused(format!("a tap on `{name}`: `hold` must be 1 to {MAX_TAPPED}, got {hold}")));
         }
         // Messages that wait, messages that the program keeps, and the one being written.
         let pool = out.spec.as_ref().map(|spec| self.plan.unplanned_pool(&name, spec, 2 * hold + 1)).transpose()?;
@@ -121,7 +119,7 @@ impl Wired {
         let connected: Vec<usize> = (0..plan.outputs.len()).filter(|o| !plan.outputs[*o].edges.is_empty()).collect();
         let [output] = connected[..] else {
             let n = connected.len();
-            return Err(RunError::Refused(format!("{n} outputs of `{node}` are connected; an inlet has one")));
+            return Err(RunError::Refused(format!("expected one connected output of `{node}`, found {n}")));
         };
         let parts = parts_of(&mut self.workers, at).filter(|parts| parts.planned.input_types().is_empty());
         let parts = parts.ok_or_else(|| RunError::NoSuch(format!("`{node}` is not a source")))?;
@@ -171,7 +169,7 @@ impl Wired {
         let output = found.ok_or_else(|| {
             let all: Vec<String> = outputs.iter().map(|out| format!("`{node}/{}`", out.name)).collect();
             let all = if all.is_empty() { "none".into() } else { all.join(", ") };
-            RunError::NoSuch(format!("`{name}` is not an output; those of `{node}`: {all}"))
+            RunError::NoSuch(format!("`{name}` is not an output; the outputs of `{node}`: {all}"))
         });
         Ok((at, output?))
     }
@@ -180,7 +178,7 @@ impl Wired {
         let node = self.node(name)?;
         let Some(made) = self.handles.get(&node) else {
             let was =
-                if self.endpoints.iter().any(|(at, _)| *at == node) { "was taken already" } else { "does not exist" };
+                if self.endpoints.iter().any(|(at, _)| *at == node) { "is already taken" } else { "does not exist" };
             return Err(RunError::NoSuch(format!("{} `{name}` {was}", kind.name())));
         };
         if made.handle.is::<H>() {
@@ -189,7 +187,7 @@ impl Wired {
         }
         same_payload::<T>(name, Some(made.ty))?;
         let other = if kind == HandleKind::Inlet { HandleKind::Outlet } else { HandleKind::Inlet };
-        Err(RunError::NoSuch(format!("`{name}` is an {}, not an {}", other.name(), kind.name())))
+        Err(RunError::NoSuch(format!("`{name}`: expected an {}, found an {}", kind.name(), other.name())))
     }
 
     /// Refuses to start while an inlet or outlet has not been taken.
@@ -201,8 +199,8 @@ impl Wired {
         }
         let (names, are) = (names.join(", "), if names.len() == 1 { "has" } else { "have" });
         Err(RunError::Refused(format!(
-            "{names} {are} no program at the other end: inlets and outlets are for programs that embed the graph, and must be \
-             taken before the start"
+            "{names} {are} no program at the other end: a program that embeds the graph has to take inlets and outlets before \
+             the start"
         )))
     }
 }
@@ -229,7 +227,7 @@ fn same_payload<T: Payload>(name: &str, have: Option<PortType>) -> Result<(), Ru
         Some(have) if have == want => Ok(()),
         have => {
             let have = have.map_or("nothing", |have| have.name);
-            Err(RunError::NoSuch(format!("`{name}` carries {have}, not {}", want.name)))
+            Err(RunError::NoSuch(format!("`{name}`: expected {}, found {have}", want.name)))
         }
     }
 }
