@@ -30,7 +30,8 @@ fn read(folder: &Path, reader: &ReaderCase) -> Result<Result<(), String>, String
     Ok(if has_read { Ok(()) } else { Err(failures.join("; ")) })
 }
 
-/// \[S7\]
+/// Attack (data): damaged files of every kind that reads one, and bytes in every framing; expected:
+/// read, or refused with a reason
 #[test]
 fn damaged_files_are_read_or_refused() {
     let readers = readers();
@@ -50,6 +51,8 @@ fn damaged_files_are_read_or_refused() {
     });
 }
 
+/// Attack (weights): damaged weights in every format and encoding; expected: read, or refused with
+/// a reason
 #[test]
 fn damaged_weights_are_read_or_refused() {
     let kinds = weights();
@@ -76,7 +79,8 @@ fn damaged_weights_are_read_or_refused() {
     });
 }
 
-/// \[S7\] What is recovered from a damaged recording is whole, and a part of what was there.
+/// Attack (recovery): damaged recordings; expected: the recovered file is intact and holds only
+/// recorded messages
 #[test]
 fn damaged_recordings_are_recovered() {
     let readers: Vec<ReaderCase> = readers().into_iter().filter(|reader| reader.file == "f.mcap").collect();

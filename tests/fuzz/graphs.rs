@@ -197,7 +197,9 @@ fn check(text: &str, folder: &Path, layers: &Layers) -> Result<bool, String> {
     }
 }
 
-/// \[H1\]
+/// Attack (graphs): shipped and invalid graphs with lines and words exchanged, under subgraphs,
+/// profiles, defaults and settings; expected: planned, or refused with a fix; the flat form has the
+/// same result
 #[test]
 fn mutated_graphs_are_planned_or_refused() {
     let shipped = files(&root().join("graphs"), &["yaml"]);

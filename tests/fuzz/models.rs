@@ -11,7 +11,8 @@ fn parses(bytes: Vec<u8>) -> bool {
     Artifact::parse(Path::new("/nowhere/model.onnx"), bytes).map_err(|error| error.to_string()).is_ok()
 }
 
-/// \[H4\]
+/// Attack (models): damaged shipped models, and models of random operators; expected: parsed, or
+/// refused before a runtime loads them
 #[test]
 fn damaged_models_are_parsed_or_refused() {
     let mut shipped: Vec<Vec<u8>> =

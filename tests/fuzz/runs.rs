@@ -5,7 +5,8 @@ use limen_tests::fuzz::{attack, pick};
 use limen_tests::random;
 use std::time::Duration;
 
-/// \[M5\]
+/// Attack (runs): random graphs on real threads, stopped after 300 ms; expected: every message is
+/// accounted for
 #[test]
 fn random_graphs_on_threads_account_for_every_message() {
     attack("runs", 150, |seed| {

@@ -1,4 +1,4 @@
-//! Byte streams from untrusted peers: \[N1\] messages that are truncated, too long, empty or not text, in pieces of any size, over real
+//! Byte streams from untrusted peers: messages that are truncated, too long, empty or not text, in pieces of any size, over real
 //! sockets, terminals and pipes. Whole messages come out as they were sent, and each of the others is counted.
 
 use limen::{Drain, Plan, Report, Running, Spec, Tensor};
@@ -548,25 +548,35 @@ fn streams(name: &str, cases: u64, stream: Stream) {
 /// Promise (connections): TCP input delivers whole messages as they were sent and counts all
 /// others, however they arrive.
 ///
-/// \[N1\]
+/// Attack (TCP): messages that are truncated, too long, empty or not text, in pieces of any size;
+/// peers that close or reset; expected: whole messages arrive as sent, all others are counted
 #[test]
 fn connections_deliver_whole_messages_and_count_the_rest() {
     streams("tcp", 150, tcp);
 }
 
 /// Promise (connections): UDP input delivers whole datagrams and counts all others.
+///
+/// Attack (UDP): datagrams that are empty, too long or not text; expected: whole datagrams arrive
+/// as sent, all others are counted
 #[test]
 fn datagrams_arrive_whole_or_are_counted() {
     streams("udp", 150, udp);
 }
 
 /// Promise (connections): Standard input delivers whole messages and fails a call for all others.
+///
+/// Attack (standard input): the same messages as for TCP; expected: whole messages arrive as sent,
+/// all others fail a call
 #[test]
 fn stdin_delivers_whole_messages_and_fails_for_the_rest() {
     streams("stdin", 150, stdin);
 }
 
 /// Promise (connections): Serial input delivers whole messages and counts all others.
+///
+/// Attack (serial): the same messages as for TCP; expected: whole messages arrive as sent, all
+/// others are counted
 #[test]
 fn a_serial_device_delivers_whole_messages_and_counts_the_rest() {
     streams("serial", 100, serial);

@@ -100,8 +100,6 @@ fn urgent_messages_have_a_lane_of_their_own() {
 }
 
 /// Promise (edges): One slow consumer of sixteen costs the other fifteen no messages.
-///
-/// \[L6\]
 #[test]
 fn a_slow_consumer_of_sixteen_costs_the_others_no_messages() {
     for policy in ["block", "drop_newest", "drop_oldest", "latest"] {

@@ -112,8 +112,6 @@ fn check(name: &str, graph: &str, last: usize) {
 }
 
 /// Promise (memory): After the start, a run allocates no memory.
-///
-/// \[L1\]
 #[test]
 fn nothing_is_allocated_while_messages_move() {
     let _alone = alone();
@@ -268,7 +266,7 @@ fn stopped(driven: Driven) -> Report {
 
 /// Promise (memory): A thousand runs in one process leak no memory, threads or descriptors.
 ///
-/// \[L8\] A graph leaks nothing, whether it ended by itself, was stopped, dropped, driven, never started, or could not be built.
+/// A graph leaks nothing, whether it ended by itself, was stopped, dropped, driven, never started, or could not be built.
 #[test]
 fn a_thousand_runs_leave_nothing_behind() {
     let _alone = alone();
@@ -331,8 +329,6 @@ fn a_thousand_runs_leave_nothing_behind() {
 }
 
 /// Promise (connections): Two hundred reconnects of a peer leak nothing, and every loss is counted.
-///
-/// \[S2\]
 #[test]
 fn two_hundred_reconnects_leave_nothing_behind() {
     let _alone = alone();
@@ -372,7 +368,10 @@ fn two_hundred_reconnects_leave_nothing_behind() {
     }
 }
 
-/// \[S2\] A serial device is unplugged two hundred times in the middle of a line, and comes back: the reopened devices leak nothing.
+/// Promise (connections): Two hundred returns of a serial device leak nothing.
+///
+/// A serial device is unplugged two hundred times in the middle of a line, and comes back: the
+/// reopened devices leak nothing.
 #[test]
 fn two_hundred_returns_of_a_serial_device_leave_nothing_behind() {
     let _alone = alone();
@@ -421,7 +420,7 @@ fn two_hundred_returns_of_a_serial_device_leave_nothing_behind() {
     assert!(report.metric("a.disconnects").is_some_and(|times| times >= 150.0), "{:?}", report.nodes);
 }
 
-/// \[S2\] Two hundred viewers come and go, each in the middle of a message, and leak nothing.
+/// Promise (connections): Two hundred viewers that leave in the middle of a message leak nothing.
 #[test]
 fn two_hundred_viewers_leave_nothing_behind() {
     let _alone = alone();

@@ -435,12 +435,18 @@ fn all<'a>(group: &str, names: impl Iterator<Item = &'a str>) {
 }
 
 /// Promise (checking): Checking a graph takes time and memory in proportion to its file.
+///
+/// Attack (growth of a graph): every list of a graph, four times as long; expected: at most four
+/// times the time and memory
 #[test]
 fn the_cost_of_checking_a_graph_is_linear() {
     all("graph", GRAPHS.iter().map(|(name, _)| *name));
 }
 
 /// Promise (checking): Checking a model takes time and memory in proportion to its file.
+///
+/// Attack (growth of a model): every list of a model, four times as long; expected: at most four
+/// times the time and memory
 #[test]
 fn the_cost_of_checking_a_model_is_linear() {
     all("model", MODELS.iter().map(|(name, _)| *name));

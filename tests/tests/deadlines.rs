@@ -216,8 +216,6 @@ fn a_silent_input_is_noticed() {
 }
 
 /// Promise (calls): The report attributes the latency of a slow node to that node.
-///
-/// \[F6\]
 #[test]
 fn latency_of_a_slow_node_is_attributed_to_that_node() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 200, period_ns: 20000000 } }\n  b: { kind: step, from: a }\n  \

@@ -15,7 +15,7 @@ fn check(name: &str, graph: &str, expected: &[(&str, f64)]) {
     }
 }
 
-/// \[L1\]
+/// Promise (edges): A chain of nodes delivers every message.
 #[test]
 fn a_chain_delivers_every_message() {
     for (heavy, n) in [("false", 100_000u64), ("true", 100_000)] {

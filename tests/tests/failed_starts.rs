@@ -149,8 +149,6 @@ fn earlier_results(folder: &Path, exists: &str) {
 }
 
 /// Promise (files): A run that does not begin leaves every file as it was.
-///
-/// \[S6\]
 #[test]
 fn a_run_that_does_not_begin_leaves_every_file_as_it_was() {
     let simulated = || Clock::Simulated(SimulatedClock::new(Time(1)));
@@ -208,7 +206,9 @@ fn a_run_that_does_not_begin_leaves_every_file_as_it_was() {
 /// How a graph is run, with its name.
 type Way = (&'static str, fn(Wired) -> Report);
 
-/// \[S6\] The failure stops the whole run, so sinks of other nodes may end without a message, too.
+/// Promise (files): A failure before the first message leaves every file as it was.
+///
+/// The failure stops the whole run, so sinks of other nodes may end without a message, too.
 #[test]
 fn a_failure_before_the_first_message_leaves_every_file_as_it_was() {
     let ways: [Way; 3] = [
@@ -233,7 +233,7 @@ fn a_failure_before_the_first_message_leaves_every_file_as_it_was() {
 
 /// Promise (files): A build that hangs leaves every file as it was.
 ///
-/// \[S6\] The files of a worker that hangs are discarded as soon as it goes on.
+/// The files of a worker that hangs are discarded as soon as it goes on.
 #[test]
 fn a_build_that_hangs_leaves_every_file_as_it_was() {
     let folder = tempfile::tempdir().unwrap();

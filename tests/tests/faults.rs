@@ -51,8 +51,6 @@ fn stop_ends_the_run_and_reports_the_node() {
 }
 
 /// Promise (failures): With `on_error: skip`, failed calls are counted and the node continues.
-///
-/// \[F2\]
 #[test]
 fn skip_counts_failed_calls_and_continues() {
     for (heavy, edges) in ["", ", heavy: true"].into_iter().flat_map(|heavy| EDGES.map(|edges| (heavy, edges))) {
@@ -71,8 +69,6 @@ fn skip_counts_failed_calls_and_continues() {
 
 /// Promise (failures): With `on_error: detach`, the node is removed and the rest of the graph runs
 /// on.
-///
-/// \[F4\]
 #[test]
 fn detach_removes_one_branch_only() {
     for heavy in ["", "heavy: true, "] {
@@ -134,8 +130,6 @@ fn finish_and_drop_may_fail_too() {
 
 /// Promise (calls): The report names a call that never returns; the run abandons it after
 /// `run.stop`.
-///
-/// \[F5\]
 #[test]
 fn a_node_that_never_returns_is_reported_and_abandoned() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, core: 0 }\n  \
@@ -178,8 +172,6 @@ fn a_stop_drains_messages_in_flight() {
 }
 
 /// Promise (edges): A producer that waits for room continues when its consumer fails.
-///
-/// \[F5b\]
 #[test]
 fn a_failure_releases_a_blocked_producer() {
     // The node fails while its ring of 4 is full and the source waits.
@@ -292,8 +284,6 @@ fn a_restarted_node_continues_with_the_next_message() {
 }
 
 /// Promise (failures): After the last permitted restart, the next failure acts as `stop`.
-///
-/// \[F3\]
 #[test]
 fn restarts_back_off_and_are_limited() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, config: { count: 500, period_ns: 1000000 } }\n  \
@@ -342,8 +332,6 @@ fn a_restarted_source_starts_from_the_beginning() {
 }
 
 /// Promise (failures): Whichever call fails, the report names it and counts every loss.
-///
-/// \[F8\]
 #[test]
 fn any_failed_call_is_reported_and_every_loss_counted() {
     for policy in ["stop", "skip", "detach", "{ restart: { max: 1, backoff: 1us } }"] {
@@ -386,8 +374,6 @@ fn any_failed_call_is_reported_and_every_loss_counted() {
 }
 
 /// Promise (scheduling): The report says whether the system granted real time.
-///
-/// \[T4\]
 #[test]
 fn real_time_is_granted_or_refused_and_reported() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, core: 0, config: { count: 10 } }\n  b: { kind: collect, core: 0, from: a }\n\
@@ -452,7 +438,7 @@ impl Transform for Greedy {
 
 /// Promise (files): A process that runs out of memory damages no file of an earlier run.
 ///
-/// \[F7\] The process may abort, but files of an earlier run stay whole. The test runs itself with a limited address space.
+/// The process may abort, but files of an earlier run stay whole. The test runs itself with a limited address space.
 #[test]
 fn running_out_of_memory_damages_no_file() {
     const FOLDER: &str = "LIMEN_TEST_FOLDER_WITHOUT_MEMORY";
@@ -549,8 +535,6 @@ fn a_setting_that_a_node_refuses_is_an_event() {
 }
 
 /// Promise (calls): A panic in a node's code is a call failure of that node.
-///
-/// \[F1\]
 #[test]
 fn a_panic_anywhere_in_author_code_is_a_failure_of_its_node() {
     let registry = limen_tests::registry().transform::<Touchy>("touchy");

@@ -59,8 +59,6 @@ fn a_failed_call_fails_only_its_own_messages() {
 
 /// Promise (batches): Unless `on_error` is `skip`, later calls in flight fail with a failed call
 /// and are counted.
-///
-/// \[D1\]
 #[test]
 fn calls_in_flight_fail_with_their_session() {
     for on_error in ["stop", "detach", "{ restart: { max: 3, backoff: 1ms } }"] {

@@ -208,8 +208,6 @@ fn messages_of_a_source_that_is_ahead_are_joined_however_late_they_begin() {
 }
 
 /// Promise (joins): Invalid times are counted and do not stop the run.
-///
-/// \[T2\]
 #[test]
 fn impossible_times_are_counted_and_stop_nothing() {
     let wild = format!(

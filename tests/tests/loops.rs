@@ -73,7 +73,7 @@ fn decaying(more: &str, last: &str) -> String {
 
 /// Promise (loops): A graph with a loop ends when its sources have ended and the loop is empty.
 ///
-/// \[P2\] Nothing is lost: nodes that hold messages back (`delay`) are waited for.
+/// Nothing is lost: nodes that hold messages back (`delay`) are waited for.
 #[test]
 fn a_run_ends_when_its_loops_are_empty() {
     let other_core = "  e: { kind: pass, core: 1, from: d }\n";
@@ -124,7 +124,7 @@ fn a_node_that_fails_as_its_loop_ends_is_not_restarted() {
 /// Promise (loops): The first stop request ends a loop; only messages still in the loop count as
 /// `left`.
 ///
-/// \[K1\] `merge` and a sampling join whose trigger comes from the loop would go on for ever.
+/// `merge` and a sampling join whose trigger comes from the loop would go on for ever.
 #[test]
 fn the_first_request_ends_what_goes_round_a_loop() {
     let merge = |policy: &str, back: &str| {

@@ -30,7 +30,6 @@ mod random_graphs;
 mod refused_graphs;
 mod refused_joins;
 mod schedule;
-mod semantics;
 mod streams;
 mod stress;
 mod window_stats;

@@ -40,8 +40,6 @@ fn shown(report: &Report) -> String {
 }
 
 /// Promise (edges): Each graph in `graphs/policies` produces the recorded result beside it.
-///
-/// \[L2\]
 #[test]
 fn every_policy_graph_gives_the_recorded_result() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphs/policies");

@@ -52,7 +52,7 @@ fn malformed_files_are_refused() {
     check("", &[("1:1 E0113", "empty")]);
 }
 
-/// \[H2\]
+/// Promise (checking): limen rejects connections that cannot work.
 #[test]
 fn wrong_connections_are_refused() {
     recorded("wrong_connections");
@@ -99,7 +99,7 @@ fn independent_problems_are_all_reported_once() {
     recorded("independent_problems");
 }
 
-/// \[T3\]
+/// Promise (checking): limen rejects cores and memory that do not exist.
 #[test]
 fn impossible_cores_and_memory_are_refused() {
     recorded("impossible_cores_and_memory");
@@ -181,7 +181,7 @@ fn impossible_restarts_clocks_and_cores_are_refused() {
     recorded("impossible_restarts_clocks_and_cores");
 }
 
-/// \[L9\]
+/// Promise (scheduling): limen rejects a graph whose helper thread would share a core that spins.
 #[test]
 fn a_helper_needs_a_core_that_does_not_spin() {
     let own = plan("version: 1\nnodes:\n  a: { kind: numbers }\n  b: { kind: collect, from: a }\n");

@@ -1,5 +1,5 @@
 //! Streams of bytes, sound and arrays: data is passed unchanged, and no peer can stop the graph or make it lose messages
-//! uncounted. The numbers in brackets are those of `docs/reliability.md`.
+//! uncounted.
 
 mod files;
 mod network;

@@ -5,8 +5,6 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 /// Promise (scheduling): No node of two hundred on two cores starves.
-///
-/// \[L7\]
 #[test]
 fn no_node_of_two_hundred_on_two_cores_starves() {
     let mut graph = String::from("version: 1\nnodes:\n  n0: { kind: numbers, config: { count: 2000 } }\n");
@@ -26,8 +24,6 @@ fn held() -> (usize, usize) {
 }
 
 /// Promise (memory): Repeated starts of a graph leak no threads and no open files.
-///
-/// \[L8\]
 #[test]
 fn repeated_starts_leak_no_threads_or_files() {
     let graph = "version: 1\nnodes:\n  a: { kind: numbers, core: 0, config: { count: 50 } }\n  \
@@ -50,7 +46,7 @@ fn repeated_starts_leak_no_threads_or_files() {
 /// Promise (scheduling): Beyond saturation, throughput holds and the capacity of the edges bounds
 /// latency.
 ///
-/// \[L5\] A source that is up to eight times faster than its consumer. Simulated, so that the rates are exact: this tests the cost of a
+/// A source that is up to eight times faster than its consumer. Simulated, so that the rates are exact: this tests the cost of a
 /// full edge, not the speed of a core.
 #[test]
 fn throughput_holds_and_latency_is_bounded_beyond_saturation() {

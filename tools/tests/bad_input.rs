@@ -31,7 +31,8 @@ fn run(folder: &Folder, graph: &str, words: &str) -> Ran {
     folder.run(&format!("graph.yaml {words}"))
 }
 
-/// \[H1\]
+/// Promise (checking): limen rejects an invalid graph with the location of each error and a
+/// suggested fix.
 #[test]
 fn every_wrong_graph_is_refused_with_its_place_and_a_remedy() {
     let folder = folder("refused");

@@ -31,8 +31,6 @@ fn fill(writer: &PipeWriter) {
 
 /// Promise (stops): A run ends within `run.stop` even if nothing reads its output; the report
 /// counts what was not printed.
-///
-/// \[K1\]
 #[test]
 fn a_run_ends_although_nobody_reads() {
     for (name, graph) in [("console", CONSOLE), ("stdout", STDOUT)] {
@@ -58,8 +56,6 @@ fn a_run_ends_although_nobody_reads() {
 }
 
 /// Promise (stops): The second signal ends the process even if its output is blocked.
-///
-/// \[K1\]
 #[test]
 fn a_second_signal_ends_a_process_that_nobody_reads() {
     // The report has more than a page.

@@ -16,7 +16,7 @@ fn copying(from: &str, to: &str, exists: &str) -> String {
 
 /// Promise (files): A graph writes no file that it reads, nor its own file.
 ///
-/// \[H3\] A graph that appends to its own input would run until the disk is full.
+/// A graph that appends to its own input would run until the disk is full.
 #[test]
 fn a_graph_writes_nothing_that_it_reads() {
     let folder = Folder::with("reads", "");
@@ -55,8 +55,6 @@ fn a_graph_writes_nothing_that_it_reads() {
 
 /// Promise (files): Options such as `--histograms` and `--cache` overwrite no file that the graph
 /// reads or writes.
-///
-/// \[H3\]
 #[test]
 fn options_overwrite_no_file_that_the_graph_reads_or_writes() {
     let kept = format!("{}.trial", "0a".repeat(32));
@@ -104,8 +102,6 @@ fn options_overwrite_no_file_that_the_graph_reads_or_writes() {
 }
 
 /// Promise (files): Stdout cannot be a file that the graph reads or writes.
-///
-/// \[H3\]
 #[test]
 fn stdout_cannot_be_a_file_that_the_graph_reads_or_writes() {
     let folder = Folder::with("stdout", "");
@@ -163,8 +159,6 @@ fn a_long_name_is_written_or_refused() {
 }
 
 /// Promise (files): limen rejects pipes and devices as files without waiting for them.
-///
-/// \[H3\]
 #[test]
 fn irregular_files_are_refused_without_waiting() {
     let folder = Folder::with("irregular", "");
@@ -212,7 +206,7 @@ fn a_pipe_that_nobody_reads_is_refused_before_the_run() {
 /// Promise (files): A graph does not write through a link out of its output folder, with or without
 /// `--out`.
 ///
-/// \[H3\] Not even through a link that points to a new file.
+/// Not even through a link that points to a new file.
 #[test]
 fn outputs_do_not_leave_the_folder_through_links() {
     let folder = Folder::with("links", "");
@@ -280,7 +274,7 @@ fn options_replace_only_regular_files() {
 
 /// Promise (files): A run that a second signal ends names its incomplete files.
 ///
-/// \[K2\] Incomplete files have temporary names, so the program names them.
+/// Incomplete files have temporary names, so the program names them.
 #[test]
 fn a_second_signal_names_the_incomplete_files() {
     let table = "  table: { kind: csv, config: { path: out.csv }, from: numbers }\n  seen: ";
@@ -314,8 +308,6 @@ fn a_second_signal_names_the_incomplete_files() {
 
 /// Promise (files): A file size limit (`ulimit -f`) is an error of the node, and headers match the
 /// data written.
-///
-/// \[S4\]
 #[test]
 fn a_file_size_limit_is_an_error_of_the_node() {
     let graph = "

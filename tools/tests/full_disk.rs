@@ -56,8 +56,6 @@ fn run(folder: &Folder, resumes: bool) -> Option<Ran> {
 
 /// Promise (files): A full disk does not stop a run: lost messages are counted, no message is torn,
 /// and files continue when there is room.
-///
-/// \[S4\]
 #[test]
 fn a_full_disk_stops_no_robot_and_the_files_go_on_when_there_is_room() {
     let folder = Folder::with("disk-full", &graph(""));

@@ -65,7 +65,6 @@ fn agree(graph: &str, found: &Path, tolerance: f64) {
     }
 }
 
-/// \[L2\]
 #[test]
 fn digits_are_recognized() {
     for backend in BACKENDS {

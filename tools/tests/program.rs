@@ -295,7 +295,7 @@ fn a_run_that_reaches_its_duration_exits_with_0() {
     folder.run("graph.yaml --duration 200ms").expect(0, "counting: stopped after ", "");
 }
 
-/// \[K6\]
+/// Promise (output): A closed stdout is not an error.
 #[test]
 fn a_closed_stdout_is_no_error() {
     let folder = Folder::with("pipe", COUNTING);
@@ -319,8 +319,6 @@ pub(crate) fn signal_until_it_ends(child: &mut Child, name: &str) {
 }
 
 /// Promise (stops): The first signal drains the run, and the second one ends the process.
-///
-/// \[K1\]
 #[test]
 fn the_first_signal_drains_and_the_second_exits() {
     for (name, second, code) in [
@@ -354,7 +352,7 @@ fn the_first_signal_drains_and_the_second_exits() {
 
 /// Promise (stops): Signals within half a second count as one request.
 ///
-/// \[K1\] `timeout`, `sudo` and `npm` deliver one request twice: to the process and to its group.
+/// `timeout`, `sudo` and `npm` deliver one request twice: to the process and to its group.
 #[test]
 fn signals_within_half_a_second_are_one_request() {
     use nix::sys::signal::{Signal, kill};
@@ -380,8 +378,6 @@ fn signals_within_half_a_second_are_one_request() {
 
 /// Promise (stops): A process continues after SIGSTOP and SIGCONT, and its message accounting
 /// balances.
-///
-/// \[K5\]
 #[test]
 fn a_process_continues_after_sigstop_and_its_counts_balance() {
     let folder = Folder::with("paused", SLOW);

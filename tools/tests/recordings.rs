@@ -57,7 +57,8 @@ fn what_a_run_records_replays_the_same() {
     folder.run("recover run.mcap").expect(0, "run.mcap is complete: 24 messages of 2 topics", "");
 }
 
-/// \[S4\] On a full disk, every message is in the file, lost and counted, or failed.
+/// Promise (files): On a full disk, every recorded message is in the file, or counted as lost or
+/// failed.
 #[test]
 fn a_full_disk_loses_what_is_counted() {
     let graph = |count: u32, rest: &str| {

@@ -266,3 +266,17 @@ fn semantics() {
     let unknown = promises.iter().find(|promise| !themes.contains(&promise.subject.as_str()));
     assert!(unknown.is_none(), "unknown theme: {:?}", unknown.map(|promise| &promise.test));
 }
+
+/// The table of attacks is written from the doc comments of tests, the rest of the page by hand.
+#[test]
+fn reliability() {
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reliability.md")).unwrap();
+    let (head, rest) = page.split_once("\n| Attack | Input | Expected | Test |\n").unwrap();
+    let (_, tail) = rest.split_once("\n\n").unwrap();
+    let mut table = String::from("\n| Attack | Input | Expected | Test |\n|---|---|---|---|\n");
+    for Statement { subject, text, test } in statements("Attack") {
+        let (input, expected) = text.split_once("; expected: ").unwrap_or_else(|| panic!("{test}: {text}"));
+        let _ = writeln!(table, "| {subject} | {input} | {expected} | {test} |");
+    }
+    check("reliability.md", &format!("{head}{table}\n{tail}"));
+}

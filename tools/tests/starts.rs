@@ -31,7 +31,7 @@ fn results(folder: &Folder) -> BTreeMap<String, Vec<u8>> {
 
 const OPTIONS: &str = "-q --trace t.pb --report r.html --svg p.svg --histograms h";
 
-/// \[S6\]
+/// Promise (files): A failed start leaves every file as it was.
 #[test]
 fn a_failed_start_leaves_every_file_as_it_was() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -55,7 +55,7 @@ fn a_failed_start_leaves_every_file_as_it_was() {
 
 /// Promise (files): A start that runs out of descriptors leaves every file as it was.
 ///
-/// \[S6\] Descriptors run out at every place of a start.
+/// Descriptors run out at every place of a start.
 #[test]
 fn a_start_without_descriptors_leaves_every_file_as_it_was() {
     let folder = Folder::with("descriptors", &format!("version: 1\nnodes:{SINKS}"));

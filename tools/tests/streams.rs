@@ -91,7 +91,8 @@ fn a_broken_pipe_ends_the_run_without_a_panic() {
     assert_eq!(status.code(), Some(1));
 }
 
-/// \[S4\] The written part is readable, every message not written is counted, and the other branch is not affected.
+/// Promise (files): On a full disk, the written part is readable and every other message is
+/// counted.
 #[test]
 fn a_full_disk_loses_only_what_does_not_fit() {
     let graph = "

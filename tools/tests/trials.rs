@@ -125,6 +125,9 @@ fn good() -> Vec<u8> {
 }
 
 /// Promise (models): limen rejects a model that kills its trial process, with the name of the node.
+///
+/// Attack (deadly models): models that crash or exhaust their process; expected: refused with the
+/// name of the node, within `--model-limits`
 #[test]
 fn a_model_that_crashes_its_process_is_refused() {
     for (name, model, limits, how) in [

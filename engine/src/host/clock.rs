@@ -379,7 +379,7 @@ mod tests {
     /// Promise (time): The wall clock does not affect the times of a run; the report notes each
     /// step of the wall clock once.
     ///
-    /// \[T1\] Steps by an hour and back, by a leap second, and to before 1970 are each noticed once; drift is not.
+    /// Steps by an hour and back, by a leap second, and to before 1970 are each noticed once; drift is not.
     #[test]
     fn steps_of_the_wall_clock_are_noticed_once() {
         use std::time::{Duration, UNIX_EPOCH};

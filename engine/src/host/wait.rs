@@ -304,7 +304,7 @@ mod tests {
         assert!((1_000..=3_000).contains(&oversleep.ahead(1_000_000)), "{oversleep:?}");
     }
 
-    /// \[L9\]
+    /// Promise (scheduling): A helper thread sleeps until its timer is due.
     #[test]
     fn a_helper_does_not_wake_up_before_a_timer() {
         for (wait, is_helper, ahead) in [
@@ -328,7 +328,8 @@ mod loom_tests {
     use super::*;
     use crate::host::sync::Arc;
 
-    /// \[M1\] A publisher and a worker that goes to sleep: the worker always finds the message.
+    /// Promise (scheduling): A worker that goes to sleep misses no message that is sent at the same
+    /// moment.
     #[test]
     fn loom_no_wake_is_lost() {
         loom::model(|| {

@@ -143,7 +143,7 @@ pub trait SealedPayload: Send + Sized + 'static {
 /// impl limen::message::Plain for Pose {}
 /// ```
 ///
-/// A type that is not `Send` cannot be one, \[M8\]:
+/// A type that is not `Send` cannot be one:
 ///
 /// ```compile_fail,E0277
 /// #[derive(Clone, Debug)]

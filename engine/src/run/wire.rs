@@ -322,7 +322,7 @@ fn build(
 impl Wired {
     /// Starts the threads; returns once every node is built.
     ///
-    /// Take handles before the start: a running graph cannot be changed, \[M8\].
+    /// Take handles before the start: a running graph cannot be changed.
     ///
     /// ```compile_fail,E0382
     /// # use limen::{Plan, Registry, RunError, Tensor, Wired};

@@ -54,7 +54,9 @@ fn a_line_that_is_too_long_fails_one_call() {
     assert_eq!(graph.read("out.txt"), b"one\n");
 }
 
-/// \[S5\] Every write is as slow as on a stalling disk: the edge fills, then the source waits.
+/// Promise (files): A stalling disk slows the source and loses no message.
+///
+/// Every write is as slow as on a stalling disk: the edge fills, then the source waits.
 #[test]
 fn a_stalling_disk_slows_the_source_and_loses_nothing() {
     let graph = Graph::new();
@@ -70,7 +72,9 @@ fn a_stalling_disk_slows_the_source_and_loses_nothing() {
     assert!(report.wall.as_secs() >= 190, "{:?}", report.wall);
 }
 
-/// \[S5\] A recording's edge holds 64 MiB, then the source waits.
+/// Promise (files): A stalling disk slows a recording only after 64 MiB, and loses no message.
+///
+/// A recording's edge holds 64 MiB, then the source waits.
 #[test]
 fn a_stalling_disk_slows_what_is_recorded_and_loses_nothing() {
     let graph = Graph::new();
@@ -154,7 +158,7 @@ fn a_truncated_file_gives_whole_messages_and_an_error() {
     }
 }
 
-/// \[S6, H3\]
+/// Promise (files): Input files that cannot be read are rejected before the run starts.
 #[test]
 fn unusable_files_are_refused_before_anything_starts() {
     let graph = Graph::new();

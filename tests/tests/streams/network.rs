@@ -114,8 +114,6 @@ fn datagrams_dropped_by_the_kernel_are_counted() {
 
 /// Promise (connections): Other machines reach a port only if both the graph and the command line
 /// allow it.
-///
-/// \[N5\]
 #[test]
 fn a_port_is_local_unless_the_graph_says_otherwise() {
     let graph = Graph::new();
@@ -186,7 +184,7 @@ fn impossible_socket_settings_are_refused() {
     assert!(error.contains(&format!("listening on 127.0.0.1:{port}")), "{error}");
 }
 
-/// \[N1\] An error of one peer closes only its connection.
+/// Promise (connections): An error of one peer closes only the connection of that peer.
 #[test]
 fn a_hostile_peer_is_disconnected_and_counted_without_affecting_others() {
     let graph = Graph::new();
@@ -249,7 +247,7 @@ fn lines_that_are_too_long_are_skipped() {
     figures(&report, &[("a.received", 4.0), ("a.too_large", 2.0), ("a.partial", 1.0)]);
 }
 
-/// \[N2\] A peer beyond the limit is refused at once.
+/// Promise (connections): A peer beyond `max_connections` is refused at once.
 #[test]
 fn connections_beyond_the_limit_are_refused() {
     let graph = Graph::new();
@@ -321,7 +319,7 @@ const S: u64 = 1_000_000_000;
 /// Promise (connections): Peers that never send a whole message do not keep new peers out; a peer
 /// that has sent one stays until it is idle.
 ///
-/// \[N2\]
+/// Attack (slow peers): peers that never send a whole message; expected: new peers are accepted
 #[test]
 fn slow_peers_do_not_block_new_ones() {
     let graph = Graph::new();
@@ -371,7 +369,7 @@ fn slow_peers_do_not_block_new_ones() {
 
 /// Promise (connections): A new subscriber displaces one that reads nothing.
 ///
-/// \[N2, N3\]
+/// Attack (slow subscribers): subscribers that read nothing; expected: new subscribers are accepted
 #[test]
 fn slow_subscribers_do_not_block_new_ones() {
     let graph = Graph::new();
@@ -453,6 +451,9 @@ fn an_idle_stream_does_not_disconnect_a_subscriber() {
 }
 
 /// Promise (connections): Each of ten thousand short-lived peers is counted once.
+///
+/// Attack (short-lived peers): ten thousand connections that close at once; expected: each is
+/// counted once
 #[test]
 fn short_lived_peers_are_counted_once() {
     let graph = Graph::new();
@@ -501,6 +502,8 @@ fn short_lived_peers_are_counted_once() {
 
 /// Promise (connections): Each datagram of a flood is counted as received, dropped by the kernel,
 /// or unread at the stop.
+///
+/// Attack (flood): 200,000 datagrams at once; expected: each is counted once
 #[test]
 fn every_datagram_of_a_flood_is_counted() {
     let graph = Graph::new();
@@ -518,7 +521,8 @@ fn every_datagram_of_a_flood_is_counted() {
     assert_eq!((all, figure("a.too_large")), (f64::from(sent), 0.0), "{:?}", report.nodes);
 }
 
-/// \[S1\] A lost connection is reestablished, and messages lost with it are counted.
+/// Promise (connections): A lost connection is reestablished, and messages lost with it are
+/// counted.
 #[test]
 fn a_lost_connection_is_reestablished() {
     let graph = Graph::new();
@@ -603,7 +607,8 @@ fn a_reading_peer_receives_everything() {
     assert!(reader.join().unwrap().unwrap() == text.as_bytes());
 }
 
-/// \[N3\] A subscriber that never reads loses messages, which are counted; the others lose none.
+/// Promise (connections): A subscriber that never reads loses messages, which are counted; the
+/// others lose none.
 #[test]
 fn a_subscriber_that_never_reads_does_not_slow_others() {
     let graph = Graph::new();
@@ -631,7 +636,7 @@ fn a_subscriber_that_never_reads_does_not_slow_others() {
     assert_eq!((sent + full, report.metric("b.unsent")), (200.0, Some(0.0)));
 }
 
-/// \[S4\] A branch that cannot send does not affect the other.
+/// Promise (connections): A branch that cannot send does not affect the other branches.
 #[test]
 fn a_disconnected_peer_loses_only_its_own_messages() {
     let graph = Graph::new();

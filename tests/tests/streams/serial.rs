@@ -70,7 +70,8 @@ fn bytes_are_neither_echoed_nor_changed() {
     drop(near);
 }
 
-/// \[S1\] An unplugged device ends the stream, or is reopened.
+/// Promise (connections): An unplugged serial device ends the stream or is reopened, and is
+/// counted.
 #[test]
 fn an_unplugged_device_is_counted() {
     let _alone = alone();
@@ -90,7 +91,9 @@ fn an_unplugged_device_is_counted() {
     figures(&report, &[("a.received", 1.0), ("a.partial", 1.0), ("a.disconnects", 1.0), ("b.sent", 1.0)]);
 }
 
-/// \[S1\] The path stays the same, as in `/dev/serial/by-id`, but refers to another device.
+/// Promise (connections): A serial device that returns under its old path is read again.
+///
+/// The path stays the same, as in `/dev/serial/by-id`, but refers to another device.
 #[test]
 fn a_device_that_returns_is_read_again() {
     let _alone = alone();

@@ -140,7 +140,7 @@ fn a_viewer_gets_what_it_subscribed_to_and_no_more() {
     assert_eq!(report.exit_code(), 0);
 }
 
-/// \[N5\]
+/// Promise (connections): Only permitted web pages can connect to `foxglove`.
 #[test]
 fn no_page_but_those_allowed_reads_the_robots_data() {
     let port = tcp_port();
@@ -217,7 +217,7 @@ fn attacks(random: &mut fastrand::Rng) -> Vec<(bool, Vec<u8>)> {
     all
 }
 
-/// \[N1\]
+/// Promise (connections): An error of one viewer closes only the connection of that viewer.
 #[test]
 fn hostile_viewers_end_alone() {
     let port = tcp_port();
@@ -264,7 +264,7 @@ fn hostile_viewers_end_alone() {
     assert!(connections > 100.0 && connections - disconnects <= 1.0, "{connections} {disconnects}");
 }
 
-/// \[N3\] A viewer that never reads.
+/// Promise (connections): A viewer that never reads misses messages and delays nobody.
 #[test]
 fn a_slow_viewer_misses_messages_and_slows_nobody() {
     let port = tcp_port();
@@ -300,7 +300,9 @@ fn a_silent_connection_wakes_nobody() {
     drop(silent);
 }
 
-/// \[N1\] A message in pieces without content, sent without end, does not keep the others waiting.
+/// Promise (connections): A viewer that sends without end does not delay the others.
+///
+/// A message in pieces without content, sent without end, does not keep the others waiting.
 #[test]
 fn a_viewer_that_sends_without_end_has_only_its_share() {
     let port = tcp_port();

@@ -36,6 +36,8 @@ fn recoded(rng: &mut fastrand::Rng) -> String {
     format!("#[Histogram log format version 1.3]\n0.0,1.0,1.0,{}\n", data_encoding::BASE64.encode(&bytes))
 }
 
+/// Attack (histograms): damaged logs, percentile texts, tables and objects; expected: read, or
+/// refused with the line
 #[test]
 fn any_file_of_histograms_is_read_or_refused() {
     attack("histograms", 400, |seed| {

@@ -1,4 +1,4 @@
-//! \[K3\] The program is killed (SIGKILL) at a random moment while it writes every kind of file: older files stay whole, incomplete
+//! The program is killed (SIGKILL) at a random moment while it writes every kind of file: older files stay whole, incomplete
 //! files are readable as far as they were written, and the next run works and reports them.
 
 use super::program;
@@ -109,7 +109,8 @@ fn check_after_kill(
 /// Promise (files): A killed run damages no earlier file; what it wrote is readable, and the next
 /// run names the leftovers.
 ///
-/// \[K3\]
+/// Attack (kills): SIGKILL at a random moment while every kind of file is written; expected: older
+/// files are intact, written data is readable, the next run reports the leftovers
 #[test]
 fn a_killed_run_damages_no_file() {
     let folder = tempfile::tempdir().unwrap();

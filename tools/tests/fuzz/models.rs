@@ -1,4 +1,4 @@
-//! \[H4\] Models of valid operators with absurd attributes, and damaged shipped models, on every runtime of this build, in the trial
+//! Models of valid operators with absurd attributes, and damaged shipped models, on every runtime of this build, in the trial
 //! process: each is accepted, or refused with the node's name, and neither the program nor the machine is harmed.
 
 use super::program;
@@ -69,7 +69,8 @@ fn tried(folder: &Path, runtime: &str, (bytes, shape, output): &Model) -> Result
 /// Promise (models): Checking a model never kills the program, whatever the operators, the numbers
 /// and the runtime.
 ///
-/// \[H4\]
+/// Attack (runtimes): valid operators with invalid numbers, and damaged shipped models, on every
+/// built-in runtime; expected: accepted, or refused with the name of the node
 #[test]
 fn no_model_crashes_the_program() {
     let (folder, shipped, runtimes) = (tempfile::tempdir().unwrap(), shipped(), runtimes());

@@ -1,4 +1,4 @@
-//! \[K1\] Requests to stop that arrive several times within microseconds, at a random moment: the run drains once, its file is
+//! Requests to stop that arrive several times within microseconds, at a random moment: the run drains once, its file is
 //! complete, and it reports.
 
 use super::program;
@@ -13,6 +13,9 @@ const GRAPH: &str = "version: 1\nnodes:\n  s: { kind: timer, config: { rate: 1kH
                      c: { kind: csv, config: { path: out/c.csv }, from: s }\n  seen: { kind: console, from: s }\n";
 
 /// Promise (stops): Signals within microseconds count as one request.
+///
+/// Attack (signals): stop requests within microseconds, at a random moment; expected: the run
+/// drains once, completes its files and reports
 #[test]
 fn signals_within_microseconds_are_one_request() {
     attack_in_children("signals", 10, |seed| {

@@ -225,7 +225,7 @@ fn sequences(file: &[u8]) -> (Vec<u32>, super::reader::Unreadable) {
     (found, reader.unreadable().clone())
 }
 
-/// \[S7\] A file of 64 KiB cut at every byte: every message that is whole is read, and nothing else.
+/// Promise (files): A recording that is cut at any byte is read up to its last whole message.
 #[test]
 fn a_cut_file_gives_every_message_that_is_whole() {
     let folder = tempfile::tempdir().unwrap();
@@ -253,8 +253,12 @@ fn a_cut_file_gives_every_message_that_is_whole() {
     assert!(RecordingReader::new(&file[..7], 7).is_err());
 }
 
-/// \[H5\] Whatever byte of a finished file is damaged: the messages are all there and right, or the reader says that something is not. Damage to
-/// one chunk costs no message of another, though only the first defines the channels.
+/// Promise (files): A damaged byte of a recording is detected, and damage to one chunk costs no
+/// message of another.
+///
+/// Whatever byte of a finished file is damaged: the messages are all there and right, or the reader
+/// says that something is not. Damage to one chunk costs no message of another, though only the
+/// first defines the channels.
 #[test]
 fn damage_is_found_or_does_not_matter() {
     let folder = tempfile::tempdir().unwrap();
@@ -293,7 +297,7 @@ fn damage_is_found_or_does_not_matter() {
     assert!(first_chunk > 4 * 200, "{first_chunk}");
 }
 
-/// \[P6\] Whenever the process ends, the file gives the messages that are in it, without a fault: the long ones at once.
+/// Promise (files): A recording is readable at whatever moment its process ends.
 #[test]
 fn a_file_is_readable_after_every_message() {
     let folder = tempfile::tempdir().unwrap();
@@ -395,7 +399,7 @@ fn others_find_every_message_by_the_index() {
     }
 }
 
-/// \[H5\] Whatever bit of a file is damaged whose index has no checksum: that is found, or does not matter to a reader that seeks.
+/// Promise (files): A damaged index of a recording is detected, or does not change what is read.
 #[test]
 fn an_index_that_leads_astray_is_found() {
     let folder = tempfile::tempdir().unwrap();
@@ -471,7 +475,8 @@ fn an_index_that_leads_astray_is_found() {
     assert!(led_astray > 300, "{led_astray}");
 }
 
-/// \[H5\] More schemas and more bytes of them than a recording has are passed over, and counted.
+/// Promise (files): The memory for the schemas of a recording is bounded; further schemas are
+/// skipped and counted.
 #[test]
 fn definitions_take_bounded_memory() {
     let record = |opcode: u8, body: &[u8]| [&[opcode][..], &(body.len() as u64).to_le_bytes(), body].concat();
@@ -536,7 +541,8 @@ fn a_file_ends_after_its_time() {
     assert_eq!(files, [vec![0, 1], vec![2, 3], vec![4], vec![5]]);
 }
 
-/// \[P6\] What was taken half a second ago is in the file, though it was neither finished nor closed.
+/// Promise (files): A recorded message is in the file after half a second, even if the file is not
+/// finished.
 #[test]
 fn a_message_waits_half_a_second_at_most() {
     let folder = tempfile::tempdir().unwrap();

@@ -13,7 +13,6 @@ on_every_runtime! {
     a_first_dim_may_be_part_of_an_item
 }
 
-/// \[D5\]
 fn a_batch_of_eight_is_eight_batches_of_one<R: Runtime>() {
     let prepared = prepare::<R>("digits/digits.onnx");
     let pixels = pixels(8);

@@ -6,7 +6,6 @@ on_every_runtime! {
     the_guard_detects_non_finite_numbers
 }
 
-/// \[D4\]
 fn the_guard_detects_non_finite_numbers<R: Runtime>() {
     let bytes = model(&[("x", D::FLOAT, &["n", "2"])], &[("y", D::FLOAT, &["n", "2"])], &[], &["y = Log x"]);
     let check = |found: &Result<(), String>, why: &str| match why {

@@ -196,7 +196,7 @@ fn as_another_user<T: Send>(check: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// \[S6\]
+/// Promise (files): Planning rejects outputs that cannot be written, and creates nothing.
 #[test]
 fn planning_refuses_folders_and_files_that_may_not_be_written_and_creates_nothing() {
     use std::os::unix::fs::PermissionsExt;
@@ -266,7 +266,7 @@ impl Write for Disk {
     }
 }
 
-/// \[S5\]
+/// Promise (files): A failed write is retried, or reported with the number of bytes written.
 #[test]
 fn a_failed_write_is_retried_or_reported_with_the_number_of_bytes_written() {
     let all = b"0123456789";
@@ -287,7 +287,9 @@ fn a_failed_write_is_retried_or_reported_with_the_number_of_bytes_written() {
     assert!(matches!(write_to(&mut disk, all), (3, Some(error)) if error.kind() == ErrorKind::WriteZero));
 }
 
-/// \[S5\] A pseudo-terminal whose other end was closed answers EIO, as a broken disk does.
+/// Promise (files): Messages that a broken device rejects are reported and counted.
+///
+/// A pseudo-terminal whose other end was closed answers EIO, as a broken disk does.
 #[test]
 fn messages_that_a_broken_device_rejects_are_reported_and_counted() {
     let pty = nix::pty::openpty(None, None).unwrap();

@@ -103,8 +103,11 @@ fn bomb(size: usize) -> Vec<u8> {
     frame
 }
 
-/// \[H5\] A node leaves off after a few pieces, whatever it is that takes long: a chunk is read and unpacked in pieces, attachments are
-/// passed over in pieces, and small records count.
+/// Promise (files): A recording is read in short calls, even if it is compressed or has
+/// attachments.
+///
+/// A node leaves off after a few pieces, whatever it is that takes long: a chunk is read and
+/// unpacked in pieces, attachments are passed over in pieces, and small records count.
 #[test]
 fn reading_goes_on_in_short_steps() {
     const SIZE: usize = 40 << 20;
@@ -141,7 +144,7 @@ fn reading_goes_on_in_short_steps() {
     }
 }
 
-/// \[H5\] What all chunks of a file unpack to is bounded, by more than recordings have.
+/// Promise (files): The data that a recording decompresses to is bounded.
 #[test]
 fn a_file_of_bombs_is_given_up() {
     let mut file = compressed("zstd", &[], &bomb(48 << 20), 48 << 20);
