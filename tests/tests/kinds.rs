@@ -186,7 +186,10 @@ fn a_formula_takes_a_list_for_the_elements_of_the_last_dim() {
     let expected = [line(0, "1,0,-0.5"), line(1, "10,-1.5,0.25")].join("\n");
     check(&[("in.csv", b"x,y,z\n0,1,0\n90,-2,3\n")], graph, &expected);
     for (value, expected) in [
-        ("[1, 2, 3]", &["a list of 3 numbers, but the input, f32[2], has 2 in its last dim", "write 2 numbers"][..]),
+        (
+            "[1, 2, 3]",
+            &["a list of 3 numbers does not match the input, f32[2], which has 2 in its last dim", "write 2 numbers"][..],
+        ),
         ("[[1, 2]]", &["expected a number, or a list of numbers"]),
     ] {
         let graph = format!(
@@ -198,7 +201,7 @@ fn a_formula_takes_a_list_for_the_elements_of_the_last_dim() {
     refused(
         "  a: { kind: csv, config: { path: t.csv, columns: [a, b] } }\n  m: { kind: map, from: a, config: { outputs: { y: 'in - [1, 2, 3]' } } }\n  \
          z: { kind: 'null', from: m }",
-        &["a list of 3 numbers, but the input, f32[2], has 2 in its last dim", "write 2 numbers"],
+        &["a list of 3 numbers does not match the input, f32[2], which has 2 in its last dim", "write 2 numbers"],
     );
 }
 
@@ -481,22 +484,25 @@ fn wrong_graphs_are_refused_with_the_way_out() {
     refused(&format!("\n  a: {{ kind: csv, config: {{ path: ../t.csv }} }}{sink}"), &["--allow-path"]);
     refused(
         &format!("\n  a: {{ kind: synthetic, config: {{ pattern: ramp, width: 0, height: 9, shape: [1] }} }}{sink}"),
-        &["0 pixels", "`ramp` does not take `shape`"],
+        &["must be at least 1 for `ramp`, got 0", "`ramp` does not accept `shape`"],
     );
     let source = "\n  s: { kind: synthetic, config: { pattern: noise, width: 8, height: 4 } }";
     for (node, expected) in [
-        ("kind: to_tensor, config: { range: [1, 1] }", &["both ends of the range are 1"][..]),
+        ("kind: to_tensor, config: { range: [1, 1] }", &["must differ, got 1 twice"][..]),
         ("kind: to_tensor, config: { dtype: u8 }", &["`u8` is not one of `f32`, `f16`"]),
         ("kind: normalize, config: { mean: [0], std: [1] }", &["elements are u8, not f32", "to_tensor"]),
         ("kind: argmax", &["elements are u8, not f32"]),
         ("kind: softmax", &["elements are u8, not f32"]),
         ("kind: top_k, config: { k: 3 }", &["elements are u8, not f32"]),
-        ("kind: nms, config: { max_boxes: 301, iou: 2 }", &["301 boxes, expected 1 to 300", "2 is not an overlap"]),
-        ("kind: resize, config: { width: 0, height: 70000 }", &["0 pixels", "70000 pixels"]),
+        (
+            "kind: nms, config: { max_boxes: 301, iou: 2 }",
+            &["`max_boxes` must be 1 to 300, got 301", "`iou` must be 0 to 1, got 2"],
+        ),
+        ("kind: resize, config: { width: 0, height: 70000 }", &["pixels, got 0", "got 70000"]),
         ("kind: cast, config: { dtype: f31 }", &["f31"]),
         ("kind: csv, config: { path: a/b/c.csv }", &["there is no folder"]),
         ("kind: csv, config: { path: t.csv, exists: fail }", &["already exists"]),
-        ("kind: console, config: { every: 0 }", &["0 is not possible"]),
+        ("kind: console, config: { every: 0 }", &["`every` must be at least 1, got 0"]),
     ] {
         refused(&format!("{source}\n  x: {{ {node}, from: s }}"), expected);
     }
@@ -517,7 +523,10 @@ fn wrong_graphs_are_refused_with_the_way_out() {
   s: { kind: synthetic, config: { pattern: noise, shape: [5, 3], dtype: f32 } }
   x: { kind: normalize, config: { mean: [1, 2], std: [1] }, from: s }
   y: { kind: null, from: x }";
-    refused(elements, &["2 values, but the input, f32[5,3], has 3 elements in its last dim", "write 3 values"]);
+    refused(
+        elements,
+        &["expected 3 values, found 2: the input, f32[5,3], has 3 elements in its last dim", "write 3 values"],
+    );
     let cells = "
   s: { kind: synthetic, config: { pattern: noise, shape: [5, 3], dtype: f32 } }
   d: { kind: synthetic, config: { pattern: noise, shape: [5, 4], dtype: f32 } }

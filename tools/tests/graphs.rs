@@ -370,7 +370,7 @@ fn fusion_pairs_two_sensors_by_time() {
     // Truncated packets were dropped and reported, and stopped nothing.
     assert!(metric(&report, "imu", "malformed") > 0.0);
     let notes = report["notes"].as_array().unwrap();
-    let shown = |note: &Value| note.as_str().unwrap().contains("the first: 20 bytes, expected 36: ");
+    let shown = |note: &Value| note.as_str().unwrap().contains("the first: expected 36 bytes, found 20: ");
     assert!(notes.iter().any(shown), "{notes:?}");
     // Paired messages began together, however busy the machine was, and the deadlines of both sources apply to them.
     let histograms = report["histograms"].as_array().unwrap();

@@ -279,19 +279,19 @@ fn mistakes_about_recordings_are_named() {
         )
     };
     for (graph, expected) in [
-        (replay("path: text.mcap", "x"), "it does not begin as an MCAP file"),
+        (replay("path: text.mcap", "x"), "not an MCAP file"),
         (replay("path: none.mcap", "x"), "No such file"),
         (replay("path: run.mcap", "cam.imag"), "no topic with messages for an output `cam.imag`"),
         (replay("path: run.mcap", "cam/boxes"), "write `bag/cam.boxes`"),
         (replay("path: run.mcap", "").replace("bag/", "bag"), "write one of `bag/cam.boxes`, `bag/cam.image`"),
         (replay("path: run.mcap", "x"), "`cam.boxes` for /cam/boxes (foxglove"),
         (replay("path: run.mcap, topics: { x: /none }", "x"), "there is no topic `/none` with messages"),
-        (replay("path: run.mcap, pace: 0", "cam.boxes"), "0 is not a pace"),
-        (replay("path: run.mcap, repeat: 0", "cam.boxes"), "0 passes send nothing"),
-        (record("topics: { z: { as: imu } }"), "there is no input `z`"),
+        (replay("path: run.mcap, pace: 0", "cam.boxes"), "found 0"),
+        (replay("path: run.mcap, repeat: 0", "cam.boxes"), "`repeat` must be at least 1, got 0"),
+        (record("topics: { z: { as: imu } }"), "`z` is not an input"),
         (record("topics: { v: { as: imu } }"), "`imu` is f32 or f64 with the shape [6] or [10]"),
-        (record("topics: { v: { topic: /w } }"), "its topic `/w` is that of another input"),
-        (record("max_size: 1KiB"), "has no room"),
+        (record("topics: { v: { topic: /w } }"), "two inputs have the topic `/w`"),
+        (record("max_size: 1KiB"), "`max_size` must be at least 1MiB"),
         (record("max_time: 1ms"), "write 1s or more"),
     ] {
         let expected = expected.replace("(foxglove", "(limen");
@@ -309,7 +309,7 @@ fn mistakes_about_recordings_are_named() {
     fs::write(folder.0.join("head.mcap"), &whole[..100]).unwrap();
     for (words, code, expected) in [
         ("recover none.mcap", 1, "No such file"),
-        ("recover text.mcap", 1, "it does not begin as an MCAP file"),
+        ("recover text.mcap", 1, "not an MCAP file"),
         ("recover empty.mcap", 1, "it is empty"),
         ("recover magic.mcap", 1, "no message can be recovered"),
         ("recover head.mcap", 1, "no message can be recovered"),
@@ -330,7 +330,7 @@ fn mistakes_about_recordings_are_named() {
     }
     astray[at + 9 + 16] ^= 1;
     fs::write(folder.0.join("astray.mcap"), &astray).unwrap();
-    folder.run("recover astray.mcap").expect(0, ": the index leads to a record that ends behind the file", "");
+    folder.run("recover astray.mcap").expect(0, ": the index points to a record that ends beyond the file", "");
     folder.run("recover astray-recovered.mcap").expect(0, "is complete: 24 messages of 2 topics", "");
     assert_eq!(fs::read_to_string(folder.0.join("x.mcap")).unwrap(), "precious");
 }
@@ -401,6 +401,6 @@ nodes:
     );
     fs::write(folder.0.join("wrong.yaml"), wrong).unwrap();
     let ran = folder.run("check wrong.yaml");
-    ran.expect(2, "", "its numbers are in `°C`, the field is in `K`");
-    assert!(ran.err.contains("\"a,b\" is no unit: it has a comma"), "{}", ran.err);
+    ran.expect(2, "", "unit mismatch: the input has `°C`, the field `K`");
+    assert!(ran.err.contains("\"a,b\" is not a unit: it has a comma"), "{}", ran.err);
 }

@@ -98,8 +98,8 @@ nodes:
   b: { kind: 'null', from: a }
 ";
     let ran = run(&Folder::with("lacks", graph), "graph.yaml --allow-path /dev --check");
-    ran.expect(2, "", "300 channels, expected 1 to 256").expect(2, "", "0 frames per message");
-    ran.expect(2, "", "write 100ms or more").expect(2, "", "0.5 frames per second");
+    ran.expect(2, "", "`channels` must be 1 to 256, got 300").expect(2, "", "`frames` must be 1 to 1048576, got 0");
+    ran.expect(2, "", "write 100ms or more").expect(2, "", "got 0.5");
     ran.expect(2, "", "nowhere").expect(2, "", "`limen-run doctor` lists the sound devices");
     // Nothing of the library's own goes to stderr.
     assert!(!ran.err.contains("ALSA lib"), "{}", ran.err);

@@ -137,7 +137,7 @@ impl fmt::Display for Capabilities {
             false => format!("{least} to {most}"),
         };
         let formats: Vec<String> = self.formats.iter().map(Format::to_string).collect();
-        let formats = if formats.is_empty() { "no format that is read".into() } else { formats.join(" ") };
+        let formats = if formats.is_empty() { "no supported format".into() } else { formats.join(" ") };
         let plural = if self.channels == (1, 1) { "" } else { "s" };
         write!(f, "{} channel{plural}, {} Hz, {formats}", range(self.channels), range(self.rates))
     }

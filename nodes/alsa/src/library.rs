@@ -123,7 +123,7 @@ impl Pcm {
                 refused.push((Part::Format, format!("the device does not have {format}")));
             }
             None if Format::ALL.into_iter().all(|format| params.test_format(of_alsa(format)).is_err()) => {
-                refused.push((Part::Format, "the device has no format that is read".into()));
+                refused.push((Part::Format, "the device has no supported format".into()));
             }
             _ => {}
         }

@@ -119,7 +119,7 @@ impl Pace {
 /// Why it cannot be one.
 pub fn frames_per_second(Rate(rate): Rate) -> Result<u32, String> {
     if rate.fract() != 0.0 || !(1.0..=1e7).contains(&rate) {
-        return Err(format!("{rate} frames per second, expected a whole number from 1 to 10 million"));
+        return Err(format!("the rate must be a whole number of frames per second from 1 to 10 million, got {rate}"));
     }
     Ok(rate as u32)
 }
@@ -170,10 +170,10 @@ impl TryFrom<WrittenPace> for RecordedPace {
             WrittenPace::Name(name) if name == "original" => Ok(RecordedPace::default()),
             WrittenPace::Name(name) if name == "max" => Ok(RecordedPace(None)),
             WrittenPace::Factor(factor) => {
-                Err(format!("{factor} is not a pace: `original`, `max`, or a factor from 0.001 to 1000000"))
+                Err(format!("expected `original`, `max`, or a factor from 0.001 to 1000000, found {factor}"))
             }
             WrittenPace::Name(name) => {
-                Err(format!("`{name}` is not a pace: `original`, `max`, or a factor such as `2.0`"))
+                Err(format!("expected `original`, `max`, or a factor such as `2.0`, found `{name}`"))
             }
         }
     }

@@ -59,7 +59,9 @@ pub(crate) fn max_bytes() -> Bytes {
 /// Returns the spec of messages of at most `max` bytes, or exactly so many with [`Framing::Fixed`].
 pub(crate) fn spec(max: Bytes, framing: Framing, content: Option<Content>, errors: &mut PlanErrors) -> PortSpec {
     if max.0 == 0 || max.0 > LARGEST_MESSAGE {
-        errors.at("max_bytes", format!("{} bytes is out of range", max.0)).help("write a size from 1B to 1GiB");
+        errors
+            .at("max_bytes", format!("`max_bytes` must be 1B to 1GiB, got {}B", max.0))
+            .help("write a size from 1B to 1GiB");
     }
     let most = max.0.clamp(1, LARGEST_MESSAGE) as usize;
     let dim = if framing == Framing::Fixed { Dim::Fixed(most) } else { Dim::AtMost(most) };
@@ -70,11 +72,11 @@ pub(crate) fn spec(max: Bytes, framing: Framing, content: Option<Content>, error
 pub fn takes_bytes(given: &Connected, framing: Framing, errors: &mut PlanErrors) -> Ports {
     let Some(spec) = given.single() else { return Ports::new().input_any("in") };
     if framing.is_lines() && spec.dtype != DType::U8 {
-        let message = format!("{spec} is not text, which lines are");
+        let message = format!("lines need text, found {spec}");
         errors.input("in", message).help("write `framing: length`, or convert it to text before this node");
     }
     if framing == Framing::Fixed && spec.fixed_shape().is_none() {
-        let message = format!("{spec} varies in length, which `framing: fixed` cannot mark");
+        let message = format!("`framing: fixed` needs messages of one length, found {spec}");
         errors.input("in", message).help("write `framing: length`, or put a `pad` node with `to` before this node");
     }
     let largest = spec.max_bytes().unwrap_or(0);

@@ -168,14 +168,14 @@ pub enum HeaderError {
 impl fmt::Display for HeaderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            HeaderError::TooShort => f.write_str("it is too short for a `.npy` file"),
-            HeaderError::NotNpy => f.write_str("it is not a `.npy` file: it does not begin with `\\x93NUMPY`"),
+            HeaderError::TooShort => f.write_str("too short for a `.npy` file"),
+            HeaderError::NotNpy => f.write_str("not a `.npy` file: it does not begin with `\\x93NUMPY`"),
             HeaderError::Version(major, minor) => {
-                write!(f, "it has version {major}.{minor} of the format; 1.0, 2.0 and 3.0 can be read")
+                write!(f, "expected version 1.0, 2.0 or 3.0 of the format, found {major}.{minor}")
             }
-            HeaderError::Truncated => f.write_str("it ends within its header"),
+            HeaderError::Truncated => f.write_str("the file ends within its header"),
             HeaderError::TooLong(length) => {
-                write!(f, "it announces a header of {length} bytes; {MAX_HEADER} are enough for any array")
+                write!(f, "the header must be at most {MAX_HEADER} bytes, got {length}")
             }
             HeaderError::Fields => f.write_str("its elements have fields; save each as a separate array"),
             HeaderError::Malformed(what, at) => write!(f, "its header cannot be read: {what} at byte {at}"),

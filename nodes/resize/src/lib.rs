@@ -265,8 +265,8 @@ fn checked<'a, 'b>(
     }
     match (from[2], to[2]) {
         (channels @ 1..=4, other) if channels == other => {}
-        (channels @ 1..=4, other) => return Err(format!("{channels} channels, expected {other}")),
-        (channels, _) => return Err(format!("{channels} channels, expected 1 to 4")),
+        (channels @ 1..=4, other) => return Err(format!("expected {other} channels, found {channels}")),
+        (channels, _) => return Err(format!("expected 1 to 4 channels, found {channels}")),
     }
     bytes(from)
         .and_then(|n| pixels.get(..n))

@@ -260,7 +260,7 @@ impl Camera {
         let capabilities = if has_own { found.device_caps } else { found.capabilities };
         let needed = kernel::CAP_CAPTURE | kernel::CAP_STREAMING;
         if capabilities & needed != needed {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it delivers no frames of a camera"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the device does not deliver camera frames"));
         }
         Ok(Camera { buffers: Vec::new(), fd, name: text(&found.card) })
     }
@@ -374,7 +374,7 @@ impl Camera {
         retry(|| unsafe { kernel::set_format(fd, &mut set) })?;
         let now = Format::of(&set.pix)?;
         if (now.width, now.height, now.pixels) != (format.width, format.height, format.pixels) {
-            let why = format!("it delivers {} × {} {} now", now.width, now.height, now.pixels);
+            let why = format!("the camera now delivers {} × {} {}", now.width, now.height, now.pixels);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         if let Some(interval) = interval {

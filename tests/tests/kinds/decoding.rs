@@ -34,11 +34,11 @@ fn boxes_of_a_yolo_model_are_decoded_and_suppressed() {
     );
     refused(
         &node("layout: yolox, width: 64"),
-        &["there is no `height`", "a candidate for each cell of 8, 16 and 32 pixels"],
+        &["`height` is missing", "one candidate per cell of 8, 16 and 32 pixels"],
     );
     refused(
         &node("layout: v10, multi_label: true, max_boxes: 0, classes: 0"),
-        &["remove `multi_label`", "0 is not possible"],
+        &["remove `multi_label`", "must be at least 1, got 0"],
     );
     refused(
         &node("").replace("[300, 6]", "[300, 84]"),
@@ -64,7 +64,7 @@ fn boxes_of_a_yolo_model_are_decoded_and_suppressed() {
     fs::write(folder.path().join("a.npy"), npy_of(&[1, 6, 8], rows.as_flattened())).unwrap();
     let report = run(folder.path(), &graph.replace("from: a }", "from: a, on_error: skip }"));
     assert_eq!(report.failed_calls, 1);
-    assert!(report.failures[0].text.contains("a score is 1.7, which is no probability"), "{:?}", report.failures);
+    assert!(report.failures[0].text.contains("a score must be 0 to 1, got 1.7"), "{:?}", report.failures);
 }
 
 #[test]
@@ -165,11 +165,11 @@ fn boxes_of_text_are_decoded_from_a_map() {
             "{source}x: {{ kind: decode_db, config: {{ threshold: 2, box_threshold: -1, unclip: 101, max_boxes: 1001 }}, from: s }}\n  z: {{ kind: null, from: x }}"
         ),
         &[
-            "2 is not a probability",
-            "-1 is not a probability",
-            "101 is out of range",
-            "1001 boxes",
-            "f32[2,4,4] is not a map",
+            "got 2",
+            "got -1",
+            "`unclip` must be 0 to 100, got 101",
+            "got 1001",
+            "a map of probabilities, found f32[2,4,4]",
         ],
     );
 }
@@ -195,7 +195,11 @@ fn text_is_decoded_from_the_scores_of_symbols() {
     let folder = tempfile::tempdir().unwrap();
     files.iter().for_each(|(name, bytes)| fs::write(folder.path().join(name), bytes).unwrap());
     for (from, to, expected) in [
-        (", space: true", "", &["4 classes, but the symbols of the alphabet and the blank are 3", "`space: true`"][..]),
+        (
+            ", space: true",
+            "",
+            &["expected 3 classes for the symbols of the alphabet and the blank, found 4", "`space: true`"][..],
+        ),
         ("symbols.txt", "a.npy", &["is not UTF-8", "one symbol per line"]),
         ("symbols.txt", "../symbols.txt", &["--allow-path"]),
         ("space: true", "space: true, blank: 0", &["`first`, `last`"]),
@@ -232,7 +236,7 @@ fn embeddings_are_compared() {
     for (from, to, expected) in [
         ("mask: i }", "mask: m }", &["f32[3] is not a mask", "`cast`"][..]),
         ("from: e }\n  same", "from: t }\n  same", &["it has 2 dims, not 1"]),
-        ("references: r.npy", "references: t.npy", &["it has 3 dims, expected 2", "numpy.save"]),
+        ("references: r.npy", "references: t.npy", &["expected 2 dims, found 3", "numpy.save"]),
         (", config: { references: r.npy }", "", &["write `references: FILE.npy`"]),
         ("b: e }", "b: m }", &["dim 0 is 3, not 2"]),
         (
@@ -294,7 +298,7 @@ fn sound_is_resampled_to_the_rate_of_a_model() {
     for (n, found) in found.iter().enumerate().take(1_500).skip(100) {
         assert!((found - tone(n, 16_000.0)).abs() < 1e-4, "frame {n} is {found}, not {}", tone(n, 16_000.0));
     }
-    for (rate, expected) in [("0.5Hz", "expected a whole number"), ("70.001kHz", "write another rate")] {
+    for (rate, expected) in [("0.5Hz", "must be a whole number"), ("70.001kHz", "write another rate")] {
         let Err(problems) = plan(folder.path(), &graph.replace("16kHz", rate)) else { panic!("not refused: {rate}") };
         assert!(problems.contains(expected), "{problems}");
     }
@@ -303,7 +307,7 @@ fn sound_is_resampled_to_the_rate_of_a_model() {
     else {
         panic!("not refused")
     };
-    for expected in ["b.wav", "expected a whole number", "9999999 frames of context"] {
+    for expected in ["b.wav", "must be a whole number", "`context` must be at most 1048576, got 9999999"] {
         assert!(problems.contains(expected), "{problems}");
     }
 }

@@ -235,8 +235,7 @@ fn silences_are_shortened_and_a_clock_that_was_set_back_is_followed() {
     let report = run(folder.path(), graph);
     let text = fs::read_to_string(folder.path().join("out.txt")).unwrap();
     assert_eq!(text.lines().count(), 6, "{text}");
-    for expected in
-        ["1 silence longer than 50ms was shortened", "the recorded time goes back by more than a second, once"]
+    for expected in ["1 gap longer than 50ms was shortened", "the recorded time steps back by more than a second, once"]
     {
         assert!(report.notes.iter().any(|note| note.contains(expected)), "{expected}: {:?}", report.notes);
     }
@@ -340,7 +339,8 @@ fn origins_are_stamps_or_times_of_the_log() {
         let report = running.wait();
         assert_eq!([origins[1] - origins[0], origins[2] - origins[0]], distances, "{stamps}");
         // A stamp days away is of another clock.
-        let is_told = report.notes.iter().any(|note| note.contains("1 stamps were more than a day away"));
+        let is_told =
+            report.notes.iter().any(|note| note.contains("1 timestamps differed from the log time by more than a day"));
         assert_eq!(is_told, stamps == "header", "{:?}", report.notes);
     }
 }

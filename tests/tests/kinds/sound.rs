@@ -18,8 +18,12 @@ fn names_that_open_files_or_programs_are_refused_and_so_are_devices_that_are_not
         refused(&graph(device), &["with arguments could open any file or start a program", "~/.asoundrc"]);
     }
     refused(&graph("{ type hw }"), &["is not the name of a sound device"]);
-    let problems =
-        ["0 frames per message", "0.5 frames per second", "0 channels, expected 1 to 256", "of 1 ms to 10 s"];
+    let problems = [
+        "`frames` must be 1 to 1048576, got 0",
+        "from 1 to 10 million, got 0.5",
+        "`channels` must be 1 to 256, got 0",
+        "of 1 ms to 10 s",
+    ];
     refused(&graph("default"), &problems);
     refused(&graph("default"), &["`--allow-path /dev`"]);
 }

@@ -145,8 +145,8 @@ fn a_truncated_file_gives_whole_messages_and_an_error() {
     graph.write("cut.npy", &npy[..256 + 7 * 80 + 3]);
     graph.write("cut.wav", &wav[..wav.len() - 43 * 80 - 3]);
     for (source, messages, text) in [
-        ("kind: npy, config: { path: cut.npy }", 7.0, "announces 50 items, but the file ends after 7"),
-        ("kind: wav, config: { path: cut.wav, frames: 10 }", 7.0, "expected 500 frames, but the file ends after 69"),
+        ("kind: npy, config: { path: cut.npy }", 7.0, "expected 50 items as in the header, found 7"),
+        ("kind: wav, config: { path: cut.wav, frames: 10 }", 7.0, "expected 500 frames, found 69"),
     ] {
         for (policy, code) in [("stop", 1), ("skip", 0)] {
             let nodes = format!("  a: {{ {source}, on_error: {policy} }}\n  b: {{ kind: null, from: a }}\n");
@@ -186,11 +186,11 @@ fn unusable_files_are_refused_before_anything_starts() {
     for (sink, expected) in [
         ("kind: file, config: { path: there.txt, exists: fail, framing: raw }", "already exists"),
         ("kind: file, config: { path: no/such/folder.txt, framing: raw }", "there is no folder"),
-        ("kind: file, config: { path: a.txt }", "is not text"),
+        ("kind: file, config: { path: a.txt }", "lines need text"),
         ("kind: npy, config: { path: /dev/full }", "--allow-path"),
-        ("kind: npy, config: { path: a.npy, exists: append }", "cannot be appended to"),
+        ("kind: npy, config: { path: a.npy, exists: append }", "`exists: append` is not possible"),
         ("kind: wav, config: { path: a.wav, sample_rate: 0.5Hz }", "a whole number"),
-        ("kind: stdout", "is not text"),
+        ("kind: stdout", "lines need text"),
     ] {
         let text = graph.refused(&format!("{source}  z: {{ {sink}, from: a }}\n"));
         assert!(text.contains(expected) && text.contains("help: "), "{sink}\n{text}");
@@ -240,7 +240,7 @@ fn a_log_of_candump_is_copied() {
     let copied = stamps(&graph.read("out.log"));
     assert!(copied.windows(2).all(|pair| (pair[1] - pair[0] - 0.1).abs() < 2e-6), "{copied:?}");
     let text = graph.refused(&nodes(", ids: [0x20000000], repeat: 0"));
-    assert!(text.contains("more than 29 bits") && text.contains("0 passes"), "{text}");
+    assert!(text.contains("at most 29 bits") && text.contains("must be at least 1, got 0"), "{text}");
 }
 
 /// Video comes at its own pace, as often as asked for, and up to the frame in which the file ends.
@@ -266,12 +266,12 @@ fn a_video_is_sent_frame_by_frame() {
     graph.write("in.y4m", &video[..video.len() - 1]);
     let report = graph.run(&nodes(", pace: max"));
     assert_eq!((report.metric("b.items"), report.exit_code()), (Some(9.0), 1));
-    assert!(report.failures[0].text.contains("in.y4m: frame 10: it ends within"), "{:?}", report.failures);
+    assert!(report.failures[0].text.contains("in.y4m: frame 10: the input ends within"), "{:?}", report.failures);
     for (header, part) in [
         ("YUV4MPEG2 W4 H4 C420p10", "`420p10`"),
         ("YUV4MPEG2 W4 H4 It", "interlaced"),
         ("RIFF", "YUV4MPEG2"),
-        ("YUV4MPEG2 W4 H4", "no frames per second"),
+        ("YUV4MPEG2 W4 H4", "does not state its frames per second"),
     ] {
         graph.write("in.y4m", format!("{header}\nFRAME\n{}", "x".repeat(24)));
         let text = graph.refused(&nodes(""));

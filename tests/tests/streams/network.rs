@@ -159,7 +159,7 @@ fn impossible_socket_settings_are_refused() {
         ("kind: tcp, config: { listen: 9000, connect: 9000 }", "not both"),
         ("kind: tcp, config: { listen: 9000, max_connections: 0 }", "1 to 64"),
         ("kind: tcp, config: { listen: 9000, max_connections: 65 }", "1 to 64"),
-        ("kind: tcp, config: { connect: 9000, max_connections: 2 }", "has one connection"),
+        ("kind: tcp, config: { connect: 9000, max_connections: 2 }", "only possible with `listen`"),
         ("kind: tcp, config: { listen: 9000, max_bytes: 2GiB }", "1B to 1GiB"),
     ] {
         let text = graph.refused(&format!("  a: {{ {source} }}\n{sink}"));

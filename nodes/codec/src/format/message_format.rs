@@ -30,11 +30,11 @@ impl Format {
     /// Reports the keys that are given and belong to another format, and a checksum beside that of a sentence.
     pub(crate) fn check_keys(self, keys: &[(&str, bool, Format)], crc: Option<Checksum>, errors: &mut PlanErrors) {
         for (key, _, of) in keys.iter().filter(|(_, is_given, of)| *is_given && *of != self) {
-            let message = format!("`format: {}` has no `{key}`", self.name());
+            let message = format!("`{key}` is not a key of `format: {}`", self.name());
             errors.at(*key, message).help(format!("remove it; it is a key of `format: {}`", of.name()));
         }
         if crc.is_some() && self == Format::Nmea {
-            errors.at("crc", "a sentence of NMEA 0183 has a checksum of its own").help("remove it");
+            errors.at("crc", "an NMEA 0183 sentence already has a checksum").help("remove it");
         }
     }
 

@@ -55,8 +55,8 @@ impl Packet {
             && (size == 0 || most.is_some_and(|most| size > most))
         {
             let message = match most {
-                Some(most) if size > 0 => format!("{size} bytes, but arriving messages have at most {most}"),
-                _ => "0 bytes leave no room for a field".into(),
+                Some(most) if size > 0 => format!("`size` must be at most {most}, the longest message, got {size}"),
+                _ => "`size` must be at least 1, got 0".into(),
             };
             errors
                 .at("size", message)
@@ -76,7 +76,7 @@ impl Packet {
             if end > most {
                 let key = [("offset", field.offset), ("repeat", field.repeat)];
                 let key = key.iter().find(|(_, value)| value.is_some()).map_or("name", |(key, _)| key);
-                let message = format!("`{}` ends at byte {end}, but {of} has {most}", field.name);
+                let message = format!("`{}` ends at byte {end}, {of} has {most}", field.name);
                 let help = "write a lower `offset` or `repeat`, or allow longer messages: `size`, and `max_bytes` at the source";
                 errors.at(format!("fields[{i}].{key}"), message).help(help);
             }

@@ -68,7 +68,7 @@ impl Sentence {
             match &field.unit {
                 Some(written) if !unit.is_empty() && written.trim() != unit => {
                     let message =
-                        format!("the sentence has `{}` in `{unit}`, not in `{}`", field.path(), written.trim());
+                        format!("expected the unit `{unit}` for `{}`, found `{}`", field.path(), written.trim());
                     errors
                         .at(format!("fields[{i}].unit"), message)
                         .help("leave it out; `map` converts: `{ formula: 'speed * 0.514444', unit: m/s }`");
@@ -131,7 +131,7 @@ impl Sentence {
     /// Reads a sentence; `false` if it is one of another type.
     pub(crate) fn read(self, values: &[usize], message: &[u8], record: &mut Record) -> Result<bool, Fault> {
         record.clear();
-        let text = str::from_utf8(message).map_err(|_| Fault::Syntax("it is not text".into()))?.trim_end();
+        let text = str::from_utf8(message).map_err(|_| Fault::Syntax("not text".into()))?.trim_end();
         let address = checked(text).map_err(|why| Fault::Syntax(why.into()))?;
         // A maker's own begins with `P`, and has other letters behind it.
         if address.starts_with('P') || !address.ends_with(self.address()) {
@@ -149,18 +149,16 @@ impl Sentence {
             // What the parser cannot read of the minutes it leaves out; a sign that differs from that of the hours it takes.
             (Sentence::Zda, Ok(ParseResult::ZDA(data))) if has_minutes(text) => zda(&data),
             (_, Err(Error::SentenceLength(length))) => {
-                return Err(Fault::Syntax(format!("it has {length} characters, more than a sentence may have")));
+                return Err(Fault::Syntax(format!("the sentence is too long: {length} characters")));
             }
-            _ => return Err(Fault::Syntax(format!("its values are not those of a {}", self.address()))),
+            _ => return Err(Fault::Syntax(format!("expected the values of a {}", self.address()))),
         };
         let outside = |name: &str, most: f64| {
             let value = self.names().iter().position(|other| *other == name).map(|at| found[at]);
             matches!(value, Some(Value::Fraction(value)) if value.abs() > most)
         };
         if outside("latitude", 90.0) || outside("longitude", 180.0) {
-            return Err(Fault::Syntax(
-                "there is no such place: a latitude is at most 90 degrees, a longitude 180".into(),
-            ));
+            return Err(Fault::Syntax("a latitude must be at most 90 degrees, a longitude at most 180".into()));
         }
         for (field, value) in values.iter().enumerate() {
             record.put(field, found[*value])?;
@@ -171,12 +169,12 @@ impl Sentence {
 
 /// Returns the address of a sentence whose checksum is right, such as `GPGGA`.
 fn checked(text: &str) -> Result<&str, &'static str> {
-    let body = text.strip_prefix(['$', '!']).ok_or("it does not begin with `$`")?;
-    let (body, checksum) = body.rsplit_once('*').ok_or("it has no checksum (`*hh` at its end)")?;
+    let body = text.strip_prefix(['$', '!']).ok_or("expected `$` at the beginning")?;
+    let (body, checksum) = body.rsplit_once('*').ok_or("expected a checksum (`*hh`) at the end")?;
     let sum = body.bytes().fold(0, |sum, byte| sum ^ byte);
     match u8::from_str_radix(checksum, 16) {
         Ok(found) if found == sum && checksum.len() == 2 => Ok(body.split(',').next().unwrap_or(body)),
-        _ => Err("its checksum is not that of its characters"),
+        _ => Err("the checksum does not match"),
     }
 }
 

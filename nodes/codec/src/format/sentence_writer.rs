@@ -38,7 +38,7 @@ impl SentenceWriter {
         let is_talker =
             talker.len() == 2 && talker.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit());
         if !is_talker || talker.starts_with('P') {
-            let message = format!("`{talker}` is no talker");
+            let message = format!("`talker` must be two capital letters or digits, without `P` first, got `{talker}`");
             errors
                 .at("talker", message)
                 .help("write two letters or digits, such as `GP` (GPS), `GN`, `II` or `HE`, not with `P` first");
@@ -50,7 +50,8 @@ impl SentenceWriter {
             let Some(value) = value else { continue };
             if let Some(owner) = owners[value].replace(i) {
                 let owner: &Field = &fields[owner];
-                let message = format!("`{}` is the sentence's `{}` already", owner.name, fields[i].path());
+                let message =
+                    format!("`{}` and an earlier field are both the sentence's `{}`", owner.name, fields[i].path());
                 errors.at(format!("fields[{i}]"), message).help("remove one of them");
             }
             of_values[value] = Some(place);
@@ -174,7 +175,7 @@ impl Values {
     fn within(&self, name: &str, least: f64, most: f64) -> Result<Option<f64>, NodeError> {
         match self.get(name) {
             Some(value) if !(least..=most).contains(&value) => {
-                Err(NodeError::input(name, format!("{value} is not from {least} to {most}")))
+                Err(NodeError::input(name, format!("must be {least} to {most}, got {value}")))
             }
             value => Ok(value),
         }
@@ -182,7 +183,9 @@ impl Values {
 
     fn whole(&self, name: &str, least: u64, most: u64) -> Result<Option<u64>, NodeError> {
         match self.within(name, least as f64, most as f64)? {
-            Some(value) if value.fract() != 0.0 => Err(NodeError::input(name, format!("{value} is no whole number"))),
+            Some(value) if value.fract() != 0.0 => {
+                Err(NodeError::input(name, format!("must be a whole number, got {value}")))
+            }
             value => Ok(value.map(|value| value as u64)),
         }
     }
@@ -200,7 +203,7 @@ impl Values {
     fn time(&self) -> Result<Option<u64>, NodeError> {
         match self.get("time") {
             Some(time) if !(0.0..86_400.0).contains(&time) => {
-                Err(NodeError::input("time", format!("{time} is no second of a day: from 0 to less than 86400")))
+                Err(NodeError::input("time", format!("must be a second of the day, from 0 to below 86400, got {time}")))
             }
             // The end of a day is not the beginning of the same.
             time => Ok(time.map(|time| (time * 1e2).round().min(DAY - 1.0) as u64)),
@@ -211,7 +214,7 @@ impl Values {
         let Some(number) = self.whole("date", 0, 99_991_231)? else { return Ok(None) };
         let date =
             NaiveDate::from_ymd_opt((number / 10_000) as i32, (number / 100 % 100) as u32, (number % 100) as u32);
-        date.map(Some).ok_or_else(|| NodeError::input("date", format!("there is no day {number}, expected YYYYMMDD")))
+        date.map(Some).ok_or_else(|| NodeError::input("date", format!("expected a date YYYYMMDD, found {number}")))
     }
 
     fn has_position(&self) -> bool {
@@ -354,14 +357,14 @@ mod tests {
     #[test]
     fn numbers_that_a_sentence_cannot_say_are_errors() {
         for (sentence, name, number, expected) in [
-            (Sentence::Gga, "latitude", 90.1, "latitude: 90.1 is not from -90 to 90"),
-            (Sentence::Gga, "altitude", f64::INFINITY, "altitude: inf is not from -99999 to 99999"),
-            (Sentence::Gga, "quality", 1.5, "quality: 1.5 is no whole number"),
-            (Sentence::Gga, "satellites", 100.0, "satellites: 100 is not from 0 to 99"),
-            (Sentence::Gll, "time", 86_400.0, "time: 86400 is no second of a day"),
-            (Sentence::Rmc, "speed", -1.0, "speed: -1 is not from 0 to 9999"),
-            (Sentence::Zda, "date", 20_260_230.0, "date: there is no day 20260230, expected YYYYMMDD"),
-            (Sentence::Zda, "zone", 840.0, "zone: 840 is not from -839 to 839"),
+            (Sentence::Gga, "latitude", 90.1, "latitude: must be -90 to 90, got 90.1"),
+            (Sentence::Gga, "altitude", f64::INFINITY, "altitude: must be -99999 to 99999, got inf"),
+            (Sentence::Gga, "quality", 1.5, "quality: must be a whole number, got 1.5"),
+            (Sentence::Gga, "satellites", 100.0, "satellites: must be 0 to 99, got 100"),
+            (Sentence::Gll, "time", 86_400.0, "time: must be a second of the day"),
+            (Sentence::Rmc, "speed", -1.0, "speed: must be 0 to 9999, got -1"),
+            (Sentence::Zda, "date", 20_260_230.0, "date: expected a date YYYYMMDD, found 20260230"),
+            (Sentence::Zda, "zone", 840.0, "zone: must be -839 to 839, got 840"),
         ] {
             let found = written(sentence, &[name], &[number]);
             assert!(found.as_ref().is_err_and(|found| found.contains(expected)), "{found:?}, expected {expected}");

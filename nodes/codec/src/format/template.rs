@@ -93,7 +93,7 @@ impl Template {
                 self.open(entries.len(), false);
                 for (at, (index, tree)) in entries.iter().enumerate() {
                     if *index != at {
-                        let message = format!("an array has an element [{index}] but none at [{at}]");
+                        let message = format!("an array has an element [{index}], but no element [{at}]");
                         errors
                             .at("fields", message)
                             .help("write a path for each element, from [0] on, or use `repeat`");
@@ -252,7 +252,7 @@ struct NoRoom;
 
 impl std::fmt::Display for NoRoom {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the message has no room")
+        f.write_str("the message is full")
     }
 }
 

@@ -41,14 +41,14 @@ impl Tree {
                 Ok(steps) => steps,
                 Err(why) => {
                     let help = "write keys and indexes, such as `pose.position[0]` or `[\"a key\"].x`";
-                    errors.at(place, format!("`{}` is no path: {why}", field.path())).help(help);
+                    errors.at(place, format!("`{}` is not a path: {why}", field.path())).help(help);
                     continue;
                 }
             };
             let leaf = Tree::Field { field: i, is_array: field.repeat.is_some() };
             if let Err(why) = insert(&mut tree, &steps, leaf) {
                 let message = format!("`{}` reads `{}`, {why}", field.name, field.path());
-                let help = "each field needs a place of its own; `slice` takes elements of what one field reads";
+                let help = "each field must read its own value; `slice` selects elements of the output of one field";
                 errors.at(place, message).help(help);
             }
         }
@@ -98,7 +98,7 @@ fn insert(tree: &mut Option<Tree>, path: &[Step], leaf: Tree) -> Result<(), Stri
     let Some((step, rest)) = path.split_first() else {
         return match tree.replace(leaf) {
             None => Ok(()),
-            Some(_) => Err("of which another field reads a part, or all".into()),
+            Some(_) => Err("which contains a value of another field".into()),
         };
     };
     let empty = || match step {
@@ -108,7 +108,7 @@ fn insert(tree: &mut Option<Tree>, path: &[Step], leaf: Tree) -> Result<(), Stri
     match (tree.get_or_insert_with(empty), step) {
         (Tree::Object(entries), Step::Key(key)) => inner(entries, key, rest, leaf),
         (Tree::Array(entries), Step::Index(index)) => inner(entries, index, rest, leaf),
-        (Tree::Field { .. }, _) => Err("a part of what another field reads".into()),
+        (Tree::Field { .. }, _) => Err("a part of the value of another field".into()),
         (Tree::Object(_), Step::Index(index)) => {
             Err(format!("which has the index {index} where another path has a key"))
         }
@@ -152,7 +152,7 @@ fn steps(path: &str) -> Result<Vec<Step>, String> {
                 rest = &quoted[end + 2..];
             } else {
                 let end = bracket.find(']').ok_or("a `]` is missing")?;
-                let index = bracket[..end].parse().map_err(|_| format!("`{}` is no index", &bracket[..end]))?;
+                let index = bracket[..end].parse().map_err(|_| format!("`{}` is not an index", &bracket[..end]))?;
                 steps.push(Step::Index(index));
                 rest = &bracket[end + 1..];
             }
@@ -175,10 +175,10 @@ fn steps(path: &str) -> Result<Vec<Step>, String> {
         }
     }
     if steps.is_empty() {
-        return Err("it is empty".into());
+        return Err("the path is empty".into());
     }
     if steps.len() > DEEPEST {
-        return Err(format!("it has {} parts, expected at most {DEEPEST}", steps.len()));
+        return Err(format!("expected at most {DEEPEST} parts, found {}", steps.len()));
     }
     Ok(steps)
 }
@@ -406,13 +406,13 @@ mod tests {
             ("[0][\"x.y\"]", Ok(vec![Step::Index(0), key("x.y")])),
             ("a[\"\"]", Ok(vec![key("a"), key("")])),
             (".", Ok(vec![])),
-            ("", Err("it is empty")),
+            ("", Err("the path is empty")),
             ("a.", Err("a key is empty")),
             ("a..b", Err("a key is empty")),
             ("a.[0]", Err("a key is empty")),
             ("a[0]b", Err("a `.` is missing")),
-            ("a[x]", Err("`x` is no index")),
-            ("a[-1]", Err("`-1` is no index")),
+            ("a[x]", Err("`x` is not an index")),
+            ("a[-1]", Err("`-1` is not an index")),
             ("a[0", Err("a `]` is missing")),
             ("a[\"b", Err("a `\"]` is missing")),
             (&"a.".repeat(40), Err("a key is empty")),

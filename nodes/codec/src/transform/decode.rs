@@ -97,7 +97,7 @@ fn planned(config: &Config, most: Option<usize>, errors: &mut PlanErrors) -> Vec
     let too_many = |field: &&Field| *format != Format::Struct && most.is_some_and(|most| field.count() > most);
     if let Some((i, field)) = fields.iter().enumerate().find(|(_, field)| too_many(field)) {
         let message = format!(
-            "`{}` has {} numbers, but an arriving message has at most {} bytes",
+            "`{}` has {} numbers, which do not fit into a message of at most {} bytes",
             field.name,
             field.count(),
             most.unwrap_or(0)
@@ -246,7 +246,7 @@ impl Node for Decode {
         let is_packet = |spec: &&PortSpec| spec.dtype == DType::U8 && spec.shape.len() == 1;
         if let Some(spec) = spec.filter(|spec| !is_packet(spec)) {
             let help = "connect messages of `udp`, `tcp`, `serial`, `stdin` or `file`";
-            errors.input("in", format!("{spec} is not a packet, expected u8[≤n]")).help(help);
+            errors.input("in", format!("expected u8[≤n], found {spec}")).help(help);
         }
         let most = spec.filter(is_packet).and_then(PortSpec::max_bytes);
         let ports = planned(config, most, &mut errors);

@@ -161,7 +161,7 @@ impl Node for Encode {
         for (name, _) in given.inputs().filter(|(name, _)| !is_alone && ports.iter().all(|port| port.name != *name)) {
             let known: Vec<String> = ports.iter().map(|port| format!("`{}`", port.name)).collect();
             let help = format!("the fields are {}", known.join(", "));
-            errors.input(name, format!("no field is called `{name}`")).help(help);
+            errors.input(name, format!("`{name}` is not a field")).help(help);
         }
         for port in ports.iter().filter(|port| !is_alone && given.inputs().all(|(name, _)| name != port.name)) {
             let help = "connect it, or leave the field out: it is then 0 in a `struct`, empty in a row, not there in an object";
@@ -182,10 +182,10 @@ impl Node for Encode {
                 errors.input(name, format!("{} cannot hold {what}", spec.dtype)).help(READ_AS_F64);
             }
             if let Some((want, have)) = labels.into_iter().flatten().find(differs) {
-                let message = format!("its numbers are in `{}`, the field is in `{}`", have.unit(), want.unit());
+                let message = format!("unit mismatch: the input has `{}`, the field `{}`", have.unit(), want.unit());
                 errors
                     .input(name, message)
-                    .help("convert them with `map`, which takes a `unit` too, or change the field's");
+                    .help("convert them with `map`, which also sets a `unit`, or change the unit of the field");
             }
         }
         let spec = |name: &str| ports.iter().find(|port| is_alone || port.name == name).map(Port::spec);
@@ -357,27 +357,27 @@ mod tests {
         for (fields, keys, expected) in [
             (speed, r#", "sentence": "rmc", "talker": "IN""#, &[][..]),
             (speed, "", &["`format: nmea` writes sentences of one type", "the sentence has no value `speed`"]),
-            (speed, r#", "sentence": "vtg", "talker": "PG""#, &["`PG` is no talker"]),
             (
                 speed,
-                r#", "sentence": "vtg", "talker": "gp", "crc": "crc8""#,
-                &["has a checksum of its own", "`gp` is no talker"],
+                r#", "sentence": "vtg", "talker": "PG""#,
+                &["`talker` must be two capital letters or digits, without `P` first, got `PG`"],
             ),
+            (speed, r#", "sentence": "vtg", "talker": "gp", "crc": "crc8""#, &["already has a checksum", "got `gp`"]),
             (
                 r#"{"name": "a", "type": "f32", "path": "speed"}, {"name": "b", "type": "f32", "path": "speed"}"#,
                 r#", "sentence": "vtg", "size": 3"#,
-                &["`format: nmea` has no `size`", "`a` is the sentence's `speed` already"],
+                &["`format: nmea` has no `size`", "are both the sentence's `speed`"],
             ),
             (
                 r#"{"name": "none", "type": "f32"}, {"name": "a", "type": "f32", "path": "speed"}, {"name": "b", "type": "f32", "path": "speed"}"#,
                 r#", "sentence": "vtg""#,
-                &["the sentence has no value `none`", "`a` is the sentence's `speed` already"],
+                &["the sentence has no value `none`", "are both the sentence's `speed`"],
             ),
             (r#"{"name": "date", "type": "f32"}"#, r#", "sentence": "zda""#, &["f32 cannot hold a date"]),
             (
                 r#"{"name": "speed", "type": "f32", "unit": "m/s"}"#,
                 r#", "sentence": "vtg""#,
-                &["the sentence has `speed` in `kn`, not in `m/s`"],
+                &["expected the unit `kn` for `speed`, found `m/s`"],
             ),
         ] {
             let text = format!("{{\"format\": \"nmea\", \"fields\": [{fields}] {keys}}}");
@@ -404,8 +404,8 @@ mod tests {
                 "",
                 "`a` begins at byte 2",
             ),
-            (r#"{"name": "a", "type": "u32"}"#, r#", "size": 3"#, "`a` ends at byte 4, but `size` has 3"),
-            ("", "", "there is no field"),
+            (r#"{"name": "a", "type": "u32"}"#, r#", "size": 3"#, "`a` ends at byte 4, `size` has 3"),
+            ("", "", "`fields` must have at least one entry"),
         ] {
             let mut errors = PlanErrors::default();
             let config = config(fields, keys);

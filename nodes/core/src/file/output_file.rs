@@ -272,7 +272,7 @@ impl OutputFile {
             self.full.unwritten.lose(lost, || "the file was deleted while it was written".into());
             self.is_deleted = true;
             let text = format!(
-                "it was deleted while it was written; the {} messages in it are lost",
+                "the file was deleted while it was written; the {} messages in it are lost",
                 self.messages + self.ends.len() as u64
             );
             return Err(NodeError::file(&self.path, io::Error::new(ErrorKind::NotFound, text)));

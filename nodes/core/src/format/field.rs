@@ -68,7 +68,9 @@ impl Field {
             ("column", self.column.is_some()),
         ];
         for (key, _) in keys.into_iter().filter(|(key, is_given)| *is_given && !allowed.contains(key)) {
-            errors.at(format!("fields[{i}].{key}"), format!("`format: {format}` has no `{key}`")).help("remove it");
+            errors
+                .at(format!("fields[{i}].{key}"), format!("`{key}` is not a key of `format: {format}`"))
+                .help("remove it");
         }
     }
 }
@@ -109,23 +111,25 @@ fn is_name(name: &str) -> bool {
 pub fn ports(fields: &[Field], errors: &mut PlanErrors) -> Vec<Port> {
     let mut ports = Vec::<Port>::new();
     if fields.is_empty() {
-        errors.at("fields", "there is no field").help("write `fields: [{ name: ax, type: f32 }]`");
+        errors.at("fields", "`fields` must have at least one entry").help("write `fields: [{ name: ax, type: f32 }]`");
     }
     for (i, field) in fields.iter().enumerate() {
         let (name, to) = (&field.name, field.to.as_ref().unwrap_or(&field.name));
         for (key, name) in [("name", Some(name)), ("to", field.to.as_ref())] {
             if let Some(name) = name.filter(|name| !is_name(name)) {
-                let message = format!("`{name}` is not a valid name of a port");
+                let message = format!("`{name}` is not a valid port name");
                 errors.at(format!("fields[{i}].{key}"), message).help("write letters, digits, `_` and `-`");
             }
         }
         if fields[..i].iter().any(|other| other.name == *name) {
-            let message = format!("`{name}` is a field already");
+            let message = format!("`{name}` is defined twice");
             let help = "write another name; fields share a port through `to`";
             errors.at(format!("fields[{i}].name"), message).help(help);
         }
         if field.repeat == Some(0) {
-            errors.at(format!("fields[{i}].repeat"), "0 is not possible").help("write 1 or more, or leave it out");
+            errors
+                .at(format!("fields[{i}].repeat"), "`repeat` must be at least 1, got 0")
+                .help("write 1 or more, or leave it out");
         }
         match ports.iter_mut().find(|port| port.name == *to) {
             None => {
@@ -146,7 +150,7 @@ pub fn ports(fields: &[Field], errors: &mut PlanErrors) -> Vec<Port> {
         port.labels = labels(port, fields, errors);
     }
     if ports.len() > MAX_PORTS {
-        let message = format!("{} ports, a node has at most {MAX_PORTS} on a side", ports.len());
+        let message = format!("a node must have at most {MAX_PORTS} ports on a side, got {}", ports.len());
         errors
             .at("fields", message)
             .help("remove fields that are not used, or let fields of one type share a port through `to`");
@@ -160,7 +164,7 @@ fn labels(port: &Port, fields: &[Field], errors: &mut PlanErrors) -> Vec<Label> 
     for (i, unit) in port.fields.iter().filter_map(|i| Some((i, fields[*i].unit.as_ref()?))) {
         if let Err(why) = Label::new("", unit.trim()) {
             let help = "write it as a table names it, such as `m/s²` or `deg`";
-            errors.at(format!("fields[{i}].unit"), format!("{unit:?} is no unit: {why}")).help(help);
+            errors.at(format!("fields[{i}].unit"), format!("{unit:?} is not a unit: {why}")).help(help);
             is_right = false;
         }
     }

@@ -94,31 +94,31 @@ impl Fault {
         let name = |field: &usize| format!("`{}`", fields.get(*field).map_or("", |field| &field.name));
         match self {
             Fault::Length { found, expected, least } => {
-                format!("{found} bytes, expected {}{expected}", if *least { "at least " } else { "" })
+                format!("expected {}{expected} bytes, found {found}", if *least { "at least " } else { "" })
             }
             Fault::Checksum { found, expected } => {
                 // Of two bytes, and of four.
                 let is_turned = [found.swap_bytes() >> 16, found.swap_bytes()].contains(expected);
                 let hint = if is_turned { "; they match in the other byte order (`endian`)" } else { "" };
-                format!("its checksum is {found:x}, that of its bytes {expected:x}{hint}")
+                format!("expected the checksum {expected:x}, found {found:x}{hint}")
             }
             Fault::Syntax(text) => text.clone(),
             Fault::NotFound { field } => format!("{} is missing", name(field)),
-            Fault::Twice { field } => format!("{} is there twice", name(field)),
+            Fault::Twice { field } => format!("{} occurs twice", name(field)),
             Fault::Count { field, found, expected } => {
-                format!("{} has {found} numbers, expected {expected}", name(field))
+                format!("expected {expected} numbers in {}, found {found}", name(field))
             }
             Fault::OutOfRange { field, value } => {
                 let dtype = fields.get(*field).map(|field| field.dtype.to_string()).unwrap_or_default();
-                format!("{} is {value}, expected {dtype}", name(field))
+                format!("expected {dtype} in {}, found {value}", name(field))
             }
             Fault::Rounded { field, value } => {
                 let dtype = fields.get(*field).map(|field| field.dtype.to_string()).unwrap_or_default();
-                format!("{} is {value}, which {dtype} rounds{}", name(field), exact_type(*value))
+                format!("{} is {value}, which {dtype} would round{}", name(field), exact_type(*value))
             }
             Fault::NoNumber { field } => format!("{} is not a number", name(field)),
             Fault::NoArray { field, expected } => format!("{} is not an array of {expected} numbers", name(field)),
-            Fault::NoBranch => "a value is where an object or an array is expected".into(),
+            Fault::NoBranch => "expected an object or an array, found a value".into(),
         }
     }
 }

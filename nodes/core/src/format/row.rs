@@ -44,7 +44,7 @@ pub fn delimiter(given: Option<char>, errors: &mut PlanErrors) -> u8 {
             byte
         }
         _ => {
-            let message = format!("{given:?} cannot be between numbers");
+            let message = format!("expected an ASCII character that is not part of a number, found {given:?}");
             errors.at("delimiter", message).help("write a character of ASCII, such as `,`, `;` or `\"\\t\"`");
             b','
         }
@@ -63,7 +63,7 @@ pub fn check(fields: &[Field], errors: &mut PlanErrors) {
         .map(|(at, (begin, field))| (begin, begin.saturating_add(field.count()), at))
         .collect();
     for (_, _, at) in ranges.iter().filter(|(_, end, _)| *end > MOST) {
-        let message = format!("`{}` ends behind column {MOST}", fields[*at].name);
+        let message = format!("`{}` ends after column {MOST}", fields[*at].name);
         errors.at(format!("fields[{at}].name"), message).help("write a lower `column` or `repeat`");
     }
     for (one, other, (begin, _)) in overlaps(ranges) {

@@ -115,7 +115,9 @@ impl Node for Console {
     fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.every == 0 {
-            errors.at("every", "0 is not possible").help("write 1 or more, or `kind: null` to print nothing");
+            errors
+                .at("every", "`every` must be at least 1, got 0")
+                .help("write 1 or more, or `kind: null` to print nothing");
         }
         let mut ports = Ports::new().cost(Cost::Medium).blocking();
         for (name, spec) in given.inputs() {

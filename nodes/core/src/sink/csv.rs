@@ -101,7 +101,7 @@ impl Csv {
         BufReader::new(std::io::Read::take(file, most)).read_line(&mut first).map_err(|e| NodeError::file(path, e))?;
         let first = first.trim_end_matches(['\r', '\n']);
         if first != header {
-            let why = format!("its header begins `{first}`, that of this graph is `{header}`: rows cannot be appended");
+            let why = format!("cannot append rows: expected the header `{header}`, found `{first}`");
             return Err(NodeError::input(path.display().to_string(), why));
         }
         Ok(())
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(folder.path().join("a.csv")).unwrap(), "seq,a\n");
         for other in ["seq,ab", "seq", "seq,b"] {
             let error = begin(other).unwrap_err().to_string();
-            assert!(error.contains("cannot be appended"), "{error}");
+            assert!(error.contains("cannot append rows"), "{error}");
         }
     }
 }

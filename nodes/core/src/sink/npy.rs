@@ -60,7 +60,7 @@ fn spec_of(spec: &PortSpec) -> Result<(String, Vec<usize>), (String, String)> {
     };
     let Some(shape) = spec.fixed_shape() else {
         let help = format!("{other}{}", shape::how_to_fix(spec));
-        return Err((format!("the shape of {spec} varies from message to message"), help));
+        return Err((format!("expected one shape for all messages, found {spec}"), help));
     };
     Ok((descriptor, shape))
 }
@@ -71,7 +71,9 @@ impl Node for Npy {
     fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.exists == Exists::Append {
-            errors.at("exists", "an array cannot be appended to").help("write `exists: replace` or `exists: fail`");
+            errors
+                .at("exists", "`exists: append` is not possible for an array")
+                .help("write `exists: replace` or `exists: fail`");
         }
         let mut ports = Ports::new().cost(Cost::Medium);
         ports = match given.single() {

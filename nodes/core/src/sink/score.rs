@@ -178,7 +178,7 @@ impl Node for Score {
     fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if !(0.0..=1.0).contains(&config.iou) {
-            errors.at("iou", format!("{} is not an overlap", config.iou)).help("write a number from 0 to 1");
+            errors.at("iou", format!("`iou` must be 0 to 1, got {}", config.iou)).help("write a number from 0 to 1");
         }
         let spec = |port| match config.task {
             Task::Labels => PortSpec::fixed(DType::I32, []),

@@ -61,10 +61,10 @@ impl Serial {
     }
 
     fn close(&mut self) {
-        let why = || "the device went away within a message".into();
+        let why = || "the device disappeared within a message".into();
         self.partial.lose(u64::from(self.out.has_pending()), why);
         let closed = std::mem::take(&mut self.out);
-        self.port.close(self.clock.now(), closed.failed().unwrap_or_else(|| "the device went away".into()));
+        self.port.close(self.clock.now(), closed.failed().unwrap_or_else(|| "the device disappeared".into()));
     }
 }
 
@@ -113,7 +113,7 @@ impl Sink for Serial {
         self.framing.write(input.body.bytes(), &mut self.frame)?;
         let until = self.until();
         let Some(port) = self.port.file() else {
-            self.unsent.lose(1, || "the device is gone".into());
+            self.unsent.lose(1, || "the device has disappeared".into());
             return Ok(());
         };
         match self.out.send(&**port, &self.frame, until) {
@@ -121,9 +121,9 @@ impl Sink for Serial {
                 self.sent += 1;
                 self.port.works();
             }
-            Sent::Full => self.full.lose(1, || "the device has not taken an earlier message".into()),
+            Sent::Full => self.full.lose(1, || "the device has not accepted an earlier message".into()),
             Sent::Closed => {
-                self.unsent.lose(1, || "the device is gone".into());
+                self.unsent.lose(1, || "the device has disappeared".into());
                 self.close();
             }
         }

@@ -136,7 +136,7 @@ impl Sink for Tcp {
         for at in (0..self.links.peers.len()).rev() {
             match self.links.peers[at].send(&self.frame, now, until) {
                 Sent::Done => self.sent += 1,
-                Sent::Full => self.full.lose(1, || "the peer has not taken an earlier message".into()),
+                Sent::Full => self.full.lose(1, || "the peer has not accepted an earlier message".into()),
                 Sent::Closed => {
                     self.unsent.lose(1, || "the peer has closed the connection".into());
                     self.disconnect(at);

@@ -54,7 +54,7 @@ impl Node for Udp {
         let ports = stream::takes_bytes(given, Framing::Raw, &mut errors).cost(Cost::Medium);
         let fixed = given.single().filter(|spec| spec.fixed_shape().is_some());
         if let Some(spec) = fixed.filter(|spec| spec.max_bytes().is_none_or(|bytes| bytes > LARGEST)) {
-            let message = format!("{spec} does not fit into a datagram, which has at most {LARGEST} bytes");
+            let message = format!("a datagram holds at most {LARGEST} bytes, found {spec}");
             errors.input("in", message).help("send it with `kind: tcp`, or make it smaller before this node");
         }
         errors.into_result(ports.note(format!("sends to {}", config.to)))
@@ -92,7 +92,7 @@ impl Sink for Udp {
             let what = format!("a datagram to {}", self.to);
             return Err(NodeErrorKind::Input {
                 what,
-                why: format!("{} bytes, the limit is {LARGEST}; send it with `kind: tcp`", bytes.len()),
+                why: format!("a datagram holds at most {LARGEST} bytes, got {}; send it with `kind: tcp`", bytes.len()),
             }
             .into());
         }

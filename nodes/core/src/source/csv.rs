@@ -106,10 +106,10 @@ impl Node for Csv {
     fn ports(config: &Config, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.repeat == 0 {
-            errors.at("repeat", "0 passes send nothing").help("write 1 or more");
+            errors.at("repeat", "`repeat` must be at least 1, got 0").help("write 1 or more");
         }
         if config.max_bytes.0 == 0 || config.max_bytes.0 > LONGEST_ROW {
-            let message = format!("{} bytes is out of range", config.max_bytes.0);
+            let message = format!("`max_bytes` must be 1B to 1GiB, got {}B", config.max_bytes.0);
             errors.at("max_bytes", message).help("write a size from 1B to 1GiB");
         }
         let mut ports = Pace::declare(config.rate, Ports::new().cost(Cost::Medium));
@@ -249,8 +249,8 @@ mod tests {
         let found = rows(text, &[], 1);
         let expected = [
             "0 1",
-            "t.csv:3: column `x`: `one` is not a number",
-            "t.csv:4: the row has 1 fields, the first line has 2",
+            "t.csv:3: column `x`: expected a number, found `one`",
+            "t.csv:4: expected 2 fields as in the first line, found 1",
             "3 NaN",
             "4 5",
         ];
@@ -263,7 +263,7 @@ mod tests {
         }
         assert_eq!(table("t;x\n1\n", ", \"header\": true").1, ["1"]);
         let not_text = rows("t\n\"\u{1}\0\n", &[], 1);
-        assert!(not_text[0].contains("is not a number"), "{not_text:?}");
+        assert!(not_text[0].contains("expected a number, found"), "{not_text:?}");
     }
 
     /// Promise (files): A table row that exceeds its limit is skipped without being buffered.
@@ -283,7 +283,7 @@ mod tests {
         // The longest row allowed, and a row with more fields than columns.
         assert_eq!(rows_of("t,x\n1234,1234\n", &[], 1, Bytes(8)), ["1234 1234"]);
         let many = format!("t,x\n{}\n1,2\n", ",".repeat(200_000));
-        let expected = ["t.csv:2: the row has 200001 fields, the first line has 2", "1 2"];
+        let expected = ["t.csv:2: expected 2 fields as in the first line, found 200001", "1 2"];
         assert_eq!(rows_of(&many, &[], 1, Bytes(8)), expected);
         assert!(rows_of("time,x\n", &[], 1, Bytes(4))[0].starts_with("the first line of "));
         let wide: Vec<String> = (0..100).map(|n| format!("c{n}")).collect();
@@ -315,7 +315,7 @@ mod tests {
                 typed,
                 "t i64None, row f32Some(1)",
                 vec![
-                    "t.csv:2: column `t`: `1.5` is not a number of the type i64",
+                    "t.csv:2: column `t`: expected i64, found `1.5`",
                     "t.csv:3: column `t`: `` is a missing value, which i64 does not have; write `type: f64`",
                 ],
             ),
@@ -323,7 +323,7 @@ mod tests {
                 "t\n16777217\n1e39\n",
                 ", \"type\": \"f32\"",
                 "row f32Some(1)",
-                vec!["16777216", "t.csv:3: column `t`: `1e39` is not a number of the type f32"],
+                vec!["16777216", "t.csv:3: column `t`: expected f32, found `1e39`"],
             ),
             ("t\n9223372036854775807\n", ", \"type\": \"i64\"", "row i64Some(1)", vec!["9223372036854775807"]),
         ] {
@@ -367,7 +367,7 @@ mod tests {
                 vec!["there is no column `a`; the first line of the file is data, without names"],
             ),
             ("t,1\n3,4\n", "", vec!["3 4"]),
-            ("t,1\n3,4\n", ", \"header\": false", vec!["t.csv:1: column `0`: `t` is not a number", "3 4"]),
+            ("t,1\n3,4\n", ", \"header\": false", vec!["t.csv:1: column `0`: expected a number, found `t`", "3 4"]),
             ("\u{feff}1,2\n", "", vec!["1 2"]),
         ] {
             assert_eq!(table(text, keys).1, expected, "{text:?} {keys}");

@@ -150,7 +150,7 @@ impl File {
 fn ports(config: &Config, folders: &Folders) -> Result<Ports, PlanErrors> {
     let mut errors = PlanErrors::default();
     if config.repeat == 0 {
-        errors.at("repeat", "0 passes send nothing").help("write 1 or more");
+        errors.at("repeat", "`repeat` must be at least 1, got 0").help("write 1 or more");
     }
     if let Err((message, help)) = input_file::open(&config.path, folders) {
         errors.at("path", message).help(help);

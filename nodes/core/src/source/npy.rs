@@ -70,13 +70,13 @@ impl ArrayHeader {
             return Err((format!("its elements are {element}, in big-endian order"), help));
         }
         let Some((items, shape)) = shape.split_first() else {
-            return Err(("it is a single value without a first dim".into(), again("array.reshape(1)")));
+            return Err(("expected at least one dim, found a single value".into(), again("array.reshape(1)")));
         };
         if is_fortran && !shape.is_empty() {
             return Err(other("it is in Fortran order".into()));
         }
         if shape.len() > MAX_RANK {
-            let message = format!("its items have {} dims, a tensor has at most {MAX_RANK}", shape.len());
+            let message = format!("an item must have at most {MAX_RANK} dims, got {}", shape.len());
             return Err((message, again("array.reshape(len(array), -1)")));
         }
         if shape.contains(&0) {
@@ -104,7 +104,7 @@ fn open(config: &Config, folders: &Folders) -> Result<(PathBuf, BufReader<InputF
     let header = ArrayHeader::read(&mut file).map_err(problem)?;
     // Memory for items is planned from the header, so require that the file holds at least one.
     if header.items > 0 && length.saturating_sub(header.start) < header.size as u64 {
-        let message = format!("an item has {} bytes, but the whole file has {length}", header.size);
+        let message = format!("expected at least {} bytes for one item, found a file of {length} bytes", header.size);
         return Err(problem((message, "write the path of a file that is complete".into())));
     }
     Ok((path, file, header))
@@ -135,7 +135,10 @@ impl Npy {
             if error.kind() != std::io::ErrorKind::UnexpectedEof {
                 return Err(NodeError::file(&self.path, error));
             }
-            let why = format!("the header announces {} items, but the file ends after {}", self.header.items, self.at);
+            let why = format!(
+                "expected {} items as in the header, found {}: the file is truncated",
+                self.header.items, self.at
+            );
             return Err(NodeError::input(self.path.display().to_string(), why));
         }
         self.at += 1;
@@ -153,7 +156,7 @@ impl Node for Npy {
     fn ports(config: &Config, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.repeat == 0 {
-            errors.at("repeat", "0 passes send nothing").help("write 1 or more");
+            errors.at("repeat", "`repeat` must be at least 1, got 0").help("write 1 or more");
         }
         let mut ports = Pace::declare(config.rate, Ports::new());
         match open(config, cx.folders) {
@@ -178,7 +181,7 @@ impl Node for Npy {
         if planned.is_some_and(|planned| planned != found) {
             return Err(NodeError::input(
                 &*config.path,
-                format!("its items are {found}, but were different when the graph was planned"),
+                format!("the file changed after planning: its items are now {found}"),
             ));
         }
         let pace = Pace::new(config.rate);

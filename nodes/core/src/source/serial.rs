@@ -36,7 +36,7 @@ pub struct Config {
     /// The content of a message: `text`, which `csv`, `jsonl` and `console` write as text, or `bytes`. By default `text` with
     /// lines, else `bytes`.
     pub content: Option<limen::message::Content>,
-    /// What to do when the device is gone; `reconnect` by default.
+    /// What to do when the device has disappeared; `reconnect` by default.
     #[serde(default)]
     pub on_close: OnClose,
 }
@@ -59,7 +59,7 @@ impl Serial {
     /// Closes the device because it is gone.
     fn close(&mut self, now: Time, why: impl Into<String>) {
         self.port.close(now, why);
-        let why = || "the device went away within a message".into();
+        let why = || "the device disappeared within a message".into();
         self.partial.lose(u64::from(self.deframer.is_partial()), why);
         self.deframer.clear();
     }
@@ -139,7 +139,7 @@ impl Source for Serial {
             }
             Ok(Read::Nothing) => return Ok(Next::WhenReady(Time::NEVER)),
             // An unplugged device gives either an end or an error.
-            Ok(Read::End) => self.close(now, "the device went away"),
+            Ok(Read::End) => self.close(now, "the device disappeared"),
             Err(error) => self.close(now, error.to_string()),
         }
         Ok(Next::More)

@@ -85,7 +85,7 @@ impl Config {
         let mut forbid = |field: &str, is_there: bool, instead: &str| {
             if is_there {
                 errors
-                    .at(field, format!("`{pattern}` does not take `{field}`, it takes {instead}"))
+                    .at(field, format!("`{pattern}` does not accept `{field}`; it accepts {instead}"))
                     .help("leave it out");
             }
         };
@@ -96,10 +96,10 @@ impl Config {
             forbid("channels", self.channels.is_some(), instead);
             let shape = self.shape.clone().unwrap_or_default();
             for (i, _) in shape.iter().enumerate().filter(|(_, length)| **length == 0) {
-                errors.at(format!("shape[{i}]"), "a length of 0 makes the tensor empty").help("write 1 or more");
+                errors.at(format!("shape[{i}]"), "a length must be at least 1, got 0").help("write 1 or more");
             }
             if shape.len() > MAX_RANK {
-                let message = format!("{} dims, a tensor has at most {MAX_RANK}", shape.len());
+                let message = format!("a tensor must have at most {MAX_RANK} dims, got {}", shape.len());
                 errors.at("shape", message).help("join dims: [2, 3] has as many elements as [6]");
             }
             let default = if self.pattern == Pattern::Counter { DType::U64 } else { DType::U8 };
@@ -112,7 +112,7 @@ impl Config {
         let mut side = |field: &str, value: Option<usize>| match value {
             Some(n) if n >= least => n,
             Some(n) => {
-                errors.at(field, format!("{n} pixels, `{pattern}` needs at least {least}"));
+                errors.at(field, format!("`{field}` must be at least {least} for `{pattern}`, got {n}"));
                 least
             }
             None => {
@@ -130,7 +130,7 @@ impl Config {
         };
         if !fits {
             let most = if self.pattern == Pattern::Ramp { "1 to 3 channels" } else { "3 channels" };
-            errors.at("channels", format!("{channels} channels, `{pattern}` supports {most}"));
+            errors.at("channels", format!("`{pattern}` needs {most}, got {channels}"));
         }
         ("image", PortSpec::image(height, width, channels))
     }
@@ -298,20 +298,20 @@ mod tests {
     fn each_pattern_accepts_its_own_fields() {
         check(r#"{"pattern":"ramp","width":64,"height":48}"#, "image u8[48,64,3]");
         check(r#"{"pattern":"ramp","width":64,"height":48,"channels":1}"#, "image u8[48,64,1]");
-        check(r#"{"pattern":"ramp","width":64,"height":48,"channels":4}"#, "4 channels, `ramp` supports 1 to 3");
+        check(r#"{"pattern":"ramp","width":64,"height":48,"channels":4}"#, "`ramp` needs 1 to 3 channels, got 4");
         check(r#"{"pattern":"ramp","width":64}"#, "`ramp` needs `height`");
         check(r#"{"pattern":"ramp","width":64,"height":0}"#, "at least 1");
-        check(r#"{"pattern":"ramp","width":64,"height":48,"dtype":"f32"}"#, "`ramp` does not take `dtype`");
+        check(r#"{"pattern":"ramp","width":64,"height":48,"dtype":"f32"}"#, "`ramp` does not accept `dtype`");
         check(r#"{"pattern":"scenes","width":256,"height":192}"#, "image u8[192,256,3]");
-        check(r#"{"pattern":"scenes","width":40,"height":192}"#, "40 pixels, `scenes` needs at least 56");
+        check(r#"{"pattern":"scenes","width":40,"height":192}"#, "must be at least 56 for `scenes`, got 40");
         check(r#"{"pattern":"moving","width":256,"height":192}"#, "image u8[192,256,3]");
-        check(r#"{"pattern":"moving","width":256,"height":40}"#, "40 pixels, `moving` needs at least 56");
+        check(r#"{"pattern":"moving","width":256,"height":40}"#, "must be at least 56 for `moving`, got 40");
         check(r#"{"pattern":"noise","width":8,"height":8,"channels":5}"#, "image u8[8,8,5]");
         check(r#"{"pattern":"noise","shape":[3,2],"dtype":"f32"}"#, "value f32[3,2]");
         check(r#"{"pattern":"noise","shape":[3,0]}"#, "shape[1]");
         check(r#"{"pattern":"counter"}"#, "value u64[]");
         check(r#"{"pattern":"counter","shape":[16],"dtype":"u8"}"#, "value u8[16]");
-        check(r#"{"pattern":"counter","width":16}"#, "`counter` does not take `width`");
+        check(r#"{"pattern":"counter","width":16}"#, "`counter` does not accept `width`");
         check(r#"{"pattern":"counter","shape":[1,1,1,1,1,1,1]}"#, "7 dims");
     }
 }

@@ -92,7 +92,7 @@ impl Tcp {
                     let counts = &mut self.links.counts;
                     unusable.lose(peer.deframer.max(), &mut counts.too_large, &mut counts.malformed);
                     if self.framing.has_length() {
-                        peer.close("it sent a message that cannot be read, so the next one cannot be found");
+                        peer.close("the peer sent an unreadable message, so the start of the next one is unknown");
                         self.links.close(self.at);
                     } else {
                         left += 1;

@@ -118,8 +118,10 @@ impl Node for Udp {
         let group = config.listen.0.ip();
         match &config.interface {
             Some(_) if !group.is_multicast() => {
-                let message = format!("{group} is not a multicast group, so there is nothing to join");
-                errors.at("interface", message).help("remove it; `listen` has the address of the interface");
+                let message = format!("expected a multicast group in `listen`, found {group}");
+                errors
+                    .at("interface", message)
+                    .help("remove `interface`; `listen` already names the address of the interface");
             }
             Some(interface) if group.is_ipv4() && interface.parse::<Ipv4Addr>().is_err() => {
                 let message = format!("expected the IPv4 address of an interface, found `{interface}`");
@@ -178,7 +180,7 @@ impl Source for Udp {
         match received.map_err(|error| NodeError::file("udp socket", io::Error::from(error)))? {
             Some(Datagram { is_truncated: true, .. }) => {
                 let bound = self.buffer.len();
-                self.too_large.lose(1, || format!("more than the {bound} bytes that `max_bytes` allows"));
+                self.too_large.lose(1, || format!("the message has more than the {bound} bytes of `max_bytes`"));
             }
             Some(Datagram { bytes, stamp, .. }) => {
                 self.received += 1;

@@ -208,7 +208,7 @@ impl Unusable {
     pub(crate) fn lose(self, bound: usize, too_large: &mut LossCounter, malformed: &mut LossCounter) {
         match self {
             Unusable::TooLarge(size) => {
-                too_large.lose(1, || format!("{size} bytes, and `max_bytes` allows {bound}"));
+                too_large.lose(1, || format!("a message of {size} bytes exceeds `max_bytes` of {bound}"));
             }
             Unusable::Malformed(came, length) => malformed.lose(1, || wrong_framing(&came, length)),
         }
@@ -226,7 +226,7 @@ impl Unusable {
 }
 
 fn wrong_framing(came: &[u8], length: usize) -> String {
-    format!("its framing is wrong{}", excerpt(&came[..length.min(SHOWN)], length, false))
+    format!("the framing is invalid{}", excerpt(&came[..length.min(SHOWN)], length, false))
 }
 
 /// Splits a byte stream into messages.
@@ -511,8 +511,8 @@ mod tests {
     #[test]
     fn a_malformed_message_is_shown_as_it_came() {
         for (framing, bytes, expected) in [
-            (Framing::Cobs, &b"\x02x\0\x09one\0\x08no\0"[..], "its framing is wrong: 09 6f 6e 65"),
-            (Framing::Slip, b"a\xdb\xc0", "its framing is wrong: 61 db"),
+            (Framing::Cobs, &b"\x02x\0\x09one\0\x08no\0"[..], "the framing is invalid: 09 6f 6e 65"),
+            (Framing::Slip, b"a\xdb\xc0", "the framing is invalid: 61 db"),
         ] {
             let mut deframer = Deframer::new(framing, 20);
             deframer.space()[..bytes.len()].copy_from_slice(bytes);

@@ -118,7 +118,7 @@ fn is_device(path: &Path) -> io::Result<()> {
     if std::fs::metadata(path)?.file_type().is_char_device() {
         return Ok(());
     }
-    Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a serial device"))
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "not a serial device"))
 }
 
 /// Checks device and speed while planning and returns the device's canonical path. A missing device is not an error: it may be
@@ -127,7 +127,7 @@ pub(crate) fn check(device: &str, baud: u32, folders: &Folders, errors: &mut Pla
     if speed(baud).is_none() {
         let known: Vec<String> = SPEEDS.iter().map(|(n, _)| n.to_string()).collect();
         errors
-            .at("baud", format!("{baud} bits per second is not a supported speed"))
+            .at("baud", format!("`baud` is not a supported speed: {baud}"))
             .help(format!("write one of {}", known.join(", ")));
     }
     let path = match folders.input(device) {

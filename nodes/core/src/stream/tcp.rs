@@ -30,9 +30,7 @@ impl TcpConfig {
     /// Checks while planning that exactly one of `listen` and `connect` is set, and that the limits are possible.
     pub fn check(self, errors: &mut PlanErrors) {
         if self.idle.is_some_and(|idle| idle.as_nanos() == 0) {
-            errors
-                .at("idle", "0 would close every connection at once")
-                .help("write a time, such as `30s`, or leave it out");
+            errors.at("idle", "`idle` must be above 0").help("write a time, such as `30s`, or leave it out");
         }
         match (self.listen, self.connect) {
             (None, None) => {
@@ -47,10 +45,10 @@ impl TcpConfig {
         }
         match self.max_connections {
             Some(_) if self.listen.is_none() => {
-                errors.at("max_connections", "a node that connects has one connection").help("leave it out");
+                errors.at("max_connections", "`max_connections` is only possible with `listen`").help("leave it out");
             }
             Some(n) if n == 0 || n > links::MAX_CONNECTIONS => {
-                let message = format!("{n} connections, expected 1 to {}", links::MAX_CONNECTIONS);
+                let message = format!("`max_connections` must be 1 to {}, got {n}", links::MAX_CONNECTIONS);
                 errors
                     .at("max_connections", message)
                     .help(format!("write a number from 1 to {}", links::MAX_CONNECTIONS));

@@ -8,11 +8,11 @@ use limen::node::{Building, Connected, MessageSet, NodeError, PlanErrors, Ports}
 pub(crate) fn takes(given: &Connected, errors: &mut PlanErrors) -> Ports {
     if given.inputs().count() < 2 {
         errors
-            .node("it needs at least two inputs")
+            .node("at least two inputs are required")
             .help("write several, such as `inputs: { position: gps, motion: imu }`");
     }
     if given.inputs().count() > MAX_PORTS {
-        let message = format!("it has {} inputs, and a node has at most {MAX_PORTS}", given.inputs().count());
+        let message = format!("a node must have at most {MAX_PORTS} inputs, got {}", given.inputs().count());
         errors.node(message).help("join some of them in another node of this kind before it");
     }
     given.inputs().fold(Ports::new(), |ports, (name, spec)| match spec {
@@ -33,7 +33,8 @@ pub(crate) fn common(given: &Connected, except: Option<usize>, errors: &mut Plan
     let (first, mut common) = inputs.next().map(|(name, spec)| (name, spec.clone().with_orientation_of(spec)))?;
     for (name, spec) in inputs {
         if spec.dtype != common.dtype {
-            let message = format!("its elements are {}, those of `{first}` are {}", spec.dtype, common.dtype);
+            let message =
+                format!("type mismatch: expected the type of `{first}`, {1}, found {0}", spec.dtype, common.dtype);
             errors.input(name, message).help(format!("put a `cast` node with `dtype: {}` before it", common.dtype));
         } else if let Some(shape) = common_shape(&common, spec, except) {
             common.shape = shape;

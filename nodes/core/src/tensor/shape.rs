@@ -57,9 +57,9 @@ pub(crate) fn how_to_fix(spec: &PortSpec) -> &'static str {
     if spec.fixed_shape().is_some() {
         ""
     } else if spec.layout.is_some() {
-        "; `resize` and `letterbox` give images of one size"
+        "; `resize` and `letterbox` produce images of one size"
     } else {
-        "; `pad` with `to` gives tensors of one shape"
+        "; `pad` with `to` produces tensors of one shape"
     }
 }
 

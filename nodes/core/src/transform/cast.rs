@@ -78,7 +78,7 @@ impl Node for Cast {
         let mut errors = PlanErrors::default();
         for (field, value) in [("scale", config.scale), ("offset", config.offset)] {
             if let Some(value) = value.filter(|v| !v.is_finite()) {
-                errors.at(field, format!("{value} is not finite")).help("write a finite number");
+                errors.at(field, format!("`{field}` must be finite, got {value}")).help("write a finite number");
             }
         }
         let ports = shape::takes(given.single().cloned());

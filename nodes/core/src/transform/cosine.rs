@@ -71,17 +71,17 @@ impl ReferenceFile {
 fn reference_shape(header: &limen_npy::Header, size: u64) -> Result<[usize; 2], String> {
     let element = &header.element;
     if (element.kind, element.size, element.is_big_endian) != (Kind::Float, 4, false) {
-        return Err(format!("its elements are {element}, expected <f4"));
+        return Err(format!("expected elements of type <f4, found {element}"));
     }
     if header.is_fortran {
         return Err("it is in Fortran order".into());
     }
     let [count, length] = header.shape[..] else {
-        return Err(format!("it has {} dims, expected 2", header.shape.len()));
+        return Err(format!("expected 2 dims, found {}", header.shape.len()));
     };
     let needed = count.checked_mul(length).and_then(|n| n.checked_mul(4)?.checked_add(header.start as u64));
     if !(1..=i32::MAX as u64).contains(&count) || length == 0 || needed.is_none_or(|needed| needed > size) {
-        return Err(format!("{count} vectors of {length} elements are not in a file of {size} bytes"));
+        return Err(format!("expected {count} vectors of {length} elements, found a file of {size} bytes"));
     }
     let as_size = |n| usize::try_from(n).map_err(|_| "it does not fit into memory".to_string());
     Ok([as_size(count)?, as_size(length)?])
@@ -170,10 +170,7 @@ impl Node for Cosine {
         // The file may have been replaced since planning.
         let planned = cx.inputs().first().and_then(|(_, spec)| spec.as_ref()?.max_elements());
         if planned.is_some_and(|planned| planned != opened.length) {
-            let why = format!(
-                "its vectors have {} elements, but had another number when the graph was planned",
-                opened.length
-            );
+            let why = format!("the file changed after planning: its vectors now have {} elements", opened.length);
             return Err(NodeError::input(&*path, why));
         }
         let references = opened.read().map_err(|error| NodeError::file(&path, error))?;
@@ -193,7 +190,7 @@ impl Transform for Cosine {
             None => {
                 let other = input.get(1).map_or(Ok(&[][..]), |other| other.body.as_slice::<f32>())?;
                 if other.len() != vector.len() {
-                    let why = format!("it has {} elements, but `a` has {}", other.len(), vector.len());
+                    let why = format!("expected as many elements as `a`, found {} and {}", other.len(), vector.len());
                     return Err(NodeError::input("b", why));
                 }
                 let scale = inverse_length(vector) * inverse_length(other);
@@ -277,15 +274,15 @@ mod tests {
         let file = write("<f4", "False", "(2, 2)", &infinite).unwrap_or_else(|(message, _)| panic!("{message}"));
         assert!(file.read().unwrap_err().to_string().contains("vector 1 has"));
         for (kind, order, shape, expected) in [
-            ("<f8", "False", "(1, 2)", "its elements are <f8"),
-            (">f4", "False", "(2, 2)", "its elements are >f4"),
+            ("<f8", "False", "(1, 2)", "found <f8"),
+            (">f4", "False", "(2, 2)", "found >f4"),
             ("<f4", "True", "(2, 2)", "Fortran order"),
             ("<f4", "False", "(4,)", "1 dims, expected 2"),
-            ("<f4", "False", "(3, 2)", "not in a file of"),
+            ("<f4", "False", "(3, 2)", "found a file of"),
             ("<f4", "False", "(0, 2)", "0 vectors"),
             ("<f4", "False", "(2, 0)", "of 0 elements"),
-            ("<f4", "False", "(18446744073709551615, 2)", "not in a file of"),
-            ("<f4", "False", "(4294967296, 4294967296)", "not in a file of"),
+            ("<f4", "False", "(18446744073709551615, 2)", "found a file of"),
+            ("<f4", "False", "(4294967296, 4294967296)", "found a file of"),
         ] {
             let Err((message, _)) = write(kind, order, shape, &vectors) else { panic!("not refused: {shape}") };
             assert!(message.starts_with("`v.npy`: ") && message.contains(expected), "{message}");

@@ -29,7 +29,9 @@ impl Node for Decimate {
     fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.keep_every == 0 {
-            errors.at("keep_every", "0 is not possible").help("write 1 to keep all messages, 2 for every other one");
+            errors
+                .at("keep_every", "`keep_every` must be at least 1, got 0")
+                .help("write 1 to keep all messages, 2 for every other one");
         }
         errors.into_result(shape::passes(given))
     }

@@ -47,7 +47,7 @@ impl Node for Delay {
     fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if !(1..=1 << 12).contains(&config.holds) {
-            errors.at("holds", format!("{} messages, expected 1 to 4096", config.holds)).help("write 1 to 4096");
+            errors.at("holds", format!("`holds` must be 1 to 4096, got {}", config.holds)).help("write 1 to 4096");
         }
         let spec = given.single().cloned();
         let input = InPort { name: "in".into(), spec: spec.clone(), holds: config.holds };

@@ -88,7 +88,7 @@ impl Embeddings {
             Some(mask) => {
                 let (marks, n) = (mask.bytes().chunks_exact(mask.dtype().size()), tokens.len());
                 if marks.len() != n {
-                    let why = format!("it has {} elements, but there are {n} tokens", marks.len());
+                    let why = format!("expected {n} elements, one per token, found {}", marks.len());
                     return Err(NodeError::input("mask", why));
                 }
                 let counted = tokens.zip(marks).filter(|(_, mark)| mark.iter().any(|byte| *byte != 0));
@@ -119,7 +119,7 @@ impl Node for Embeddings {
                     [d @ Dim::Fixed(_)] => vector = Some(d.clone()),
                     [n, d @ Dim::Fixed(_)] => (tokens, vector) = (Some(n.clone()), Some(d.clone())),
                     _ => {
-                        let message = format!("{spec} has no vectors of a fixed length");
+                        let message = format!("expected vectors of a fixed length, found {spec}");
                         errors.input("in", message).help("connect f32[tokens,d] or f32[d]");
                     }
                 }
@@ -137,7 +137,7 @@ impl Node for Embeddings {
                 }
                 (Some(mask), _, tokens) => {
                     if !is_integer(mask.dtype) {
-                        let message = format!("{mask} is not a mask, expected integers");
+                        let message = format!("expected integers for `mask`, found {mask}");
                         errors.input("mask", message).help("put a `cast` node before");
                     }
                     let tokens = tokens.unwrap_or_else(|| Dim::Symbol("tokens".into()));

@@ -162,7 +162,9 @@ impl Node for Gather {
         let mut errors = PlanErrors::default();
         for (name, value, most) in [("max", config.max, 1 << 16), ("open", config.open, 1 << 10)] {
             if !(1..=most).contains(&value) {
-                errors.at(name, format!("{value} is out of range")).help(format!("write 1 to {most}"));
+                errors
+                    .at(name, format!("`{name}` must be 1 to {most}, got {value}"))
+                    .help(format!("write 1 to {most}"));
             }
         }
         let spec = given.single().cloned();
@@ -242,13 +244,13 @@ impl Transform for Gather {
         let most = self.spare.first().or(self.open.first()).map_or(0, |whole| whole.lengths.len());
         // A message without parts comes as part 0 of 0, whose body has no meaning.
         if parts > most || part >= parts.max(1) {
-            let why = format!("part {part} of {parts}, but `max` is {most}");
+            let why = format!("`max` must be at least the {parts} parts of a message, got {most} (part {part})");
             return Err(NodeError::input("in", why));
         }
         let same = |whole: &Assembly| (whole.header.source, whole.header.seq) == (header.source, header.seq);
         let length = input.body.bytes().len() + usize::from(self.is_text);
         if length > self.item {
-            let why = format!("{:?} is larger than the messages that were planned", input.body);
+            let why = format!("{:?} is larger than the planned messages", input.body);
             return Err(NodeError::input("in", why));
         }
         let at = match self.open.iter().position(same) {

@@ -173,7 +173,7 @@ fn check_lists(config: &Config, formulas: &[(String, DType, Formula)], common: &
                 }
                 None => ("a single one".to_string(), "write one number, without `[` and `]`".to_string()),
             };
-            let message = format!("a list of {count} numbers, but the input, {common}, has {wrong}");
+            let message = format!("a list of {count} numbers does not match the input, {common}, which has {wrong}");
             errors.at(field(name, output), message).help(help);
         }
     }
@@ -213,17 +213,17 @@ impl Node for Map {
         let (inputs, dtypes) = typed(given.inputs());
         for (count, side) in [(inputs.len(), "inputs"), (config.outputs.len(), "outputs")] {
             if count > MAX_PORTS {
-                let message = format!("it has {count} {side}, and a node has at most {MAX_PORTS}");
+                let message = format!("a node must have at most {MAX_PORTS} {side}, got {count}");
                 errors.node(message).help("divide it between several nodes");
             }
         }
         if inputs.is_empty() {
             errors
-                .node("it has no input, so it would never send anything")
+                .node("an input is missing, so the node would never send a message")
                 .help("connect one, such as `from: imu/acc`");
         }
         if config.outputs.is_empty() {
-            errors.at("outputs", "is empty; a formula gives an output").help("write `outputs: { y: 'x * 2' }`");
+            errors.at("outputs", "`outputs` must have at least one formula").help("write `outputs: { y: 'x * 2' }`");
         }
         let formulas = formulas(config, &inputs, &dtypes, &mut errors);
         if formulas.len() == config.outputs.len() {
@@ -233,11 +233,13 @@ impl Node for Map {
             }
         }
         for name in config.constants.keys().filter(|name| inputs.contains(&name.as_str())) {
-            errors.at(format!("constants.{name}"), format!("`{name}` is an input, too")).help("give it another name");
+            errors
+                .at(format!("constants.{name}"), format!("`{name}` is both an input and an output"))
+                .help("give it another name");
         }
         for (name, output) in &config.outputs {
             if let Err(why) = Label::new("", output.unit()) {
-                let message = format!("{:?} is no unit: {why}", output.unit());
+                let message = format!("{:?} is not a unit: {why}", output.unit());
                 errors.at(format!("outputs.{name}.unit"), message).help("write it as a table names it, such as `m/s²`");
             }
         }
@@ -519,11 +521,15 @@ mod tests {
             (
                 r#""y": "x - [1, 2]""#,
                 &[("x", "f32[2,3]")],
-                "a list of 2 numbers, but the input, f32[2,3], has 3 in its last dim",
+                "a list of 2 numbers does not match the input, f32[2,3], which has 3 in its last dim",
             ),
             (r#""y": "x - [1, 2]""#, &[("x", "f32[2,3]")], "write 3 numbers"),
             (r#""y": "(x - two) * scale""#, &[("x", "f32[3,2]")], "y f32[3,2]"),
-            (r#""y": "x - two""#, &[("x", "f32[2,3]")], "a list of 2 numbers, but the input, f32[2,3], has 3"),
+            (
+                r#""y": "x - two""#,
+                &[("x", "f32[2,3]")],
+                "a list of 2 numbers does not match the input, f32[2,3], which has 3",
+            ),
             (r#""y": "x - tow""#, &[("x", "f32[2]")], "did you mean `two`?"),
             (r#""y": "x - [1, 2]""#, &[("x", "f32[<=2]")], "connect an input whose last dim has a fixed length"),
             (r#""y": "x - [1, 2]""#, &[("x", "f32[]")], "has a single one"),

@@ -72,19 +72,22 @@ impl Node for Normalize {
         let mut errors = PlanErrors::default();
         for (field, values) in [("mean", &config.mean), ("std", &config.std)] {
             if values.is_empty() {
-                errors.at(field, "there is no value").help("write one value, or one per channel");
+                errors
+                    .at(field, format!("`{field}` must have at least one value"))
+                    .help("write one value, or one per channel");
             }
             for (i, value) in values.iter().enumerate() {
                 if !value.is_finite() || field == "std" && *value == 0.0 {
                     errors
-                        .at(format!("{field}[{i}]"), format!("{value} cannot be used"))
+                        .at(format!("{field}[{i}]"), format!("`{field}` must be finite, and `std` not 0, got {value}"))
                         .help("write a finite number; `std` not 0");
                 }
             }
         }
         let count = config.mean.len().max(config.std.len());
         if config.mean.len() > 1 && config.std.len() > 1 && config.mean.len() != config.std.len() {
-            let message = format!("{} values, but `mean` has {}", config.std.len(), config.mean.len());
+            let message =
+                format!("`std` must have as many values as `mean`, got {} and {}", config.std.len(), config.mean.len());
             errors.at("std", message).help("write one value per channel in both");
         }
         let Some(mut spec) = shape::any_shape(given, DType::F32) else {
@@ -94,14 +97,14 @@ impl Node for Normalize {
         if let (Some(given), Some(written)) = (spec.layout, config.layout)
             && given != written
         {
-            let message = format!("{written:?}, but the input is {given:?}").to_lowercase();
+            let message = format!("expected the layout {given:?} of the input, found {written:?}").to_lowercase();
             errors.at("layout", message).help("leave it out");
         }
         if count > 1 {
             let field = if config.mean.len() > 1 { "mean" } else { "std" };
             match (channels_of(&spec, config.layout), &spec.shape[..]) {
                 (_, []) => {
-                    let message = format!("{count} values, but the input, {spec}, is a single number");
+                    let message = format!("expected one value for the input, {spec}, found {count}");
                     errors.at(field, message).help("write one value");
                 }
                 (None, _) => {
@@ -120,7 +123,8 @@ impl Node for Normalize {
                         length => length.max().is_none_or(|n| n == count),
                     };
                     if !fits {
-                        let message = format!("{count} values, but the input, {spec}, has {length} {what}");
+                        let message =
+                            format!("expected {length} values, found {count}: the input, {spec}, has {length} {what}");
                         errors.at(field, message).help(match length {
                             Dim::AtMost(_) => "connect an input whose last dim has a fixed length".to_string(),
                             length => format!("write {length} values, one for each"),

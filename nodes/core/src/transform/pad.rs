@@ -145,15 +145,15 @@ impl Config {
         let has_sides = self.before.is_some() || self.after.is_some();
         match &self.to {
             None if !has_sides => {
-                errors.node("nothing says how much to add").help("add `to`, or `before` and `after`");
+                errors.node("`to`, `before` and `after` are missing").help("add `to`, or `before` and `after`");
             }
             Some(_) if has_sides => {
-                let message = "`to` adds as many elements as a message lacks, so it goes without `before` and `after`";
+                let message = "`to` excludes `before` and `after`";
                 errors.at("to", message).help("leave out `to`, or the others");
             }
             to => {
                 for (i, _) in to.iter().flatten().enumerate().filter(|(_, length)| **length == 0) {
-                    errors.at(format!("to[{i}]"), "a length of 0 makes the tensor empty").help("write 1 or more");
+                    errors.at(format!("to[{i}]"), "a length must be at least 1, got 0").help("write 1 or more");
                 }
             }
         }
@@ -164,18 +164,18 @@ impl Config {
         let rank = spec.shape.len();
         for (field, list) in [("to", &self.to), ("before", &self.before), ("after", &self.after)] {
             if let Some(list) = list.as_ref().filter(|list| list.len() != rank) {
-                let message = format!("{} numbers, but {spec} has {rank} dims", list.len());
+                let message = format!("expected {rank} numbers, one for each dim of {spec}, found {}", list.len());
                 errors.at(field, message).help("write one number per dim");
             }
         }
         if element(spec.dtype, self.value).is_none() {
-            let message = format!("{} is not a value of {}", self.value, spec.dtype);
+            let message = format!("`value` must be a value of {1}, got {0}", self.value, spec.dtype);
             errors.at("value", message).help("write a value that the element type can hold, such as 0");
         }
         if let Some(to) = &self.to {
             for (i, (length, to)) in spec.shape.iter().zip(to).enumerate() {
                 if let Some(most) = length.max().filter(|most| most > to) {
-                    let message = format!("{to} is less than dim {i} of {spec}, which is {length}");
+                    let message = format!("the length must be at least dim {i} of {spec}, which is {length}, got {to}");
                     let help = format!("write {most} or more, or put a `slice` node before it");
                     errors.at(format!("to[{i}]"), message).help(help);
                 }
@@ -294,13 +294,13 @@ mod tests {
             (r#"{"before":[1,0],"after":[1,2]}"#, "f32[3,4]", "f32[5,6]"),
             (r#"{"before":[1,0]}"#, "f32[<=3,4]", "f32[≤4,4]"),
             (r#"{"after":[18446744073709551615]}"#, "u8[3]", "u8[18446744073709551615]"),
-            (r#"{"to":[16]}"#, "f32[<=17]", "16 is less than dim 0 of f32[≤17], which is ≤17"),
-            (r#"{"to":[16,1]}"#, "f32[16]", "2 numbers, but f32[16] has 1 dims"),
+            (r#"{"to":[16]}"#, "f32[<=17]", "at least dim 0 of f32[≤17], which is ≤17, got 16"),
+            (r#"{"to":[16,1]}"#, "f32[16]", "expected 1 numbers, one for each dim of f32[16], found 2"),
             (r#"{"after":[]}"#, "f32[16]", "0 numbers"),
-            (r#"{"to":[16],"value":-1}"#, "u8[16]", "-1 is not a value of u8"),
-            (r#"{"to":[0]}"#, "f32[2]", "makes the tensor empty"),
-            (r#"{"to":[2],"after":[1]}"#, "f32[2]", "goes without"),
-            (r#"{"value":2}"#, "f32[2]", "nothing says how much to add"),
+            (r#"{"to":[16],"value":-1}"#, "u8[16]", "must be a value of u8, got -1"),
+            (r#"{"to":[0]}"#, "f32[2]", "a length must be at least 1, got 0"),
+            (r#"{"to":[2],"after":[1]}"#, "f32[2]", "excludes"),
+            (r#"{"value":2}"#, "f32[2]", "`to`, `before` and `after` are missing"),
         ] {
             let (config, spec): (Config, PortSpec) = (serde_json::from_str(text).unwrap(), spec.parse().unwrap());
             let mut errors = PlanErrors::default();

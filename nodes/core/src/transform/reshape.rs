@@ -29,7 +29,7 @@ pub struct Reshape {
 /// Returns the lengths of a config and the product of those that it gives, and reports its errors.
 fn lengths(config: &Config, errors: &mut PlanErrors) -> Option<(Vec<Option<usize>>, usize)> {
     if config.shape.len() > MAX_RANK {
-        let message = format!("{} dims, a tensor has at most {MAX_RANK}", config.shape.len());
+        let message = format!("a tensor must have at most {MAX_RANK} dims, got {}", config.shape.len());
         errors.at("shape", message).help("join dims: [2, 3] has as many elements as [6]");
         return None;
     }
@@ -37,11 +37,11 @@ fn lengths(config: &Config, errors: &mut PlanErrors) -> Option<(Vec<Option<usize
     for (i, length) in config.shape.iter().enumerate() {
         let known = usize::try_from(*length).ok().filter(|length| *length > 0);
         if known.is_none() && *length != -1 {
-            let message = format!("{length} is not a length");
+            let message = format!("a length must be at least 1, or -1, got {length}");
             errors.at(format!("shape[{i}]"), message).help("write 1 or more, or -1 for what the others leave");
             is_valid = false;
         } else if known.is_none() && config.shape[..i].contains(&-1) {
-            errors.at(format!("shape[{i}]"), "there is already a -1").help("write the length");
+            errors.at(format!("shape[{i}]"), "-1 may occur only once").help("write the length");
             is_valid = false;
         }
         lengths.push(known);
@@ -61,7 +61,7 @@ fn planned(config: &Config, spec: &PortSpec, errors: &mut PlanErrors) -> Option<
     let is_open = lengths.contains(&None);
     let is_fixed = spec.fixed_shape().is_some();
     let message = if !is_fixed && !is_open {
-        format!("the elements of {spec} vary in number, those of {:?} do not", config.shape)
+        format!("{spec} has a varying number of elements, {:?} has a fixed one", config.shape)
     } else if is_fixed && is_open && !most.is_multiple_of(known) {
         format!("{spec} has {most} elements, which is not a multiple of {known}, the product of the other lengths")
     } else if is_fixed && !is_open && most != known {
@@ -139,11 +139,11 @@ mod tests {
             ("f32[<=9,<=6]", &[-1], "f32[≤54]"),
             ("f32[2,3]", &[4, 2], "f32[2,3] has 6 elements, [4, 2] has 8"),
             ("f32[2,3]", &[4, -1], "6 elements, which is not a multiple of 4"),
-            ("f32[<=9]", &[9], "vary in number"),
+            ("f32[<=9]", &[9], "varying number"),
             ("f32[<=9]", &[10, -1], "at most 9 elements, fewer than 10"),
-            ("f32[2,3]", &[0, -1], "0 is not a length"),
-            ("f32[2,3]", &[i64::MIN, -1], "is not a length"),
-            ("f32[2,3]", &[-1, -1], "there is already a -1"),
+            ("f32[2,3]", &[0, -1], "a length must be at least 1, or -1, got 0"),
+            ("f32[2,3]", &[i64::MIN, -1], "a length must be at least 1"),
+            ("f32[2,3]", &[-1, -1], "-1 may occur only once"),
             ("f32[2,3]", &[1, 1, 1, 1, 1, 1, 6], "7 dims"),
             ("f32[2,3]", &[i64::MAX, i64::MAX, -1], "does not fit into memory"),
         ] {

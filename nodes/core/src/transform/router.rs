@@ -148,7 +148,9 @@ impl Node for Router {
     fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.routes.is_empty() {
-            errors.at("routes", "there is no route").help("write `routes: [{ to: near, when: \"< 2.5\" }]`");
+            errors
+                .at("routes", "`routes` must have at least one entry")
+                .help("write `routes: [{ to: near, when: \"< 2.5\" }]`");
         }
         for (i, route) in config.routes.iter().enumerate() {
             if Condition::parse(&route.when).is_none() {
@@ -159,7 +161,7 @@ impl Node for Router {
             }
             if config.routes[..i].iter().any(|other| other.to == route.to) {
                 errors
-                    .at(format!("routes[{i}].to"), format!("`{}` is already a route", route.to))
+                    .at(format!("routes[{i}].to"), format!("`{}` is defined twice", route.to))
                     .help("write another name");
             }
         }

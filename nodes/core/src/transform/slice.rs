@@ -86,15 +86,15 @@ impl Config {
         let has_range = self.from.is_some() || self.to.is_some() || self.step.is_some();
         match (self.index, self.step) {
             (Some(_), _) if has_range => {
-                let message = "`index` selects one element, so it goes without `from`, `to` and `step`";
+                let message = "`index` excludes `from`, `to` and `step`";
                 errors.at("index", message).help("leave out `index`, or the others");
             }
             (Some(index), _) => return Some(Selection::Index(index)),
             (None, Some(0)) => {
-                errors.at("step", "0 is not possible").help("write 1 or more, or -1 for the reverse order");
+                errors.at("step", "`step` must not be 0").help("write 1 or more, or -1 for the reverse order");
             }
             (None, _) if !has_range => {
-                errors.node("nothing says what to select").help("add `index`, or `from` and `to`");
+                errors.node("`index`, `from` and `to` are missing").help("add `index`, or `from` and `to`");
             }
             (None, step) => {
                 return Some(Selection::Range(Range { from: self.from, to: self.to, step: step.unwrap_or(1) }));
@@ -115,7 +115,9 @@ impl Config {
             let Some(index) = index.filter(|index| shape::place(*index, most).is_none()) else { return };
             if !(includes_end && usize::try_from(index) == Ok(most)) {
                 let help = format!("write -{most} to {}", if includes_end { most } else { most.saturating_sub(1) });
-                errors.at(field, format!("{index} is outside dim {dim} of {spec}, which is {length}")).help(help);
+                errors
+                    .at(field, format!("index {index} is outside dim {dim} of {spec}, which has {length} elements"))
+                    .help(help);
                 is_inside = false;
             }
         };
@@ -150,7 +152,7 @@ impl Config {
                     _ => Dim::AtMost(range.most(most)),
                 };
                 if is_inside && selected.max() == Some(0) {
-                    let message = format!("no element of dim {dim} of {spec}, which is {length}, is selected");
+                    let message = format!("the range selects no element of dim {dim} of {spec}, which has {length}");
                     errors.node(message).help("write a `to` above `from`, or below it with a negative `step`");
                 }
                 out.shape[dim] = selected;
@@ -257,15 +259,15 @@ mod tests {
             (r#"{"to":10}"#, "f32[<=300,6]", "f32[≤10,6]"),
             (r#"{"from":-3,"to":2}"#, "f32[<=300,6]", "f32[≤2,6]"),
             (r#"{"to":500}"#, "f32[<=300,6]", "f32[≤300,6]"),
-            (r#"{"to":6}"#, "f32[5]", "6 is outside dim 0 of f32[5], which is 5"),
+            (r#"{"to":6}"#, "f32[5]", "index 6 is outside dim 0 of f32[5], which has 5 elements"),
             (r#"{"from":5}"#, "f32[5]", "5 is outside"),
             (r#"{"from":-6,"to":-6}"#, "f32[5]", "-6 is outside"),
             (r#"{"index":5}"#, "f32[<=5]", "write -5 to 4"),
-            (r#"{"from":3,"to":3}"#, "f32[5]", "no element of dim 0"),
-            (r#"{"from":9}"#, "f32[<=5]", "no element of dim 0"),
-            (r#"{"from":1,"step":0}"#, "f32[5]", "0 is not possible"),
-            (r#"{"index":1,"step":2}"#, "f32[5]", "goes without"),
-            ("{}", "f32[5]", "nothing says what to select"),
+            (r#"{"from":3,"to":3}"#, "f32[5]", "selects no element of dim 0"),
+            (r#"{"from":9}"#, "f32[<=5]", "selects no element of dim 0"),
+            (r#"{"from":1,"step":0}"#, "f32[5]", "`step` must not be 0"),
+            (r#"{"index":1,"step":2}"#, "f32[5]", "excludes"),
+            ("{}", "f32[5]", "`index`, `from` and `to` are missing"),
             (r#"{"dim":1,"index":0}"#, "f32[5]", "f32[5] has no dim 1"),
             (r#"{"index":0}"#, "f32", "at least one dim"),
         ] {

@@ -34,7 +34,7 @@ impl Node for Softmax {
         let mut errors = PlanErrors::default();
         let spec = shape::any_shape(given, DType::F32);
         if let Some(spec) = spec.as_ref().filter(|spec| spec.shape.is_empty()) {
-            errors.input("in", format!("{spec} is a scalar, expected at least one dim"));
+            errors.input("in", format!("expected at least one dim, found the scalar {spec}"));
         }
         errors.into_result(
             shape::takes(spec.clone())

@@ -33,7 +33,7 @@ fn planned(config: &Config, given: &Connected, errors: &mut PlanErrors) -> Optio
     let rank = given.inputs().find_map(|(_, spec)| Some(spec?.shape.len()))?;
     let dim = shape::place(config.dim, rank + 1);
     if dim.is_none() {
-        let message = format!("a dim {} cannot be added to {rank} dims", config.dim);
+        let message = format!("`dim` must be -1 to {rank}, got {}", config.dim);
         errors.at("dim", message).help(format!("write 0 to {rank}, or -1 to make it the last one"));
     }
     let mut out = joined::common(given, None, errors)?;
@@ -96,7 +96,7 @@ mod tests {
             (1, &["f32[4,3]", "f32[4,3]"], "f32[4,2,3]"),
             (-1, &["f32[<=4,3]", "f32[<=5,3]"], "f32[≤4,3,2]"),
             (2, &["f32[4]", "f32[4]"], "write 0 to 1"),
-            (-3, &["f32[4]", "f32[4]"], "a dim -3 cannot be added to 1 dims"),
+            (-3, &["f32[4]", "f32[4]"], "`dim` must be -1 to 1, got -3"),
             (0, &["f32[2,3]", "f32[4,3]"], "f32[4,3] does not have the shape of `0`, f32[2,3]"),
             (0, &["u8[1,1,1,1,1,1]", "u8[1,1,1,1,1,1]"], "no room for one more dim"),
         ] {

@@ -26,7 +26,7 @@ impl Node for Synchronize {
         let mut errors = PlanErrors::default();
         if given.inputs().count() < 2 {
             errors
-                .node("it needs at least two inputs")
+                .node("at least two inputs are required")
                 .help("write several, such as `inputs: { image: camera, motion: imu }`");
         }
         let ports = given.inputs().fold(Ports::new(), |ports, (name, spec)| {

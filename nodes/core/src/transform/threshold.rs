@@ -34,12 +34,12 @@ impl Node for Threshold {
     fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.at.is_nan() {
-            errors.at("at", "NaN is not a threshold").help("write a number");
+            errors.at("at", "`at` must be a number, got NaN").help("write a number");
         }
         if let Some(release) = config.release
             && (release.is_nan() || release > config.at)
         {
-            let message = format!("{release} is above `at`, which is {}", config.at);
+            let message = format!("`release` must be at most `at`, {}, got {release}", config.at);
             errors.at("release", message).help("write a number at or below `at`");
         }
         let spec = shape::any_shape(given, DType::F32);

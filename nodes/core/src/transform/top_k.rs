@@ -55,7 +55,7 @@ impl Node for TopK {
         // Indices are i32.
         let longest = length.max().unwrap_or(usize::MAX).min(i32::MAX as usize);
         if !(1..=longest).contains(&config.k) {
-            let message = format!("{} elements, expected 1 to {longest}", config.k);
+            let message = format!("`k` must be 1 to {longest}, got {}", config.k);
             errors.at("k", message).help("write a number in that range");
         }
         let found = match length {

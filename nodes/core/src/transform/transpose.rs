@@ -35,12 +35,12 @@ fn ordered(layout: Layout, order: &[usize]) -> Option<Layout> {
 /// Reports an order that does not have each dim once. `rank` is that of the input, if known.
 fn check(order: &[usize], rank: Option<usize>, errors: &mut PlanErrors) {
     if order.len() > MAX_RANK {
-        let message = format!("{} dims, a tensor has at most {MAX_RANK}", order.len());
+        let message = format!("a tensor must have at most {MAX_RANK} dims, got {}", order.len());
         errors.at("order", message).help("write each dim of the input once");
         return;
     }
     if let Some(rank) = rank.filter(|rank| *rank != order.len()) {
-        let message = format!("{} dims, but the input has {rank}", order.len());
+        let message = format!("expected {rank} dims as in the input, found {}", order.len());
         errors.at("order", message).help("write each dim of the input once");
     }
     let rank = rank.unwrap_or(order.len());
@@ -49,7 +49,7 @@ fn check(order: &[usize], rank: Option<usize>, errors: &mut PlanErrors) {
             let help = format!("write each of the {rank} dims once; the first is 0");
             errors.at(format!("order[{i}]"), format!("there is no dim {dim}")).help(help);
         } else if order[..i].contains(dim) {
-            errors.at(format!("order[{i}]"), format!("dim {dim} is there twice")).help("write each dim once");
+            errors.at(format!("order[{i}]"), format!("dim {dim} occurs twice")).help("write each dim once");
         }
     }
 }
@@ -98,11 +98,11 @@ mod tests {
             (&[2, 0, 1][..], Some(3), None),
             (&[2, 0, 1], None, None),
             (&[], Some(0), None),
-            (&[0, 1], Some(3), Some("2 dims, but the input has 3")),
-            (&[0, 0], None, Some("dim 0 is there twice")),
+            (&[0, 1], Some(3), Some("expected 3 dims as in the input, found 2")),
+            (&[0, 0], None, Some("dim 0 occurs twice")),
             (&[0, 2], Some(2), Some("there is no dim 2")),
             (&[usize::MAX], None, Some("there is no dim")),
-            (&[0; 7], None, Some("7 dims, a tensor has at most 6")),
+            (&[0; 7], None, Some("at most 6 dims, got 7")),
         ] {
             let mut errors = PlanErrors::default();
             check(order, rank, &mut errors);

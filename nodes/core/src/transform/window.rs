@@ -81,7 +81,9 @@ impl Node for Window {
         let mut errors = PlanErrors::default();
         for (name, value) in [("length", Some(config.length)), ("hop", config.hop)] {
             if value.is_some_and(|value| !(1..=1 << 20).contains(&value)) {
-                errors.at(name, format!("{} is out of range", value.unwrap_or(0))).help("write 1 to 1048576");
+                errors
+                    .at(name, format!("`{name}` must be 1 to 1048576, got {}", value.unwrap_or(0)))
+                    .help("write 1 to 1048576");
             }
         }
         let spec = given.single().cloned();

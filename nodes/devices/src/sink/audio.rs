@@ -85,10 +85,9 @@ pub struct Audio {
 
 /// Returns the number of channels of a spec, or the message and the help of an error.
 fn channels(spec: &PortSpec) -> Result<usize, (String, &'static str)> {
-    let wrong =
-        |help| Err((format!("{spec} is not sound, expected f32[frames,channels] or i16[frames,channels]"), help));
+    let wrong = |help| Err((format!("expected f32[frames,channels] or i16[frames,channels], found {spec}"), help));
     if !matches!(spec.dtype, DType::F32 | DType::I16) {
-        return wrong("put a `cast` node before");
+        return wrong("put a `cast` node before this node");
     }
     match spec.shape[..] {
         [_] => Ok(1),
@@ -135,8 +134,8 @@ impl Audio {
     fn close(&mut self, why: impl Into<String>) {
         self.device.count_disconnect(why);
         let unheard = self.unheard();
-        self.unplayed.lose(unheard, || "the device went away before it played them".into());
-        self.unsent.lose(u64::from(!self.pending.is_empty()), || "the device went away within a message".into());
+        self.unplayed.lose(unheard, || "the device disappeared before it played them".into());
+        self.unsent.lose(u64::from(!self.pending.is_empty()), || "the device disappeared within a message".into());
         self.clear();
         self.device.close(self.clock.now());
     }
@@ -298,10 +297,11 @@ impl Sink for Audio {
         let now = self.clock.now();
         self.reopen(now);
         // The engine gives the next one when this has been taken.
-        self.unsent.lose(u64::from(!self.pending.is_empty()), || "the device has not taken an earlier message".into());
+        self.unsent
+            .lose(u64::from(!self.pending.is_empty()), || "the device has not accepted an earlier message".into());
         self.clear();
         if self.device.get().is_none() {
-            self.unsent.lose(1, || "the device is gone".into());
+            self.unsent.lose(1, || "the device has disappeared".into());
             return Ok(());
         }
         if let Ok(samples) = input.body.as_slice::<f32>() {
@@ -336,7 +336,7 @@ impl Sink for Audio {
         let state = device.pcm.position().map_or(State::Gone, |position| position.state);
         let is_full = !self.pending.is_empty();
         if state == State::Gone {
-            self.close("the device went away");
+            self.close("the device disappeared");
             return Ok(Progress::Takes(self.device.due()));
         }
         if state == State::Prepared
@@ -373,7 +373,7 @@ mod tests {
         for (spec, expected) in [
             (PortSpec::new(DType::F32, [Dim::AtMost(512), Dim::Fixed(2)]), Ok(2)),
             (PortSpec::new(DType::I16, [Dim::AtMost(512)]), Ok(1)),
-            (PortSpec::fixed(DType::U8, [512]), Err("put a `cast` node before")),
+            (PortSpec::fixed(DType::U8, [512]), Err("put a `cast` node before this node")),
             (PortSpec::fixed(DType::F32, [512, 0]), Err("with 1 to 256 channels")),
             (PortSpec::fixed(DType::F32, []), Err("with 1 to 256 channels")),
         ] {

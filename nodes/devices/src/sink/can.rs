@@ -76,7 +76,7 @@ impl Can {
                 // The interface is down: it begins anew when it is up.
                 Err(Errno::ENETDOWN) => self.errors.is_back(),
                 Err(Errno::EINTR) => {}
-                // Sending says it if the interface is gone.
+                // Sending says it if the interface has disappeared.
                 Err(_) => return,
             }
         }
@@ -88,14 +88,14 @@ impl Can {
         self.read_errors();
         loop {
             let Some(socket) = self.socket.get() else {
-                self.unsent.lose(1, || "the interface is gone".into());
+                self.unsent.lose(1, || "the interface has disappeared".into());
                 return true;
             };
             match send(socket.as_raw_fd(), frame, MsgFlags::MSG_DONTWAIT) {
                 Ok(_) => {
                     self.socket.works();
                     if self.errors.is_off() {
-                        self.unsent.lose(1, || "the controller has left the bus after too many errors".into());
+                        self.unsent.lose(1, || "the controller is off the bus after too many errors".into());
                     } else {
                         self.sent += 1;
                     }

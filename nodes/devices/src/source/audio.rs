@@ -55,7 +55,7 @@ pub struct Config {
     /// default.
     #[serde(default)]
     pub clock: StampClock,
-    /// What to do when the device is gone; `reconnect` by default.
+    /// What to do when the device has disappeared; `reconnect` by default.
     #[serde(default)]
     pub on_close: OnClose,
 }
@@ -167,11 +167,11 @@ fn start(ask: &Ask, device: &str, channels: usize, descriptors: &Descriptors) ->
 impl Audio {
     fn close(&mut self, now: Time) {
         self.device.close(now);
-        let undelivered = || "the device went away within a message".into();
+        let undelivered = || "the device disappeared within a message".into();
         self.counts.undelivered.lose(u64::from(self.filled > 0), undelivered);
         self.counts
             .overrun
-            .lose(u64::from(self.gap.is_some()), || "the device went away after its buffer ran over".into());
+            .lose(u64::from(self.gap.is_some()), || "the device disappeared after its buffer overflowed".into());
         (self.filled, self.gap, self.expected) = (0, None, Time::ZERO);
     }
 
@@ -198,7 +198,7 @@ impl Audio {
         let rate = self.device.get().map_or(1, |device| device.setup.rate);
         let block = time_of(self.config.frames, rate).max(1);
         let missing = first.since(gap);
-        let why = || format!("the device's buffer ran over, {} ms are missing", missing / 1_000_000);
+        let why = || format!("the device's buffer overflowed: {} ms are missing", missing / 1_000_000);
         self.counts.overrun.lose(missing.div_ceil(block).max(1), why);
     }
 
@@ -234,22 +234,24 @@ impl Node for Audio {
     fn ports(config: &Config, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.frames == 0 || config.frames > MAX_FRAMES {
-            let message = format!("{} frames per message, expected 1 to {MAX_FRAMES}", config.frames);
+            let message = format!("`frames` must be 1 to {MAX_FRAMES}, got {}", config.frames);
             errors.at("frames", message).help("write a number such as 512");
         }
         if config.context > MAX_FRAMES {
-            let message = format!("{} frames of context, expected at most {MAX_FRAMES}", config.context);
+            let message = format!("`context` must be at most {MAX_FRAMES}, got {}", config.context);
             errors.at("context", message).help("write a number such as 64");
         }
         if config.timeout.as_nanos() < 100_000_000 {
-            errors.at("timeout", "a device may need longer for its first frames").help("write 100ms or more");
+            errors
+                .at("timeout", "`timeout` must be at least 100ms: a device may need longer for its first frames")
+                .help("write 100ms or more");
         }
         let mut asks = true;
         if let Some(Channels::Number(channels)) = config.channels
             && !(1..=MAX_CHANNELS).contains(&channels)
         {
             errors
-                .at("channels", format!("{channels} channels, expected 1 to {MAX_CHANNELS}"))
+                .at("channels", format!("`channels` must be 1 to {MAX_CHANNELS}, got {channels}"))
                 .help("write a number such as 1, or `mono`");
             asks = false;
         }
@@ -292,7 +294,7 @@ impl Node for Audio {
         let spec = PortSpec::fixed(DType::F32, [config.frames + config.context, channels]);
         let planned = cx.outputs().first().and_then(|(_, planned)| planned.as_ref());
         if planned.is_some_and(|planned| planned.shape != spec.shape) {
-            let why = format!("it has {channels} channels, but had another number when the graph was planned");
+            let why = format!("the device changed after planning: it now has {channels} channels");
             return Err(NodeError::input(&*config.pcm, why));
         }
         device.pcm.start().map_err(failed)?;
@@ -333,7 +335,7 @@ impl Node for Audio {
         self.stamps.metrics(to);
         if let Some(drift) = self.rate.drift() {
             to.set("rate_ppm", drift);
-            to.note(format!("its rate is {drift:+.1} ppm off, by the run's clock"));
+            to.note(format!("sample rate: {drift:+.1} ppm off the run's clock"));
         }
     }
 }
@@ -361,7 +363,7 @@ impl Source for Audio {
         let position = match device.pcm.position() {
             Ok(position) if position.state != State::Gone => position,
             Ok(_) => {
-                self.device.count_disconnect("the device went away");
+                self.device.count_disconnect("the device disappeared");
                 self.close(now);
                 return Ok(Next::More);
             }
@@ -397,7 +399,7 @@ impl Source for Audio {
         if position.available < wanted || position.state != State::Running {
             if now >= until {
                 self.counts.stalls += 1;
-                self.device.count_disconnect(format!("no sound came for {}", show_ns(self.config.timeout.as_nanos())));
+                self.device.count_disconnect(format!("no sound for {}", show_ns(self.config.timeout.as_nanos())));
                 self.close(now);
                 return Ok(Next::More);
             }

@@ -48,7 +48,7 @@ pub struct Config {
     /// default.
     #[serde(default)]
     pub clock: StampClock,
-    /// What to do when the interface is gone; `reconnect` by default.
+    /// What to do when the interface has disappeared; `reconnect` by default.
     #[serde(default)]
     pub on_close: OnClose,
 }
@@ -206,7 +206,7 @@ impl Source for Can {
             // The interface is gone. One that goes away goes down first.
             Err(error) => {
                 let undelivered = drain(&**socket, &mut self.overrun);
-                self.undelivered.lose(undelivered, || "they were in the kernel when the interface went away".into());
+                self.undelivered.lose(undelivered, || "they were in the kernel when the interface disappeared".into());
                 if !self.is_down {
                     self.socket.count_disconnect(error.desc());
                 }

@@ -101,7 +101,7 @@ impl Candump {
     /// Reads a line; returns its frame if that is to be sent.
     fn parse(&mut self, line: &[u8]) -> Option<Ahead> {
         self.number += 1;
-        let parsed = std::str::from_utf8(line).map_err(|_| "it is not text").and_then(can_frame::parse_log);
+        let parsed = std::str::from_utf8(line).map_err(|_| "not text").and_then(can_frame::parse_log);
         let (stamp, interface, frame, length) = match parsed {
             Ok(Some(parsed)) => parsed,
             Ok(None) => return None,
@@ -159,7 +159,7 @@ impl Candump {
                 Some(Err(_)) => {
                     self.number += 1;
                     let number = self.number;
-                    let why = || format!("line {number}: it is too long");
+                    let why = || format!("line {number}: the line is too long");
                     self.malformed.lose(1, why);
                 }
                 None => return self.rewind(),
@@ -192,7 +192,7 @@ impl Node for Candump {
     fn ports(config: &Config, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.repeat == 0 {
-            errors.at("repeat", "0 passes send nothing").help("write 1 or more");
+            errors.at("repeat", "`repeat` must be at least 1, got 0").help("write 1 or more");
         }
         can_frame::check_ids(&config.ids, &mut errors);
         if let Err((message, help)) = input_file::open(&config.path, cx.folders) {
@@ -229,12 +229,12 @@ impl Node for Candump {
         let (gaps, steps, path) = (self.timeline.gaps, self.steps.get(), &self.config.path);
         if gaps > 0 {
             let (s, were) = if gaps == 1 { ("", "was") } else { ("s", "were") };
-            to.note(format!("{gaps} silence{s} of `{path}` longer than {:?} {were} shortened", self.config.max_gap.0));
+            to.note(format!("{gaps} gap{s} of `{path}` longer than {:?} {were} shortened", self.config.max_gap.0));
         }
         if steps > 0 {
             let times = if steps == 1 { "once".to_string() } else { format!("{steps} times") };
             to.note(format!(
-                "the time of `{path}` goes back by more than a second, {times}; a new segment begins there"
+                "the time of `{path}` steps back by more than a second, {times}; a new segment begins at each step"
             ));
         }
         if self.too_large.get() > 0 {

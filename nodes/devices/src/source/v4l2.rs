@@ -182,7 +182,7 @@ fn list(modes: &[Mode]) -> String {
     if others > 0 {
         listed.push(format!("{others} more"));
     }
-    if listed.is_empty() { "none that this kind reads".into() } else { listed.join(", ") }
+    if listed.is_empty() { "no format that this kind reads".into() } else { listed.join(", ") }
 }
 
 /// The slowest and the fastest rate of a mode, ` at 5 to 30 Hz`, of which the fastest comes first.
@@ -339,11 +339,13 @@ impl Node for V4l2 {
         let mut errors = PlanErrors::default();
         if !(2..=32).contains(&config.buffers) {
             errors
-                .at("buffers", format!("{} buffers, expected 2 to 32", config.buffers))
+                .at("buffers", format!("`buffers` must be 2 to 32, got {}", config.buffers))
                 .help("write a number such as 4");
         }
         if config.timeout.as_nanos() < 100_000_000 {
-            errors.at("timeout", "a camera may need longer for a frame").help("write 100ms or more");
+            errors
+                .at("timeout", "`timeout` must be at least 100ms: a camera may need longer for a frame")
+                .help("write 100ms or more");
         }
         let mut ports = config.on_close.declare(Ports::new().cost(Cost::Heavy).rate(config.rate));
         match cx.folders.input(&config.path) {
@@ -388,7 +390,10 @@ impl Node for V4l2 {
         let (pixels, planned) = chosen?;
         let spec = cx.outputs().first().and_then(|(_, spec)| spec.clone());
         if spec.is_some_and(|spec| spec.shape != pixels.spec(planned.height, planned.width).shape) {
-            return Err(NodeError::input(&*config.path, "it delivers other sizes now than when the graph was planned"));
+            return Err(NodeError::input(
+                &*config.path,
+                "the camera changed after planning: it now delivers other sizes",
+            ));
         }
         drop(camera);
         let (folders, descriptors) = (cx.folders().clone(), cx.descriptors());
@@ -443,7 +448,7 @@ impl Source for V4l2 {
                     // A number that is not ahead is of a driver that counts anew.
                     let missing = frame.sequence.wrapping_sub(last).wrapping_sub(1).wrapping_sub(passed);
                     if (1..1 << 16).contains(&missing) {
-                        let why = || format!("the driver left out {missing} before frame {}", frame.sequence);
+                        let why = || format!("the driver skipped {missing} before frame {}", frame.sequence);
                         self.counts.dropped.lose(missing.into(), why);
                     }
                 }
@@ -459,7 +464,7 @@ impl Source for V4l2 {
                 } else if send(&frame, format, self.pixels, origin, out)? {
                     self.counts.frames += 1;
                 } else {
-                    let why = || "a frame is cut short, or is not an image of the planned size".into();
+                    let why = || "a frame is truncated, or is not an image of the planned size".into();
                     self.counts.damaged.lose(1, why);
                 }
                 Ok(Some(()))
@@ -479,7 +484,7 @@ impl Source for V4l2 {
                 }
                 self.counts.stalls += 1;
                 let timeout = show_ns(self.config.timeout.as_nanos());
-                self.running.count_disconnect(format!("no frame came for {timeout}"));
+                self.running.count_disconnect(format!("no frame for {timeout}"));
             }
             Err(error) => self.running.count_disconnect(error.to_string()),
         }
@@ -534,7 +539,7 @@ mod tests {
             mode((1920, 1080), Some((16, 16)), &[]),
         ];
         assert_eq!(list(&modes), "yuyv 640x480 at 7.5 to 60 Hz, yuyv 320x240 at 29.97 Hz, yuyv 16x16 to 1920x1080");
-        assert_eq!(list(&[]), "none that this kind reads");
+        assert_eq!(list(&[]), "no format that this kind reads");
     }
 
     #[test]

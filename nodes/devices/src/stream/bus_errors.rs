@@ -63,9 +63,9 @@ impl BusErrors {
         to.set("bus_off", self.off as f64);
         if self.is_off {
             to.note(format!(
-                "the controller of `{interface}` left the bus after too many errors and has not reported that it is back: check the \
-                 wiring and the bit rate, then `ip link set {interface} down` and `up`; `ip link set {interface} type \
-                 can restart-ms 100` lets the kernel do it"
+                "the controller of `{interface}` is off the bus after too many errors: check the wiring and \
+                 the bit rate, then `ip link set {interface} down` and `up`, or let the kernel restart it with \
+                 `ip link set {interface} type can restart-ms 100`"
             ));
         }
     }

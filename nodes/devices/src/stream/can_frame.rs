@@ -38,7 +38,7 @@ pub(crate) fn message(frame: &[u8]) -> Option<&[u8]> {
 pub(crate) fn check_interface(name: &str, errors: &mut PlanErrors) {
     if name.is_empty() || name.len() > 15 || name.contains(['/', '\0']) || name.chars().any(char::is_whitespace) {
         errors
-            .at("interface", "it is not the name of an interface")
+            .at("interface", "not the name of an interface")
             .help("write a name such as `can0`; `ip link` lists them");
     }
 }
@@ -50,11 +50,13 @@ const MAX_IDS: usize = 512;
 pub(crate) fn check_ids(ids: &[u32], errors: &mut PlanErrors) {
     if ids.len() > MAX_IDS {
         errors
-            .at("ids", format!("{} identifiers, at most {MAX_IDS}", ids.len()))
-            .help("leave `ids` out, and choose behind this node");
+            .at("ids", format!("`ids` must have at most {MAX_IDS} entries, got {}", ids.len()))
+            .help("leave `ids` out, and select downstream of this node");
     }
     if let Some(id) = ids.iter().find(|id| **id > LONGEST) {
-        errors.at("ids", format!("{id:#x} has more than 29 bits")).help("write an identifier without flags");
+        errors
+            .at("ids", format!("an identifier must have at most 29 bits, got {id:#x}"))
+            .help("write an identifier without flags");
     }
 }
 
@@ -94,13 +96,13 @@ fn parse_id(text: &str) -> Result<u32, &'static str> {
     let mut bytes = [0; 4];
     let digits = if is_long { text.to_string() } else { format!("00000{text}") };
     if !is_long && text.len() != 3 || parse_hex(&digits, &mut bytes).is_none() {
-        return Err("its identifier does not have 3 or 8 hexadecimal digits");
+        return Err("expected an identifier of 3 or 8 hexadecimal digits");
     }
     match u32::from_be_bytes(bytes) {
         id if is_long && id & ERROR != 0 && id <= ERROR | LONGEST => Ok(id),
         id @ ..=STANDARD if !is_long => Ok(id),
         id @ ..=LONGEST if is_long => Ok(id | EXTENDED),
-        _ => Err("its identifier is too large"),
+        _ => Err("the identifier is too large"),
     }
 }
 
@@ -112,21 +114,21 @@ pub(crate) fn parse_log(line: &str) -> Result<Option<Logged<'_>>, &'static str> 
     let mut words = line.split_ascii_whitespace();
     let Some(stamp) = words.next() else { return Ok(None) };
     let stamp = stamp.strip_prefix('(').and_then(|stamp| stamp.strip_suffix(')')).and_then(parse_stamp);
-    let stamp = stamp.ok_or("it does not begin with a time such as (1436509052.249713)")?;
+    let stamp = stamp.ok_or("expected a time at the beginning, such as (1436509052.249713)")?;
     let (Some(interface), Some(text)) = (words.next(), words.next()) else {
-        return Err("it has no interface and frame");
+        return Err("the interface and the frame are missing");
     };
     // candump adds the direction with `-x`.
     if words.any(|word| !matches!(word, "R" | "T")) {
-        return Err("it goes on behind the frame");
+        return Err("found text after the frame");
     }
-    let (id, rest) = text.split_once('#').ok_or("its frame has no `#`")?;
+    let (id, rest) = text.split_once('#').ok_or("the frame has no `#`")?;
     let mut id = parse_id(id)?;
     let mut frame = [0; FD];
-    let wrong = "its data are not pairs of hexadecimal digits, of a length that a frame may have";
+    let wrong = "expected data as pairs of hexadecimal digits, of a length that a frame can have";
     let size = if let Some(rest) = rest.strip_prefix('#') {
         let flags = rest.chars().next().and_then(|flags| flags.to_digit(16));
-        let flags = flags.ok_or("its flags are no hexadecimal digit")? as u8;
+        let flags = flags.ok_or("expected a hexadecimal digit for the flags")? as u8;
         let length = parse_hex(&rest[1..], &mut frame[HEAD..]).filter(|length| LENGTHS.contains(length));
         let length = length.ok_or(wrong)?;
         frame[4] = length as u8;
@@ -135,7 +137,7 @@ pub(crate) fn parse_log(line: &str) -> Result<Option<Logged<'_>>, &'static str> 
         FD
     } else if let Some(length) = rest.strip_prefix('R') {
         let length = if length.is_empty() { Some(0) } else { length.parse().ok().filter(|length| *length <= 8) };
-        frame[4] = length.ok_or("the length of its request is not a number up to 8")?;
+        frame[4] = length.ok_or("expected a length of at most 8 for the request")?;
         id |= REMOTE;
         CLASSIC
     } else {
@@ -151,13 +153,13 @@ pub(crate) fn parse_log(line: &str) -> Result<Option<Logged<'_>>, &'static str> 
 /// Appends a message as a line of a log.
 ///
 /// # Errors
-/// Why it is no frame.
+/// Why it is not a frame.
 pub(crate) fn write_log(message: &[u8], stamp: u64, interface: &str, line: &mut Vec<u8>) -> Result<(), String> {
     let is_fd = message.len() > CLASSIC || message.get(5).is_some_and(|flags| *flags != 0);
     let (frame, _) = frame(message, is_fd)?;
     let id = identifier(&frame);
     if id & REMOTE != 0 && (is_fd || frame[4] > 8) {
-        return Err("it asks for more than the 8 bytes of a classic frame".into());
+        return Err("a request of a classic frame is limited to 8 bytes".into());
     }
     let (seconds, micros) = (stamp / 1_000_000_000, stamp % 1_000_000_000 / 1_000);
     // Writing to memory cannot fail.
@@ -189,15 +191,15 @@ pub(crate) fn frame(message: &[u8], is_fd: bool) -> Result<([u8; FD], usize), St
     let data = message
         .len()
         .checked_sub(HEAD)
-        .ok_or_else(|| format!("it has {} bytes, a frame at least {HEAD}", message.len()))?;
+        .ok_or_else(|| format!("expected a frame of at least {HEAD} bytes, found {}", message.len()))?;
     let most = if is_fd { 64 } else { 8 };
     let Some(length) = LENGTHS.into_iter().find(|length| *length >= data && *length <= most) else {
-        return Err(format!("it has {data} bytes of data, a frame at most {most}"));
+        return Err(format!("expected at most {most} bytes of data, found {data}"));
     };
     let id = identifier(message);
     if id & EXTENDED == 0 && id & !(REMOTE | ERROR) > STANDARD {
         return Err(format!(
-            "the identifier {:#x} has more than 11 bits; set bit 31 for one of 29",
+            "expected an identifier of at most 11 bits, found {:#x}; set bit 31 for an identifier of 29 bits",
             id & !(REMOTE | ERROR)
         ));
     }
@@ -270,13 +272,13 @@ mod tests {
             assert_eq!(written(line), same);
         }
         for (line, why) in [
-            ("1.5 can0 123#11", "begin with a time"),
-            ("(nan) can0 123#11", "begin with a time"),
-            ("(1.1234567890) can0 123#11", "begin with a time"),
-            ("(99999999999999999999.0) can0 123#11", "begin with a time"),
-            ("(-1.5) can0 123#11", "begin with a time"),
-            ("(1.5) can0", "no interface and frame"),
-            ("(1.5) can0 123#11 22", "goes on"),
+            ("1.5 can0 123#11", "expected a time"),
+            ("(nan) can0 123#11", "expected a time"),
+            ("(1.1234567890) can0 123#11", "expected a time"),
+            ("(99999999999999999999.0) can0 123#11", "expected a time"),
+            ("(-1.5) can0 123#11", "expected a time"),
+            ("(1.5) can0", "interface and the frame"),
+            ("(1.5) can0 123#11 22", "after the frame"),
             ("(1.5) can0 12311", "no `#`"),
             ("(1.5) can0 1234#11", "3 or 8"),
             ("(1.5) can0 +23#11", "3 or 8"),
@@ -304,11 +306,11 @@ mod tests {
         for (id, data, is_fd, expected) in [
             (0x123, 3, false, Ok((3, 16))),
             (0x123, 8, false, Ok((8, 16))),
-            (0x123, 9, false, Err("9 bytes of data")),
+            (0x123, 9, false, Err("bytes of data, found 9")),
             (0x123, 9, true, Ok((12, 72))),
             (0x123, 64, true, Ok((64, 72))),
-            (0x123, 65, true, Err("65 bytes of data")),
-            (0x800, 1, false, Err("0x800 has more than 11 bits")),
+            (0x123, 65, true, Err("bytes of data, found 65")),
+            (0x800, 1, false, Err("at most 11 bits, found 0x800")),
             (0x800 | EXTENDED, 1, false, Ok((1, 16))),
         ] {
             let made = frame(&with(id, 0, &vec![7; data]), is_fd);
@@ -321,6 +323,6 @@ mod tests {
                 (made, _) => panic!("{id:#x} {data}: {made:?}"),
             }
         }
-        assert!(frame(&[1, 2, 3], false).unwrap_err().contains("3 bytes"));
+        assert!(frame(&[1, 2, 3], false).unwrap_err().contains("found 3"));
     }
 }

@@ -195,7 +195,7 @@ impl DeviceClock {
         }
         if self.stamped == 0 {
             if self.unstamped > 0 {
-                to.note("clock: the device gives no stamps that can be used; messages began when they were read");
+                to.note("clock: the device has no usable timestamps; the origin of a message is the time of reading");
             }
             return;
         }
@@ -204,7 +204,7 @@ impl DeviceClock {
         let mut note = String::from("clock: ");
         if let Some(offset) = self.offset.current().filter(|_| self.is_foreign) {
             to.set("clock_offset_ms", ms(offset as f64));
-            note += &format!("the device's own, mapped by the least delay, offset {:.3} ms", ms(offset as f64));
+            note += &format!("device clock, mapped by the least delay, offset {:.3} ms", ms(offset as f64));
             if let Some(drift) = self.offset.drift() {
                 to.set("clock_drift_ppm", drift);
                 note += &format!(", drift {drift:+.1} ppm");
@@ -215,9 +215,9 @@ impl DeviceClock {
             }
         } else {
             to.set("clock_delay_ms", ms(least as f64));
-            note += &format!("the kernel's stamps, read {:.3} ms later at least", ms(least as f64));
+            note += &format!("kernel timestamps, read at least {:.3} ms later", ms(least as f64));
         }
-        to.note(format!("{note}, jitter {:.3} ms (99 of 100)", ms(jitter as f64)));
+        to.note(format!("{note}, jitter {:.3} ms (p99)", ms(jitter as f64)));
     }
 }
 

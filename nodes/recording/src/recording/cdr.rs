@@ -30,9 +30,7 @@ impl<'a> CdrReader<'a> {
         let (header, data) = message.split_first_chunk::<4>().ok_or(CUT)?;
         match (header[0], header[1]) {
             (0, is_little @ 0..=1) => Ok(CdrReader { data, at: 0, is_big: is_little == 0 }),
-            (a, b) => Err(format!(
-                "its representation is {a:#04x} {b:#04x}, and only plain CDR (0x00 0x00, 0x00 0x01) is read"
-            )),
+            (a, b) => Err(format!("expected plain CDR (0x00 0x00 or 0x00 0x01), found {a:#04x} {b:#04x}")),
         }
     }
 

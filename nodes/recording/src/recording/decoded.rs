@@ -115,20 +115,14 @@ impl<'a> Decoded<'a> {
             Elements::Rows { data, step, row, .. } => {
                 let rows = self.shape().first().copied().unwrap_or(0);
                 if row > step || rows.checked_mul(step).is_none_or(|all| all.saturating_sub(step - row) > data.len()) {
-                    return Err(format!(
-                        "{rows} rows of {step} bytes are announced, and {} bytes are there",
-                        data.len()
-                    ));
+                    return Err(format!("expected {rows} rows of {step} bytes, found {} bytes", data.len()));
                 }
                 rows * row
             }
             Elements::Points { data, stride, .. } => {
                 let points = self.shape().first().copied().unwrap_or(0);
                 if points.checked_mul(stride).is_none_or(|all| all > data.len()) {
-                    return Err(format!(
-                        "{points} points of {stride} bytes are announced, and {} bytes are there",
-                        data.len()
-                    ));
+                    return Err(format!("expected {points} points of {stride} bytes, found {} bytes", data.len()));
                 }
                 return Ok(self);
             }
@@ -142,7 +136,7 @@ impl<'a> Decoded<'a> {
         if there == expected {
             Ok(self)
         } else {
-            Err(format!("{there} bytes of elements where the shape {:?} needs {expected}", self.shape()))
+            Err(format!("expected {expected} bytes for the shape {:?}, found {there}", self.shape()))
         }
     }
 

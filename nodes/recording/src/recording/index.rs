@@ -74,7 +74,7 @@ impl<R: Read + Seek> Index<R> {
     fn head(&mut self, at: u64) -> Result<(u8, u64), Fault> {
         let mut head = [0; HEAD as usize];
         if at.checked_add(HEAD).is_none_or(|end| end > self.size) {
-            return wrong(at, "the index leads behind the end of the file");
+            return wrong(at, "the index points beyond the end of the file");
         }
         // No file is longer than an `i64` counts.
         self.from.seek_relative(at as i64 - self.at as i64)?;
@@ -88,10 +88,10 @@ impl<R: Read + Seek> Index<R> {
     fn any(&mut self, at: u64) -> Result<u8, Fault> {
         let (opcode, length) = self.head(at)?;
         if length > (MAX_RECORD as u64).min(self.size - self.at) {
-            return wrong(at, "the index leads to a record that ends behind the file");
+            return wrong(at, "the index points to a record that ends beyond the file");
         }
         let Some(left) = self.left.checked_sub(HEAD + length) else {
-            return wrong(at, "the index leads to the same places again and again");
+            return wrong(at, "the index points to the same places repeatedly");
         };
         self.left = left;
         // At most MAX_RECORD.
@@ -106,7 +106,7 @@ impl<R: Read + Seek> Index<R> {
         if self.any(at)? == expected {
             return Ok(());
         }
-        wrong(at, format!("the index leads to {what} where there is none"))
+        wrong(at, format!("the index points to {what} that does not exist"))
     }
 
     fn follow(&mut self, read: &RecordingReader<impl Read>, messages: u64) -> Result<(), Fault> {
@@ -166,7 +166,7 @@ impl<R: Read + Seek> Index<R> {
                 Some(Err(_)) => false,
             };
             if !is_right {
-                return wrong(at, format!("a record of type {opcode:#04x} of the index does not agree with the data"));
+                return wrong(at, format!("a record of type {opcode:#04x} of the index does not match the data"));
             }
             at = next;
         }
@@ -183,10 +183,10 @@ impl<R: Read + Seek> Index<R> {
             return Ok(());
         }
         if let Some(expected) = expected.filter(|expected| *expected != chunks) {
-            return wrong(start, format!("the index has {chunks} chunks of {expected}"));
+            return wrong(start, format!("expected {expected} chunks in the index, found {chunks}"));
         }
         if found != messages {
-            return wrong(start, format!("the index leads to {found} messages of {messages}"));
+            return wrong(start, format!("expected {messages} messages in the index, found {found}"));
         }
         Ok(())
     }
@@ -211,7 +211,7 @@ impl<R: Read + Seek> Index<R> {
         if hasher.finalize() == crc {
             Ok(())
         } else {
-            wrong(at, "the data does not agree with its checksum, so a message may be damaged")
+            wrong(at, "the data does not match its checksum: a message may be damaged")
         }
     }
 
@@ -229,21 +229,18 @@ impl<R: Read + Seek> Index<R> {
         let at = index.chunk_start_offset;
         self.read(at, op::CHUNK, "a chunk")?;
         if self.record.len() as u64 + HEAD != index.chunk_length {
-            return wrong(from, format!("the index says that a chunk has {} bytes", index.chunk_length));
+            return wrong(from, format!("the index states {} bytes for a chunk", index.chunk_length));
         }
         if let Err(why) = self.unpack() {
             return wrong(at, why);
         }
         if index.uncompressed_size != self.chunk.len() as u64 {
-            return wrong(
-                from,
-                format!("the index says that a chunk has {} bytes of records", index.uncompressed_size),
-            );
+            return wrong(from, format!("the index states {} bytes of records for a chunk", index.uncompressed_size));
         }
         let messages = messages(&self.chunk);
         let times = index.message_start_time..=index.message_end_time;
         if messages.iter().any(|message| !times.contains(&message.time)) {
-            return wrong(from, "the index says other times of a chunk");
+            return wrong(from, "the index states wrong times of a chunk");
         }
         self.used.extend(messages.iter().map(|message| message.channel));
         let mut is_indexed = vec![false; messages.len()];
@@ -258,7 +255,7 @@ impl<R: Read + Seek> Index<R> {
                     Ok(n) if found.channel_id == *channel && messages[n] == expected && !is_indexed[n] => {
                         is_indexed[n] = true;
                     }
-                    _ => return wrong(*at, "the index leads to a message where there is none"),
+                    _ => return wrong(*at, "the index points to a message that does not exist"),
                 }
             }
         }

@@ -39,14 +39,14 @@ impl TopicConfig {
             .filter(|(_, is_given)| is_given.is_some() && !is_scan)
         {
             errors
-                .at(format!("topics.{input}.{key}"), format!("only a scan has `{key}`"))
+                .at(format!("topics.{input}.{key}"), format!("`{key}` is only possible with `as: scan`"))
                 .help("remove it, or write `as: scan`");
         }
         let wrong = match self.angles {
-            None => Some("a scan needs the angles of its first and its last range"),
+            None => Some("a scan needs `angles`, of its first and its last range"),
             // A scanner that turns several times has more than 2π.
             Some([first, last]) if !(first.abs() <= 100.0 && last.abs() <= 100.0) => {
-                Some("angles are in rad, from -100 to 100")
+                Some("an angle must be -100 to 100 rad")
             }
             Some([first, last]) if first == last => Some("the first and the last range have the same angle"),
             Some(_) => None,
@@ -55,7 +55,7 @@ impl TopicConfig {
             errors.at(format!("topics.{input}.angles"), message).help("write them in rad: `angles: [-1.57, 1.57]`");
         }
         if let Some([least, most]) = self.ranges.filter(|[least, most]| !(0.0..=*most).contains(least)) {
-            let message = format!("[{least}, {most}] are no ranges: 0 or more, and the least first");
+            let message = format!("`ranges` must be [MIN, MAX] with 0 <= MIN <= MAX, got [{least}, {most}]");
             errors.at(format!("topics.{input}.ranges"), message).help("write them in m: `ranges: [0.1, 30]`");
         }
     }
@@ -89,7 +89,7 @@ impl InputTopics<'_> {
             if !given.inputs().any(|(input, _)| input == name) {
                 let inputs: Vec<&str> = given.inputs().map(|(input, _)| input).collect();
                 errors
-                    .at(format!("topics.{name}"), format!("there is no input `{name}`"))
+                    .at(format!("topics.{name}"), format!("`{name}` is not an input"))
                     .help(format!("name an input: {}", inputs.join(", ")));
             }
         }
@@ -98,11 +98,11 @@ impl InputTopics<'_> {
             let topic = self.topic(input);
             if topic.is_empty() {
                 errors
-                    .at(format!("topics.{input}.topic"), "a topic has a name")
+                    .at(format!("topics.{input}.topic"), "`topic` must not be empty")
                     .help("write one such as `/camera/image`");
             } else if !topics.insert(topic.clone()) {
                 errors
-                    .input(input, format!("its topic `{topic}` is that of another input"))
+                    .input(input, format!("two inputs have the topic `{topic}`"))
                     .help(format!("write `topics: {{ {input}: {{ topic: /another }} }}`"));
             }
             if let (Some(meaning), Some(spec)) = (self.topics.get(input).and_then(|topic| topic.meaning), spec)
@@ -112,7 +112,7 @@ impl InputTopics<'_> {
                 let is_rounded =
                     meaning == Meaning::Location && meaning.check(&spec.clone().with_dtype(DType::F64)).is_ok();
                 errors
-                    .at(format!("topics.{input}.as"), format!("`{input}` is {spec}, and `{name}` is {expected}"))
+                    .at(format!("topics.{input}.as"), format!("`{name}` expects {expected}, found {spec} in `{input}`"))
                     .help(if is_rounded { READ_AS_F64 } else { "choose another meaning, or leave out `as`" });
             }
             if let Some(topic) = self.topics.get(input) {

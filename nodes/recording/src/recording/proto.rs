@@ -152,7 +152,7 @@ fn one<'a>(data: &mut &'a [u8]) -> Result<(u32, Value<'a>), String> {
             *data = rest;
             Value::Bytes(bytes)
         }
-        WireType::StartGroup | WireType::EndGroup => return Err("it has a group, which is no longer in use".into()),
+        WireType::StartGroup | WireType::EndGroup => return Err("it has a group, which is obsolete".into()),
     };
     Ok((tag, value))
 }

@@ -178,7 +178,7 @@ impl<R: Read> RecordingReader<R> {
         let mut magic = [0; mcap::MAGIC.len()];
         let read = read_up_to(&mut from, &mut magic)?;
         if magic != mcap::MAGIC {
-            let why = if size == 0 { "it is empty" } else { "it does not begin as an MCAP file" };
+            let why = if size == 0 { "it is empty" } else { "not an MCAP file" };
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         Ok(RecordingReader {
@@ -455,7 +455,7 @@ impl<R: Read> RecordingReader<R> {
         {
             hasher.update(covered);
             if hasher.finalize() != crc {
-                self.unreadable.add(start, record.len() as u64, "the index does not agree with its checksum");
+                self.unreadable.add(start, record.len() as u64, "the index does not match its checksum");
             }
         }
         Ok(Step::End)
@@ -489,7 +489,7 @@ impl<R: Read> RecordingReader<R> {
                     _ => self.messages,
                 };
                 if counted != self.messages && self.unreadable.places == 0 {
-                    let why = format!("the index counts {counted} messages, and {} are there", self.messages);
+                    let why = format!("the index counts {counted} messages, found {}", self.messages);
                     self.unreadable.add(start, bytes, why);
                 }
                 Step::Other
@@ -561,11 +561,8 @@ impl<R: Read> RecordingReader<R> {
             return match header.filter(|(header, _)| self.channels.contains_key(&header.channel_id)) {
                 Some((header, data)) => Step::Message(header, self.next - data..self.next),
                 None => {
-                    let why = if header.is_some() {
-                        "a message of a channel that is not defined"
-                    } else {
-                        "a message without times"
-                    };
+                    let why =
+                        if header.is_some() { "a message of an undefined channel" } else { "a message without times" };
                     self.unreadable.add(at, (length + HEAD) as u64, why);
                     Step::Other
                 }

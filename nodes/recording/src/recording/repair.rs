@@ -167,11 +167,11 @@ fn copy(reader: &mut FileReader, to: std::fs::File) -> io::Result<Sum> {
 
 /// Reads a file that was written, from its beginning and by its index.
 fn verify(file: InputFile, again: InputFile, expected: Sum) -> io::Result<()> {
-    let wrong = |why: String| io::Error::new(ErrorKind::InvalidData, format!("the new file is not readable: {why}"));
+    let wrong = |why: String| io::Error::new(ErrorKind::InvalidData, format!("cannot read the new file: {why}"));
     let mut reader = begin(file)?;
     let found = read_all(&mut reader, |_, _, _| Ok(()))?;
     if found != expected {
-        return Err(wrong(format!("it has {} messages of {}", found.messages, expected.messages)));
+        return Err(wrong(format!("expected {1} messages, found {0}", found.messages, expected.messages)));
     }
     if let Some((at, why)) = &reader.unreadable().first {
         return Err(wrong(format!("{why}, from byte {at} on")));

@@ -121,7 +121,7 @@ pub(crate) fn decode<'a>(schema: &str, message: &'a [u8], dtype: Option<DType>) 
         _ => match (schema.strip_prefix("std_msgs/msg/"), schema.strip_prefix(GEOMETRY).and_then(Geometry::of)) {
             (Some(name), _) => standard(name, &mut cdr, dtype),
             (None, Some(of)) => geometry(of, &mut cdr, dtype),
-            (None, None) => Err("its type is not known".into()),
+            (None, None) => Err("its type is unknown".into()),
         },
     }
 }
@@ -199,7 +199,7 @@ fn little(cdr: &CdrReader<'_>) -> Result<(), String> {
 /// A number or an array of `std_msgs`.
 fn standard<'a>(name: &str, cdr: &mut CdrReader<'a>, recorded: Option<DType>) -> Result<Decoded<'a>, String> {
     let (of, is_array) = name.strip_suffix("MultiArray").map_or((name, false), |of| (of, true));
-    let dtype = element_type(of).ok_or("its type is not known")?;
+    let dtype = element_type(of).ok_or("its type is unknown")?;
     // Shorter floats are recorded as those of 32 bits.
     let shorter = recorded.filter(|recorded| matches!(recorded, DType::F16 | DType::BF16) && dtype == DType::F32);
     if is_array {
@@ -260,8 +260,12 @@ pub(crate) fn pixel_rows<'a>(
     (height, width, step): (usize, usize, usize),
     data: &'a [u8],
 ) -> Result<Decoded<'a>, String> {
-    let (dtype, channels, swap) = pixels(encoding)
-        .ok_or_else(|| format!("its encoding is `{encoding}`; mono8, mono16, rgb8, rgba8, bgr8, bgra8, 8UC1, 8UC3, 8UC4, 16UC1 and 32FC1 are read"))?;
+    let (dtype, channels, swap) = pixels(encoding).ok_or_else(|| {
+        format!(
+            "expected the encoding mono8, mono16, rgb8, rgba8, bgr8, bgra8, 8UC1, 8UC3, 8UC4, 16UC1 or 32FC1, found \
+                 `{encoding}`"
+        )
+    })?;
     let row = width.checked_mul(channels * dtype.size()).ok_or("its width is too large")?;
     let shape: &[usize] = if channels == 1 { &[height, width] } else { &[height, width, channels] };
     Ok(Decoded::new(stamp, dtype, shape, Elements::Rows { data, step, row, swap }))

@@ -261,7 +261,7 @@ fn ros_mismatch(schema: &str, definition: &str) -> Option<String> {
             if let Some(expected) = ros_fields(&name).filter(|_| has_fields)
                 && let Some((found, expected)) = first_difference(&fields, &expected)
             {
-                return Some(format!("its schema has {found} in `{name}`, where {expected} is read"));
+                return Some(format!("its schema has {found} in `{name}`, expected {expected}"));
             }
             fields.clear();
             name.clear();
@@ -322,7 +322,7 @@ fn foxglove_mismatch(schema: &str, data: &[u8]) -> Option<String> {
             if !is_same {
                 let found: String = other.name().chars().take(MOST_SHOWN).collect();
                 return Some(format!(
-                    "field {} of its schema is `{found}`, and `{}` of another type is read",
+                    "field {} of its schema is `{found}`, expected another type for `{}`",
                     ours.number(),
                     ours.name()
                 ));
@@ -376,7 +376,7 @@ mod tests {
             (
                 "sensor_msgs/msg/Imu",
                 imu.replace("float64 x\nfloat64 y\nfloat64 z\nfloat64 w", "float64 w\nfloat64 x\nfloat64 y\nfloat64 z"),
-                Some("has `float64 w` in `geometry_msgs/Quaternion`, where `float64 x` is read"),
+                Some("has `float64 w` in `geometry_msgs/Quaternion`, expected `float64 x`"),
             ),
             // What is read alike is no difference.
             ("std_msgs/msg/Bool", "bool data".into(), None),

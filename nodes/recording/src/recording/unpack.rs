@@ -21,7 +21,7 @@ const MAX_RATIO: u64 = 1000;
 /// Refuses chunks that unpack to far more bytes than any recording has, after so many bytes of the file.
 pub(super) fn check_total(unpacked: u64, file: u64) -> Result<(), String> {
     if unpacked > file.saturating_mul(MAX_RATIO).max(FREE) {
-        return Err(format!("its chunks unpack to more than {MAX_RATIO} times the bytes of the file"));
+        return Err(format!("its chunks decompress to more than {MAX_RATIO} times the size of the file"));
     }
     Ok(())
 }
@@ -64,7 +64,7 @@ impl Unpacking {
     /// What is wrong with the chunk.
     pub(super) fn new(record: &mut Vec<u8>) -> Result<Self, String> {
         let Record::Chunk { header, data } = record::parse(op::CHUNK, record)? else {
-            return Err("it is not a chunk".into());
+            return Err("not a chunk".into());
         };
         let size = usize::try_from(header.uncompressed_size).ok().filter(|size| *size <= MAX_RECORD);
         let size = size.ok_or_else(|| format!("a chunk of {} bytes", header.uncompressed_size))?;
@@ -79,10 +79,10 @@ impl Unpacking {
             "lz4" => Decoder::Lz4(Box::new(FrameDecoder::new(bytes))),
             "zstd" => {
                 let mut decoder = ZstdDecoder::new();
-                decoder.init(&mut bytes).map_err(|e| format!("a chunk in zstd: {e}"))?;
+                decoder.init(&mut bytes).map_err(|e| format!("a zstd chunk: {e}"))?;
                 Decoder::Zstd(Box::new(decoder), bytes)
             }
-            other => return Err(format!("a chunk in `{other}`, which is not known")),
+            other => return Err(format!("a chunk with the unknown compression `{other}`")),
         };
         Ok(Unpacking { decoder, size, crc: header.uncompressed_crc, hasher: crc32fast::Hasher::new() })
     }
@@ -101,10 +101,10 @@ impl Unpacking {
         into.truncate(before + read);
         self.hasher.update(&into[before..]);
         if into.len() > self.size || (is_end && into.len() < self.size) {
-            return Err(format!("a chunk of {} bytes has {}", self.size, into.len()));
+            return Err(format!("a chunk of {} bytes decompresses to {}", self.size, into.len()));
         }
         if is_end && self.crc != 0 && std::mem::take(&mut self.hasher).finalize() != self.crc {
-            return Err("a chunk does not agree with its checksum".into());
+            return Err("a chunk does not match its checksum".into());
         }
         Ok(is_end)
     }
@@ -117,16 +117,16 @@ impl Unpacking {
                 Ok((read, read < into.len()))
             }
             Decoder::Lz4(decoder) => {
-                let read = read_up_to(decoder, into).map_err(|e| format!("a chunk in lz4: {e}"))?;
+                let read = read_up_to(decoder, into).map_err(|e| format!("an lz4 chunk: {e}"))?;
                 Ok((read, read < into.len()))
             }
             Decoder::Zstd(decoder, bytes) => {
                 // A frame keeps its window back, so a piece may come to nothing.
                 if !decoder.is_finished() && decoder.can_collect() < into.len() {
                     let blocks = BlockDecodingStrategy::UptoBlocks(BLOCKS);
-                    decoder.decode_blocks(bytes, blocks).map_err(|e| format!("a chunk in zstd: {e}"))?;
+                    decoder.decode_blocks(bytes, blocks).map_err(|e| format!("a zstd chunk: {e}"))?;
                 }
-                let read = read_up_to(&mut **decoder, into).map_err(|e| format!("a chunk in zstd: {e}"))?;
+                let read = read_up_to(&mut **decoder, into).map_err(|e| format!("a zstd chunk: {e}"))?;
                 Ok((read, decoder.is_finished() && decoder.can_collect() == 0 && read < into.len()))
             }
         }

@@ -211,7 +211,7 @@ impl RecordingWriter {
             self.full.lose(1);
             return Ok(());
         }
-        let Some(open) = &mut self.open else { return Err(NodeError::input(&*self.path, "there is no file")) };
+        let Some(open) = &mut self.open else { return Err(NodeError::input(&*self.path, "no file is open")) };
         let header = MessageHeader {
             channel_id: open.ids[channel],
             // The format has 32 bits.
@@ -250,7 +250,7 @@ impl RecordingWriter {
             if now < self.retry_at {
                 return Err(NodeError::input(
                     &*self.path,
-                    "the last write failed; another file is tried once a second",
+                    "the last write failed; limen tries another file once per second",
                 ));
             }
             let begun = self.begin(false, now);
@@ -319,7 +319,7 @@ impl RecordingWriter {
         let _ = open.part.finish();
         let Err(error) = finished else { return Ok(()) };
         let _ = open.writer.file().set_len(open.complete);
-        let text = format!("{error}; its messages are complete, its index is not: `limen-run recover` writes one");
+        let text = format!("{error}; the messages are complete, the index is not: `limen-run recover` writes one");
         Err(self.full.judge(NodeError::file(open.path, io::Error::new(error.kind(), text))))
     }
 }

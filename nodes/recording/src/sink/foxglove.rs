@@ -176,8 +176,10 @@ impl Config {
                     errors.input(name, format!("the message of {spec} has no bound")).help(help);
                 }
                 Some(backlog) if bytes as u64 > backlog.0 => {
-                    let message =
-                        format!("a message of `{name}` may have {bytes} bytes, and `backlog` is {}", backlog.0);
+                    let message = format!(
+                        "`backlog` must be at least {bytes} bytes, the largest message of `{name}`, got {}",
+                        backlog.0
+                    );
                     errors.at("backlog", message).help("leave it out, or write a size that holds the message");
                 }
                 _ => {}
@@ -186,7 +188,7 @@ impl Config {
         }
         for origin in self.origins.iter().filter(|origin| *origin != "*" && !origin.contains("://")) {
             errors
-                .at("origins", format!("`{origin}` is no origin of a web page"))
+                .at("origins", format!("`{origin}` is not the origin of a web page"))
                 .help("write scheme and host, and the port if there is one, such as `https://viewer.example:8443`");
         }
         largest
@@ -302,7 +304,7 @@ fn answer(client: &mut Client<Subscriptions>, text: &str, channels: u64) {
             client.data.retain(|_, id| !ids.contains(id));
         }
         Err(_) => {
-            let message = "limen serves topics only, and this request is for something else";
+            let message = "limen serves topics only";
             client.tell(json!({ "op": "status", "level": WARNING, "message": message }).to_string());
         }
     }

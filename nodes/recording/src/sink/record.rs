@@ -86,10 +86,12 @@ impl Config {
     fn check(&self, given: &Connected, errors: &mut PlanErrors) {
         self.inputs().check(given, errors);
         if let Some(size) = self.max_size.filter(|size| size.0 < SMALLEST_FILE) {
-            errors.at("max_size", format!("a file of {} bytes has no room", size.0)).help("write 1MiB or more");
+            errors
+                .at("max_size", format!("`max_size` must be at least 1MiB, got {}B", size.0))
+                .help("write 1MiB or more");
         }
         if self.max_time.is_some_and(|time| time.as_nanos() < 1_000_000_000) {
-            errors.at("max_time", "files would follow each other too fast").help("write 1s or more");
+            errors.at("max_time", "`max_time` must be at least 1s").help("write 1s or more");
         }
     }
 }
@@ -110,9 +112,8 @@ impl Node for Record {
             if let Some(spec) = spec {
                 let bytes = config.inputs().largest(name, spec);
                 if bytes > MAX_MESSAGE {
-                    let message = format!(
-                        "the message of {spec} may have {bytes} bytes, and a recording holds {MAX_MESSAGE} at most"
-                    );
+                    let message =
+                        format!("a recorded message must be at most {MAX_MESSAGE} bytes, got {bytes} for {spec}");
                     errors.input(name, message).help("make it smaller before this node, or leave it out");
                 }
                 largest = bytes.max(largest);

@@ -181,7 +181,7 @@ impl Replay {
                 Ok(decoded) => {
                     let why = || {
                         format!(
-                            "a message of {} is {}{:?}, and the port is {spec}",
+                            "expected {spec}, found {1}{2:?} in a message of {0}",
                             topic.name,
                             decoded.dtype,
                             decoded.shape()
@@ -306,7 +306,7 @@ impl Node for Replay {
     fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.repeat == 0 {
-            errors.at("repeat", "0 passes send nothing").help("write 1 or more");
+            errors.at("repeat", "`repeat` must be at least 1, got 0").help("write 1 or more");
         }
         let mut ports = config.pace.declare(Ports::new().cost(Cost::Medium).routes());
         let is_asked = given.outputs().next().is_some();
@@ -355,12 +355,14 @@ impl Node for Replay {
                     largest = largest.max(spec.max_bytes().unwrap_or(0));
                     total += seen.messages;
                     if seen.is_unknown {
-                        ports = ports
-                            .notice(format!("sends messages of {} as bytes: {} is not known", seen.topic, seen.schema));
+                        ports = ports.notice(format!(
+                            "sends messages of {} as bytes: the schema {} is unknown",
+                            seen.topic, seen.schema
+                        ));
                     }
                     if seen.has_other_clock && config.stamps == Stamps::Header {
                         ports = ports.notice(format!(
-                            "ignores stamps of {} that are days away from when they were recorded; `stamps: log` ignores all",
+                            "ignores timestamps of {} that differ from the log time by more than a day; `stamps: log` ignores all",
                             seen.topic
                         ));
                     }
@@ -386,7 +388,7 @@ impl Node for Replay {
                 config.path
             ));
         } else if survey.unreadable.is_cut {
-            ports = ports.notice(format!("reads `{}`, which ends without its index: it was not finished", config.path));
+            ports = ports.notice(format!("reads `{}`, which has no index because it was not finished", config.path));
         }
         if survey.is_whole {
             ports = ports.total(total.saturating_mul(u64::from(config.repeat)));
@@ -445,18 +447,18 @@ impl Node for Replay {
             to.note(format!("{} bytes of the file cannot be read, from byte {at} on: {why}", unreadable.bytes));
         }
         if *other_clock > 0 {
-            to.note(format!(
-                "{other_clock} stamps were more than a day away from when they were recorded, and ignored"
-            ));
+            to.note(format!("{other_clock} timestamps differed from the log time by more than a day and were ignored"));
         }
         let steps = self.steps.get();
         if steps > 0 {
             let times = if steps == 1 { "once".to_string() } else { format!("{steps} times") };
-            to.note(format!("the recorded time goes back by more than a second, {times}; a new segment begins there"));
+            to.note(format!(
+                "the recorded time steps back by more than a second, {times}; a new segment begins at each step"
+            ));
         }
         if *gaps > 0 {
             let (s, were) = if *gaps == 1 { ("", "was") } else { ("s", "were") };
-            to.note(format!("{gaps} silence{s} longer than {:?} {were} shortened", self.config.max_gap.0));
+            to.note(format!("{gaps} gap{s} longer than {:?} {were} shortened", self.config.max_gap.0));
         }
     }
 }

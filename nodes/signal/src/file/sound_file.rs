@@ -115,7 +115,7 @@ impl SoundFile {
 
     /// Returns the error for a file that has fewer frames than its header announces.
     pub(crate) fn truncated(&self) -> NodeError {
-        let why = format!("expected {} frames, but the file ends after {}", self.wave.length, self.at);
+        let why = format!("expected {} frames, found {}: the file is truncated", self.wave.length, self.at);
         NodeError::input(self.path.display().to_string(), why)
     }
 }

@@ -23,7 +23,7 @@ impl Band {
         errors: &mut PlanErrors,
     ) -> Option<Band> {
         let Some(sample_rate) = sample_rate else {
-            let message = "the limits need the rate of the samples";
+            let message = "`lowpass` and `highpass` need `sample_rate`";
             errors.at("sample_rate", message).help("write it, such as `sample_rate: 16kHz`");
             return None;
         };
@@ -31,13 +31,14 @@ impl Band {
         let mut limit = |key: &str, rate: Option<Rate>| {
             let hz = rate?.0;
             if hz < half * LOWEST {
-                let message =
-                    format!("{hz} Hz is below {LOWEST} of half the rate of the samples, where its filter is not exact");
-                errors.at(key, message).help("put a `decimate` node before this one, and write the rate behind it");
+                let message = format!(
+                    "`{key}` must be at least {LOWEST} of half the sample rate, got {hz} Hz: below that, the filter is inaccurate"
+                );
+                errors.at(key, message).help("put a `decimate` node before this one, and write the lower rate here");
                 return None;
             }
             if hz >= half {
-                let message = format!("{hz} Hz is not below {half} Hz, half the rate of the samples");
+                let message = format!("`{key}` must be below {half} Hz, half the sample rate, got {hz} Hz");
                 errors.at(key, message).help("write a lower frequency, or the right `sample_rate`");
                 return None;
             }
@@ -49,8 +50,8 @@ impl Band {
         }
         let band = Band { from: from.unwrap_or(0.0), to: to.unwrap_or(1.0) };
         if band.from >= band.to {
-            let message = "`highpass` is not below `lowpass`, so nothing passes";
-            errors.at("highpass", message).help("exchange them for a filter that passes what is between");
+            let message = "`highpass` must be below `lowpass`; otherwise nothing passes";
+            errors.at("highpass", message).help("exchange the two values for a band-pass filter");
             return None;
         }
         Some(band)

@@ -48,12 +48,14 @@ impl Samples {
         let samples = Samples { along, channels: counted(channels).unwrap_or(0), most: counted(time).unwrap_or(0) };
         if !is_fixed(channels) || samples.channels == 0 || samples.channels > MOST {
             let help = format!("connect messages with a fixed number of channels, from 1 to {MOST}");
-            errors.input("in", format!("{spec} has no number of channels that can be filtered")).help(help);
+            errors
+                .input("in", format!("expected a fixed number of channels from 1 to {MOST}, found {spec}"))
+                .help(help);
             return alone;
         }
         if samples.most == 0 || samples.most > MOST {
             let help = format!("connect messages of 1 to {MOST} samples");
-            errors.input("in", format!("{spec} has no number of samples that can be filtered")).help(help);
+            errors.input("in", format!("expected 1 to {MOST} samples, found {spec}")).help(help);
             return alone;
         }
         samples
@@ -71,7 +73,7 @@ impl Samples {
 pub(crate) fn with_notice(ports: Ports, given: Option<&PortSpec>, along: Option<Along>) -> Ports {
     match given.and_then(PortSpec::fixed_shape).as_deref() {
         Some([count]) if along.is_none() && *count <= 16 => ports.notice(format!(
-            "takes the {count} elements of a message for samples that follow each other in time; if they are {count} channels, write `along: messages`"
+            "treats the {count} elements of a message as consecutive samples; if they are {count} channels, write `along: messages`"
         )),
         _ => ports,
     }
@@ -82,9 +84,9 @@ pub(crate) fn takes_f32(given: &Connected, errors: &mut PlanErrors) -> Option<Po
     let spec = given.single()?;
     if spec.content != Content::Numbers {
         let help = "put a `decode` node before it, which reads the numbers in messages of bytes";
-        errors.input("in", format!("{spec} is no samples but the bytes of something else")).help(help);
+        errors.input("in", format!("expected samples, found {spec}, which are encoded bytes")).help(help);
     } else if spec.dtype != DType::F32 {
-        errors.input("in", format!("{spec} is not f32")).help("put a `cast` node with `dtype: f32` before it");
+        errors.input("in", format!("expected f32, found {spec}")).help("put a `cast` node with `dtype: f32` before it");
     }
     Some(spec.clone().with_dtype(DType::F32))
 }

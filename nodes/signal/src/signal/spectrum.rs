@@ -43,11 +43,11 @@ impl Frames {
     /// Reports lengths that cannot be.
     pub(crate) fn check(&self, errors: &mut PlanErrors) {
         if !(2..=MOST).contains(&self.length) {
-            let message = format!("{} samples a frame, expected 2 to {MOST}", self.length);
+            let message = format!("`length` must be 2 to {MOST}, got {}", self.length);
             errors.at("length", message).help("write a number such as 400");
         }
         if !(1..=MOST).contains(&self.hop) {
-            let message = format!("{} samples from frame to frame, expected 1 to {MOST}", self.hop);
+            let message = format!("`hop` must be 1 to {MOST}, got {}", self.hop);
             errors.at("hop", message).help("write a number such as 160");
         }
     }
@@ -143,13 +143,13 @@ impl Spectrum {
 pub(crate) fn planned(given: &Connected, frames: &Frames, item: &[usize], errors: &mut PlanErrors) -> Ports {
     let spec = takes_f32(given, errors);
     if let Some(spec) = given.single().filter(|spec| spec.shape.is_empty()) {
-        let message = format!("{spec} is one sample, and a spectrum is of many");
+        let message = format!("expected several samples, found one: {spec}");
         errors.input("in", message).help("collect them with a `window` node before it");
         return shape::gives(shape::takes(Some(spec.clone())), None);
     }
     let samples = Samples::of(given.single(), Some(Along::FirstDim), errors);
     if samples.channels != 1 {
-        let message = format!("it has {} channels, and a spectrum is of one", samples.channels);
+        let message = format!("expected one channel, found {}", samples.channels);
         errors.input("in", message).help("write `channels: mono` at the `wav`, or `slice` one channel");
     }
     frames.check(errors);

@@ -72,12 +72,11 @@ impl std::fmt::Debug for Wav {
 
 /// Returns the WAV format for a spec, or the message and the help of an error.
 fn sound(spec: &PortSpec, rate: Rate) -> Result<WavSpec, (String, &'static str)> {
-    let wrong =
-        |help| Err((format!("{spec} is not sound, expected f32[frames,channels] or i16[frames,channels]"), help));
+    let wrong = |help| Err((format!("expected f32[frames,channels] or i16[frames,channels], found {spec}"), help));
     let (bits_per_sample, sample_format) = match spec.dtype {
         DType::F32 => (32, SampleFormat::Float),
         DType::I16 => (16, SampleFormat::Int),
-        _ => return wrong("put a `cast` node before"),
+        _ => return wrong("put a `cast` node before this node"),
     };
     let channels = match spec.shape[..] {
         [_] => 1,
@@ -123,7 +122,9 @@ impl Node for Wav {
     fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.exists == Exists::Append {
-            errors.at("exists", "sound cannot be appended to").help("write `exists: replace` or `exists: fail`");
+            errors
+                .at("exists", "`exists: append` is not possible for sound")
+                .help("write `exists: replace` or `exists: fail`");
         }
         if let Err(message) = pace::frames_per_second(config.sample_rate) {
             errors.at("sample_rate", message).help("write a rate such as `16kHz`");
@@ -171,7 +172,7 @@ impl Sink for Wav {
         let bytes = input.body.bytes().len() as u64;
         if self.bytes + bytes > MAX_BYTES {
             let what = self.file.borrow().path().display().to_string();
-            return Err(NodeError::input(what, "a WAV file holds at most 4 GiB; write `kind: npy` or `kind: file`"));
+            return Err(NodeError::input(what, "a WAV file holds at most 4 GiB; use `kind: npy` or `kind: file`"));
         }
         if !self.file.borrow_mut().make_room()? {
             return Ok(());
@@ -211,7 +212,7 @@ mod tests {
         for (spec, expected) in [
             (PortSpec::new(DType::F32, [Dim::AtMost(512), Dim::Fixed(2)]), Ok((2, 32))),
             (PortSpec::new(DType::I16, [Dim::AtMost(512)]), Ok((1, 16))),
-            (PortSpec::fixed(DType::U8, [512]), Err("put a `cast` node before")),
+            (PortSpec::fixed(DType::U8, [512]), Err("put a `cast` node before this node")),
             (PortSpec::fixed(DType::F32, [512, 0]), Err("with 1 to 256 channels")),
             (PortSpec::fixed(DType::F32, []), Err("with 1 to 256 channels")),
         ] {

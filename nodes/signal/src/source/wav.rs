@@ -90,14 +90,14 @@ impl Node for Wav {
     fn ports(config: &Config, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.repeat == 0 {
-            errors.at("repeat", "0 passes send nothing").help("write 1 or more");
+            errors.at("repeat", "`repeat` must be at least 1, got 0").help("write 1 or more");
         }
         if config.frames == 0 || config.frames > MAX_FRAMES {
-            let message = format!("{} frames per message, expected 1 to {MAX_FRAMES}", config.frames);
+            let message = format!("`frames` must be 1 to {MAX_FRAMES}, got {}", config.frames);
             errors.at("frames", message).help("write a number such as 512");
         }
         if config.context > MAX_FRAMES {
-            let message = format!("{} frames of context, expected at most {MAX_FRAMES}", config.context);
+            let message = format!("`context` must be at most {MAX_FRAMES}, got {}", config.context);
             errors.at("context", message).help("write a number such as 64");
         }
         let mut ports = Ports::new().cost(Cost::Medium);
@@ -139,7 +139,7 @@ impl Node for Wav {
         let channels = format.channels();
         let planned = cx.outputs().first().and_then(|(_, spec)| spec.as_ref()?.shape.last().cloned());
         if planned.is_some_and(|planned| planned != Dim::Fixed(channels)) {
-            let why = format!("it has {channels} channels, but had another number when the graph was planned");
+            let why = format!("the file changed after planning: it now has {channels} channels");
             return Err(NodeError::input(&*config.path, why));
         }
         let rate = config.real_time.then(|| Rate(f64::from(format.rate())));

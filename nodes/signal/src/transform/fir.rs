@@ -44,17 +44,19 @@ impl Config {
         let Some(taps) = &self.taps else {
             if !has_limits {
                 let help = "write `lowpass: 4kHz, sample_rate: 16kHz`, or `taps`";
-                errors.node("it has no limit, so it would filter nothing").help(help);
+                errors.node("`lowpass`, `highpass` and the coefficients are missing").help(help);
                 return Vec::new();
             }
             let count = self.count.unwrap_or(63);
             if !(1..=MOST).contains(&count) {
-                errors.at("count", format!("{count} taps, expected 1 to {MOST}")).help("write a number such as 63");
+                errors
+                    .at("count", format!("`count` must be 1 to {MOST}, got {count}"))
+                    .help("write a number such as 63");
                 return Vec::new();
             }
             if self.highpass.is_some() && count.is_multiple_of(2) {
                 let message =
-                    format!("{count} is even, and such a filter passes nothing at half the rate of the samples");
+                    format!("`count` must be odd, got {count}: an even filter passes nothing at half the sample rate");
                 errors.at("count", message).help(format!("write {}", count + 1));
             }
             let band = Band::new(self.highpass, self.lowpass, self.sample_rate, errors);
@@ -62,16 +64,16 @@ impl Config {
             return taps.into_iter().map(|tap| tap as f32).collect();
         };
         if has_limits || self.count.is_some() {
-            let message = "`taps` and `lowpass`, `highpass` or `count` exclude each other";
-            errors.at("taps", message).help("remove one of both");
+            let message = "`taps` and `lowpass`, `highpass` or `count` exclude one another";
+            errors.at("taps", message).help("remove one of them");
         }
         if taps.is_empty() || taps.len() > MOST {
             errors
-                .at("taps", format!("{} taps, expected 1 to {MOST}", taps.len()))
-                .help("write one at least, or fewer");
+                .at("taps", format!("`taps` must have 1 to {MOST} entries, got {}", taps.len()))
+                .help("write at least one tap, or fewer");
         }
         for (at, tap) in taps.iter().enumerate().filter(|(_, tap)| !tap.is_finite()) {
-            errors.at(format!("taps[{at}]"), format!("{tap} is no weight")).help("write a finite number");
+            errors.at(format!("taps[{at}]"), format!("a tap must be finite, got {tap}")).help("write a finite number");
         }
         taps.clone()
     }
@@ -217,11 +219,11 @@ mod tests {
     #[test]
     fn configs_that_cannot_be_are_refused() {
         for (text, expected) in [
-            ("{}", "it has no limit"),
-            (r#"{"highpass": "20Hz", "sample_rate": "200Hz", "count": 4}"#, "4 is even"),
+            ("{}", "are missing"),
+            (r#"{"highpass": "20Hz", "sample_rate": "200Hz", "count": 4}"#, "`count` must be odd, got 4"),
             (r#"{"lowpass": "20Hz", "sample_rate": "200Hz", "count": 0}"#, "0 taps"),
             (r#"{"taps": []}"#, "0 taps"),
-            (r#"{"taps": [1], "lowpass": "1Hz", "sample_rate": "9Hz"}"#, "exclude each other"),
+            (r#"{"taps": [1], "lowpass": "1Hz", "sample_rate": "9Hz"}"#, "exclude one another"),
         ] {
             let config: Config = serde_json::from_str(text).unwrap();
             let mut errors = PlanErrors::default();

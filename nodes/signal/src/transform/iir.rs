@@ -60,24 +60,24 @@ impl Config {
         let Some(sections) = &self.sections else {
             if !has_limits {
                 let help = "write `lowpass: 20Hz, sample_rate: 200Hz`, or `sections`";
-                errors.node("it has no limit, so it would filter nothing").help(help);
+                errors.node("`lowpass`, `highpass` and the coefficients are missing").help(help);
                 return Vec::new();
             }
             let order = self.order.unwrap_or(2);
             if !(1..=MOST_ORDER).contains(&order) {
-                errors.at("order", format!("{order} is no order, expected 1 to {MOST_ORDER}")).help("write 2 or 4");
+                errors.at("order", format!("`order` must be 1 to {MOST_ORDER}, got {order}")).help("write 2 or 4");
                 return Vec::new();
             }
             let band = Band::new(self.highpass, self.lowpass, self.sample_rate, errors);
             return band.map(|band| band::butterworth(band, order)).unwrap_or_default();
         };
         if has_limits || self.order.is_some() {
-            let message = "`sections` and `lowpass`, `highpass` or `order` exclude each other";
-            errors.at("sections", message).help("remove one of both");
+            let message = "`sections` and `lowpass`, `highpass` or `order` exclude one another";
+            errors.at("sections", message).help("remove one of them");
         }
         if sections.is_empty() || sections.len() > MOST_SECTIONS {
-            let message = format!("{} sections, expected 1 to {MOST_SECTIONS}", sections.len());
-            errors.at("sections", message).help("write one at least, and divide many between several nodes");
+            let message = format!("`sections` must have 1 to {MOST_SECTIONS} entries, got {}", sections.len());
+            errors.at("sections", message).help("write at least one, and divide many between several nodes");
         }
         for (at, _) in sections.iter().enumerate().filter(|(_, section)| !band::is_stable(section)) {
             let message = match sections[at][3] {
@@ -267,14 +267,17 @@ mod tests {
     #[test]
     fn configs_that_cannot_be_are_refused() {
         for (text, expected) in [
-            ("{}", "it has no limit"),
-            (r#"{"lowpass": "20Hz"}"#, "the limits need the rate"),
-            (r#"{"lowpass": "100Hz", "sample_rate": "200Hz"}"#, "100 Hz is not below 100 Hz"),
+            ("{}", "are missing"),
+            (r#"{"lowpass": "20Hz"}"#, "need `sample_rate`"),
+            (
+                r#"{"lowpass": "100Hz", "sample_rate": "200Hz"}"#,
+                "must be below 100 Hz, half the sample rate, got 100 Hz",
+            ),
             (r#"{"lowpass": "10Hz", "highpass": "20Hz", "sample_rate": "200Hz"}"#, "nothing passes"),
-            (r#"{"lowpass": "10Hz", "sample_rate": "200Hz", "order": 0}"#, "0 is no order"),
-            (r#"{"sections": []}"#, "0 sections"),
+            (r#"{"lowpass": "10Hz", "sample_rate": "200Hz", "order": 0}"#, "`order` must be 1 to 12, got 0"),
+            (r#"{"sections": []}"#, "`sections` must have 1 to"),
             (r#"{"sections": [[1, 0, 0, 1, -2, 1]]}"#, "the filter is not stable"),
-            (r#"{"sections": [[1, 0, 0, 1, 0, 0]], "order": 2}"#, "exclude each other"),
+            (r#"{"sections": [[1, 0, 0, 1, 0, 0]], "order": 2}"#, "exclude one another"),
         ] {
             let config: Config = serde_json::from_str(text).unwrap();
             let mut errors = PlanErrors::default();

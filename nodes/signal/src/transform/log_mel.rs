@@ -91,15 +91,15 @@ impl Config {
         let half = self.sample_rate.0 / 2.0;
         let (from, to) = (self.from.map_or(0.0, |from| from.0), self.to.map_or(half, |to| to.0));
         if to > half {
-            let message = format!("{to} Hz is above {half} Hz, half the rate of the samples");
+            let message = format!("`to` must be at most {half} Hz, half the sample rate, got {to} Hz");
             errors.at("to", message).help("leave it out, or write the right `sample_rate`");
         }
         if from >= to {
-            errors.at("from", format!("{from} Hz is not below {to} Hz")).help("write a lower frequency");
+            errors.at("from", format!("`from` must be below {to} Hz, got {from} Hz")).help("write a lower frequency");
         }
         let has_bands = (1..=MOST).contains(&self.mels);
         if !has_bands {
-            errors.at("mels", format!("{} bands, expected 1 to {MOST}", self.mels)).help("write 40, 80 or 128");
+            errors.at("mels", format!("`mels` must be 1 to {MOST}, got {}", self.mels)).help("write 40, 80 or 128");
         }
         if has_bands && from < to && (2..=1 << 16).contains(&self.length) {
             let empty = self.triangles().iter().filter(|triangle| triangle.is_empty()).count();
@@ -110,7 +110,9 @@ impl Config {
             }
         }
         if self.floor.is_nan() || self.floor <= 0.0 {
-            errors.at("floor", format!("{} has no logarithm", self.floor)).help("write a small number such as 1e-10");
+            errors
+                .at("floor", format!("`floor` must be above 0, got {}", self.floor))
+                .help("write a small number such as 1e-10");
         }
     }
 }

@@ -69,7 +69,7 @@ impl Format {
         } else if bytes.starts_with(&JPEG_SIGNATURE) {
             Ok(Format::Jpeg)
         } else {
-            Err("the format is neither PNG nor JPEG".into())
+            Err("not a PNG or JPEG file".into())
         }
     }
 }
@@ -87,7 +87,7 @@ fn open_png<R: BufRead + Seek>(file: R) -> Result<(png::Reader<R>, Size), String
     let reader = decoder.read_info().map_err(|e| e.to_string())?;
     if reader.output_color_type().1 == png::BitDepth::Sixteen {
         return Err(
-            "it has 16 bits per channel, expected 8; write it with 8 bits, or read it as an array with `kind: npy`"
+            "expected 8 bits per channel, found 16; convert it to 8 bits, or read it as an array with `kind: npy`"
                 .into(),
         );
     }
@@ -111,7 +111,7 @@ fn open_jpeg<R: ZByteReaderTrait>(file: R) -> Result<(JpegDecoder<R>, Size), Str
     };
     let components = decoder.info().map_or(0, |info| info.components);
     if !matches!(components, 1 | 3 | 4) {
-        return Err(format!("{components} components, expected 1, 3 or 4"));
+        return Err(format!("expected 1, 3 or 4 components, found {components}"));
     }
     let (channels, colors) = match colors {
         ColorSpace::Luma => (1, ColorSpace::Luma),
@@ -134,14 +134,14 @@ pub(crate) fn size_of_file(Found { path, real }: &Found) -> Result<Size, NodeErr
     };
     let size = size.map_err(bad)?;
     if size.width > MAX_SIDE || size.height > MAX_SIDE {
-        return Err(bad(format!("{size}; a side has at most {MAX_SIDE}")));
+        return Err(bad(format!("a side must be at most {MAX_SIDE} pixels, got {size}")));
     }
     if size.bytes() == 0 {
         return Err(bad(format!("the image is empty: {size}")));
     }
     // Memory is planned from the header, so the header is checked against what the file could hold.
     if size.bytes() as u64 > bytes.saturating_mul(MAX_EXPANSION) {
-        return Err(bad(format!("its header says {size}, which {bytes} bytes cannot hold")));
+        return Err(bad(format!("{bytes} bytes cannot hold {size}, as its header states")));
     }
     Ok(size)
 }
@@ -154,7 +154,7 @@ pub(crate) fn read(Found { path, real }: &Found, largest: Size, into: &mut Vec<u
     let file = InputFile::again(real).map_err(|e| NodeError::file(path, e))?;
     let read = file.take(most + 1).read_to_end(into).map_err(|e| NodeError::file(path, e))?;
     if read as u64 > most {
-        let why = format!("the file is larger than {most} bytes, too large for {largest}");
+        let why = format!("the file must be at most {most} bytes for {largest}");
         return Err(NodeError::input(path.display().to_string(), why));
     }
     Ok(())
@@ -234,7 +234,7 @@ fn decode_png<R: BufRead + Seek>(mut reader: png::Reader<R>, size: Size, into: &
     reader.next_frame(&mut samples).map_err(|e| e.to_string())?;
     let of_pixel = color.samples();
     if samples.len() / of_pixel * size.channels != into.len() {
-        return Err(format!("it decodes to {} samples, not to {}", samples.len(), into.len()));
+        return Err(format!("expected {1} samples, found {0}", samples.len(), into.len()));
     }
     for (pixel, found) in into.chunks_exact_mut(size.channels).zip(samples.chunks_exact(of_pixel)) {
         match (found, size.channels) {
@@ -287,7 +287,7 @@ mod tests {
         bytes.resize(1024, 0);
         std::fs::write(&path, &bytes).unwrap();
         let said = size_of_file(&path).unwrap_err().to_string();
-        let expected = "its header says 32768 × 32768 pixels with 4 channels, which 1024 bytes cannot hold";
+        let expected = "1024 bytes cannot hold 32768 × 32768 pixels with 4 channels, as its header states";
         assert!(said.contains(expected), "{said}");
         // A real image with a very high compression ratio is accepted.
         std::fs::write(&path, grey(1 << 14, 1 << 13)).unwrap();
@@ -347,7 +347,7 @@ mod tests {
         {
             let bytes = png_of(1, 1, color, png::BitDepth::Sixteen, &vec![7; 2 * color.samples()]);
             let why = Encoded::new(&bytes).err().unwrap();
-            assert!(why.starts_with("it has 16 bits per channel, expected 8"), "{why}");
+            assert!(why.starts_with("expected 8 bits per channel, found 16"), "{why}");
         }
     }
 
@@ -392,7 +392,7 @@ mod tests {
         }
         let two = JPEG.replace("ffc0000b080010000801011100", "ffc0000e080010000802011100021100");
         let two = two.replace("ffda0008010100003f00", "ffda000a0201000200003f00");
-        assert_eq!(decoded(&two).unwrap_err(), "2 components, expected 1, 3 or 4");
+        assert_eq!(decoded(&two).unwrap_err(), "expected 1, 3 or 4 components, found 2");
     }
 
     #[test]
@@ -400,7 +400,7 @@ mod tests {
         let cut = grey(2, 1);
         let cut = cut[..cut.len() - 20].to_vec();
         for (bytes, expected) in [
-            (grey(3, 1), "it decodes to 3 samples, not to 2"),
+            (grey(3, 1), "expected 2 samples, found 3"),
             (cut, ""),
             (b"no image at all".to_vec(), "format"),
             (Vec::new(), "format"),

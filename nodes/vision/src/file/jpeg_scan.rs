@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 const MOST_PADDING: usize = 1;
 
 /// A file without an end marker.
-const CUT: &str = "the file is cut: it has no end marker";
+const CUT: &str = "the file is truncated: it has no end marker";
 
 /// Checks that a file has all parts of its scans, and an end marker.
 ///
@@ -131,7 +131,11 @@ impl Coding {
         let interval = if self.interval > 0 { self.interval } else { mcus };
         let expected = mcus.div_ceil(interval.max(1));
         if parts.len() != expected {
-            return Err(format!("it has {} restart markers, expected {}", parts.len() - 1, expected.saturating_sub(1)));
+            return Err(format!(
+                "expected {1} restart markers, found {0}",
+                parts.len() - 1,
+                expected.saturating_sub(1)
+            ));
         }
         for (i, part) in parts.iter().enumerate() {
             let mut bits = Bits::new(part);
@@ -158,7 +162,7 @@ impl Coding {
                 return Err("its image data is damaged".into());
             }
             if bits.left() > MOST_PADDING {
-                return Err(format!("its image data is damaged: {} bytes are left over", bits.left()));
+                return Err(format!("its image data is damaged: {} bytes follow the image", bits.left()));
             }
         }
         Ok(())

@@ -129,7 +129,7 @@ impl Bounds {
         {
             return Ok(());
         }
-        Err(format!("{size}, but {} was planned; the file has changed, so start the graph again", self.spec()))
+        Err(format!("the file changed after planning: it has {size}, planned was {}; restart the graph", self.spec()))
     }
 }
 
@@ -139,14 +139,14 @@ impl Node for ImageFiles {
     fn ports(config: &Config, given: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.repeat == 0 {
-            errors.at("repeat", "0 passes send nothing").help("write 1 or more");
+            errors.at("repeat", "`repeat` must be at least 1, got 0").help("write 1 or more");
         }
         if config.label == Label::None && given.outputs().any(|port| port == "label") {
-            let message = "the output `label` is connected, but the config has `label: none`";
+            let message = "the connected output `label` needs `label: stem` or `label: folder`, got `label: none`";
             errors.at("label", message).help("write `label: stem` (0001-7.png) or `label: folder` (7/0001.png)");
         }
         if config.channels.is_some_and(|channels| Colour::of_file(channels).is_none()) {
-            let message = format!("{} channels, expected 1, 3 or 4", config.channels.unwrap_or(0));
+            let message = format!("`channels` must be 1, 3 or 4, got {}", config.channels.unwrap_or(0));
             errors.at("channels", message).help("write 1 for grey, 3 for RGB or 4 for RGBA, or leave it out");
         }
         let files = match find(&config.path, cx.folders) {
@@ -166,7 +166,7 @@ impl Node for ImageFiles {
         }
         let survey = Survey::of(&files);
         if let Some(why) = survey.why.as_ref().filter(|_| survey.sizes.is_empty()) {
-            errors.at("path", format!("no file can be used, the first because: {why}")).help("replace the files");
+            errors.at("path", format!("no file can be read; the first: {why}")).help("replace the files");
             return errors.into_result(Ports::new());
         }
         let channels = config.channels.map_or_else(|| survey.channels(&files), Ok).unwrap_or_else(|message| {
@@ -189,8 +189,8 @@ impl Node for ImageFiles {
         }
         if let Some(why) = survey.why {
             ports = ports.note(format!(
-                "{} of {} files cannot be used, and each fails a call: `on_error: skip` goes on, a narrower `path` leaves them out; the first: \
-                 {why}",
+                "{} of {} files cannot be read, and each fails a call: write `on_error: skip` or a narrower `path`; the \
+                 first: {why}",
                 survey.unreadable,
                 files.len()
             ));
@@ -202,7 +202,7 @@ impl Node for ImageFiles {
         let files = find(&config.path, cx.folders()).map_err(|why| NodeError::input(&*config.path, why))?;
         let spec = cx.outputs().first().and_then(|(_, spec)| spec.as_ref());
         let Some(bounds) = spec.and_then(Bounds::of) else {
-            return Err(NodeError::input(&*config.path, "the size of the images was not planned"));
+            return Err(NodeError::input(&*config.path, "the size of the images is unknown"));
         };
         let labels = files.iter().map(|f| config.label.of(&f.path).unwrap_or_default()).collect();
         let left = files.len() as u64 * u64::from(config.repeat);
@@ -309,7 +309,7 @@ fn find(pattern: &str, folders: &Folders) -> Result<Vec<Found>, String> {
         let hint = if folders.graph.join(pattern).is_dir() {
             "; it is a folder: append `/*.png`"
         } else if pattern.contains('{') {
-            "; braces stand for themselves: one pattern for several endings is `*`"
+            "; braces have no special meaning: use `*` for several endings"
         } else {
             ""
         };
@@ -364,7 +364,7 @@ mod tests {
         for (pattern, expected) in [
             ("data/*.jpg", "no file matches"),
             ("data", "it is a folder"),
-            ("data/*.{png,jpg}", "braces stand for themselves"),
+            ("data/*.{png,jpg}", "braces have no special meaning"),
             ("../*.png", "--allow-path"),
             ("data/***", "not a pattern"),
         ] {

@@ -85,10 +85,10 @@ impl Header {
     /// # Errors
     /// What is wrong with it.
     fn parse(line: &[u8]) -> Result<Header, String> {
-        let text = std::str::from_utf8(line).map_err(|_| "its header is not text".to_string())?;
+        let text = std::str::from_utf8(line).map_err(|_| "expected a header in text".to_string())?;
         let mut words = text.split_ascii_whitespace();
         if words.next() != Some("YUV4MPEG2") {
-            return Err("it does not begin with `YUV4MPEG2`".into());
+            return Err("expected `YUV4MPEG2` at the beginning".into());
         }
         let (mut width, mut height, mut rate) = (None, None, None);
         let (mut sampling, mut is_full_range) = (Some((2, 2)), false);
@@ -112,7 +112,7 @@ impl Header {
                         "mono" => None,
                         _ => {
                             return Err(format!(
-                                "its format `{value}` is not one of 420, 422, 444 and mono with 8 bits"
+                                "expected the format 420, 422, 444 or mono with 8 bits, found `{value}`"
                             ));
                         }
                     }
@@ -122,7 +122,7 @@ impl Header {
             }
         }
         let (Some(width), Some(height)) = (width, height) else {
-            return Err(format!("its header names no width and height from 1 to {MAX_SIDE}"));
+            return Err(format!("expected a width and height from 1 to {MAX_SIDE} in the header"));
         };
         Ok(Header { width, height, sampling, is_full_range, rate })
     }
@@ -216,10 +216,7 @@ impl Parser {
         let Some(header) = self.header else {
             let header = Header::parse(&bytes[..line])?;
             if header.bytes() > self.most {
-                return Err(format!(
-                    "its frames have {}x{} pixels, more than was planned",
-                    header.width, header.height
-                ));
+                return Err(format!("its frames have {}x{} pixels, more than planned", header.width, header.height));
             }
             self.begin += line + 1;
             self.header = Some(header);
@@ -227,7 +224,7 @@ impl Parser {
             return Ok(Found::Header(header));
         };
         if !bytes.starts_with(b"FRAME") {
-            return Err("a frame does not begin with `FRAME`".into());
+            return Err("expected `FRAME` at the beginning of a frame".into());
         }
         let from = self.begin + line + 1;
         let to = from + header.bytes();
@@ -282,14 +279,12 @@ impl Config {
     fn plan(&self, folders: &Folders, errors: &mut PlanErrors) -> Option<(Header, Option<u64>)> {
         let Some(path) = &self.path else {
             if self.repeat != 1 {
-                errors.at("repeat", "standard input can be read once").help("leave it out");
+                errors.at("repeat", "`repeat` is not possible for standard input").help("leave it out");
             }
             let side = |side: Option<usize>| side.filter(|side| (1..=MAX_SIDE).contains(side));
             let (Some(width), Some(height)) = (side(self.width), side(self.height)) else {
                 errors
-                    .node(format!(
-                        "the size of the frames from standard input is not known, or not from 1 to {MAX_SIDE}"
-                    ))
+                    .node(format!("`width` and `height` must be 1 to {MAX_SIDE} for standard input"))
                     .help("write `width` and `height`, or the `path` of a file");
                 return None;
             };
@@ -305,7 +300,7 @@ impl Config {
                 let Header { width, height, .. } = header;
                 for (field, written, found) in [("width", self.width, width), ("height", self.height, height)] {
                     if written.is_some_and(|written| written != found) {
-                        let help = "leave it out, or put `resize` behind this node";
+                        let help = "leave it out, or put `resize` after this node";
                         errors.at(field, format!("`{path}` has {width}x{height} pixels")).help(help);
                     }
                 }
@@ -314,7 +309,7 @@ impl Config {
                 }
                 if header.rate.is_none() && self.pace.factor().is_some() {
                     let help = "write `pace: max`";
-                    errors.at("pace", format!("`{path}` names no frames per second")).help(help);
+                    errors.at("pace", format!("`{path}` does not state its frames per second")).help(help);
                 }
                 Some((header, Some(frames)))
             }
@@ -366,7 +361,11 @@ impl Y4m {
             Found::Nothing => return Ok(false),
             Found::Header(header) => {
                 if header.spec().shape != self.planned.shape {
-                    let why = format!("it is {}, and was {} when the graph was planned", header.spec(), self.planned);
+                    let why = format!(
+                        "the video changed after planning: it is {}, planned was {}",
+                        header.spec(),
+                        self.planned
+                    );
                     return Err(NodeError::input(&*self.name, why));
                 }
             }
@@ -382,7 +381,7 @@ impl Node for Y4m {
     fn ports(config: &Config, _: &Connected, cx: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.repeat == 0 {
-            errors.at("repeat", "0 passes send nothing").help("write 1 or more");
+            errors.at("repeat", "`repeat` must be at least 1, got 0").help("write 1 or more");
         }
         let mut ports = Ports::new().cost(Cost::Heavy);
         ports = match &config.path {
@@ -451,10 +450,10 @@ impl Source for Y4m {
                         return Ok(if is_file { Next::More } else { Next::WhenReady(Time::NEVER) });
                     }
                     Read::End if self.parser.header.is_none() => {
-                        return Err(NodeError::input(&*self.name, "it ends before the video begins"));
+                        return Err(NodeError::input(&*self.name, "the input ends before the video begins"));
                     }
                     Read::End if self.parser.is_partial() => {
-                        return Err(self.wrong("it ends within the frame, which is not sent".into()));
+                        return Err(self.wrong("the input ends within the frame, which is not sent".into()));
                     }
                     Read::End => {
                         if !self.rewind()? {
@@ -508,7 +507,7 @@ mod tests {
             ("YUV4MPEG2 H2 W4 F0:0 I? Cmono", header(4, 2, None, false, None)),
             ("YUV4MPEG2 W5 H3 F1:0 C422 XCOLORRANGE=FULL", header(5, 3, Some((1, 2)), true, None)),
             ("YUV4MPEG2 W5 H3 C444 F50:2 Xsome", header(5, 3, Some((1, 1)), false, Some((50, 2)))),
-            ("YUV4MPEG W4 H2", Err("begin with `YUV4MPEG2`")),
+            ("YUV4MPEG W4 H2", Err("expected `YUV4MPEG2`")),
             ("YUV4MPEG2 W4", Err("width and height")),
             ("YUV4MPEG2 W0 H2", Err("width and height")),
             ("YUV4MPEG2 W99999999999999999999 H2", Err("width and height")),
@@ -516,7 +515,7 @@ mod tests {
             ("YUV4MPEG2 W4 H2 It", Err("interlaced")),
             ("YUV4MPEG2 W4 H2 C420p10", Err("`420p10`")),
             ("YUV4MPEG2 W4 H2 C411", Err("`411`")),
-            ("", Err("begin with `YUV4MPEG2`")),
+            ("", Err("expected `YUV4MPEG2`")),
         ] {
             let found = Header::parse(line.as_bytes());
             match (&found, &expected) {

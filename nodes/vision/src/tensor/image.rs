@@ -27,7 +27,7 @@ pub(crate) fn of_size(height: usize, width: usize, dims: &[Dim; 3]) -> PortSpec 
 pub(crate) fn check_sides(sides: [(&str, usize); 2], errors: &mut PlanErrors) {
     for (field, side) in sides {
         if !(1..=MAX_SIDE).contains(&side) {
-            errors.at(field, format!("{side} pixels, expected 1 to {MAX_SIDE}"));
+            errors.at(field, format!("`{field}` must be 1 to {MAX_SIDE} pixels, got {side}"));
         }
     }
 }
@@ -37,7 +37,7 @@ pub(crate) fn check_channels(port: &str, dims: Option<&[Dim; 3]>, errors: &mut P
     if let Some([.., Dim::Fixed(channels)]) = dims
         && !(1..=4).contains(channels)
     {
-        let message = format!("the image has {channels} channels, expected 1 to 4");
+        let message = format!("expected an image of 1 to 4 channels, found {channels}");
         errors.input(port, message).help("the channels of an image are its last dim; put this node before `to_tensor`");
     }
 }
@@ -52,7 +52,7 @@ pub(crate) fn pixels<'a>(port: &str, image: &'a Tensor) -> Result<([usize; 3], &
     let shape = image.shape();
     match &*shape {
         &[h, w, c] => Ok(([h, w, c], image.as_slice()?)),
-        _ => Err(NodeError::input(port, format!("{image:?} is not an image, expected u8[h,w,c]"))),
+        _ => Err(NodeError::input(port, format!("expected an image u8[h,w,c], found {image:?}"))),
     }
 }
 

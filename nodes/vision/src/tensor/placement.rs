@@ -40,7 +40,7 @@ impl Placement {
             {
                 Ok(Placement { scale: [sx, sy], first: [left, top], size: [width, height] })
             }
-            _ => Err(NodeError::input("placement", format!("{numbers:?} is not the placement of an image"))),
+            _ => Err(NodeError::input("placement", format!("expected the placement of an image, found {numbers:?}"))),
         }
     }
 

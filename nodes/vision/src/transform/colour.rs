@@ -36,14 +36,14 @@ impl Node for Convert {
     fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.from == config.to {
-            let message = "`from` and `to` are the same, so nothing would change";
+            let message = "`from` and `to` must differ";
             errors.at("to", message).help("write another colour, or remove the node");
         }
         let dims = shape::image_dims(given.single());
         if let Some([.., Dim::Fixed(channels)]) = dims
             && *channels != config.from.channels()
         {
-            let message = format!("the image has {channels} channels, but `from` has {}", config.from.channels());
+            let message = format!("expected {} channels for `from`, found {channels}", config.from.channels());
             let help = match Colour::of_file(*channels) {
                 Some(Colour::Grey) => "write `from: grey`",
                 Some(Colour::Rgba) => "write `from: rgba`",

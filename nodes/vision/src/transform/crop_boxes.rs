@@ -177,7 +177,9 @@ impl Node for CropBoxes {
         let mut errors = PlanErrors::default();
         image::check_sides([("width", config.width), ("height", config.height)], &mut errors);
         if !(1..=MAX_PARTS).contains(&config.max) {
-            errors.at("max", format!("{} is out of range", config.max)).help(format!("write 1 to {MAX_PARTS}"));
+            errors
+                .at("max", format!("`max` must be 1 to {MAX_PARTS}, got {}", config.max))
+                .help("write a number such as 16");
         }
         let dims = shape::image_dims(given.input("image"));
         image::check_channels("image", dims, &mut errors);

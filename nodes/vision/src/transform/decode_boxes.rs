@@ -79,11 +79,11 @@ impl Node for DecodeBoxes {
             ("max_boxes", config.max_boxes),
         ] {
             if n == 0 {
-                errors.at(field, "0 is not possible").help("write 1 or more");
+                errors.at(field, format!("`{field}` must be at least 1, got 0")).help("write 1 or more");
             }
         }
         if config.threshold.is_nan() {
-            errors.at("threshold", "NaN is not a threshold").help("write a number, such as 0.5");
+            errors.at("threshold", "`threshold` must be a number, got NaN").help("write a number, such as 0.5");
         }
         let stride = config.stride.max(1);
         let (columns, rows) = (config.width / stride, config.height / stride);
@@ -95,10 +95,10 @@ impl Node for DecodeBoxes {
                 && *n != cells
             {
                 let message = format!(
-                    "{spec} has {n} cells, but {} × {} pixels with a stride of {stride} have {columns} × {rows} = {cells}",
+                    "expected {columns} × {rows} = {cells} cells for {} × {} pixels with a stride of {stride}, found {n} in {spec}",
                     config.width, config.height
                 );
-                errors.input(port, message).help("`stride`, `width` and `height` are those of the model's input image");
+                errors.input(port, message).help("write `stride`, `width` and `height` of the model's input image");
             }
         }
         let scores = classes.as_ref().and_then(Dim::max).unwrap_or(0).saturating_mul(cells);

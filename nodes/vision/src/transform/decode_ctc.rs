@@ -70,7 +70,7 @@ impl Alphabet {
         }
         if let Some(line) = symbols.iter().position(|symbol| symbol.len() > MAX_SYMBOL) {
             let length = symbols[line].len();
-            return Err(format!("line {} has {length} bytes, expected at most {MAX_SYMBOL}", line + 1));
+            return Err(format!("expected at most {MAX_SYMBOL} bytes in line {}, found {length}", line + 1));
         }
         if config.space {
             symbols.push(" ".into());
@@ -132,8 +132,9 @@ impl Node for DecodeCtc {
             && *classes != Dim::Fixed(alphabet.classes())
         {
             let (expected, space) = (alphabet.classes(), if config.space { ", the space" } else { "" });
-            let message =
-                format!("{classes} classes, but the symbols of the alphabet{space} and the blank are {expected}");
+            let message = format!(
+                "expected {expected} classes for the symbols of the alphabet{space} and the blank, found {classes}"
+            );
             let help = if *classes == Dim::Fixed(expected + 1) && !config.space {
                 "write `space: true` if the last class of the model is a space"
             } else {
@@ -164,7 +165,7 @@ impl Node for DecodeCtc {
         // The file may have been replaced since planning.
         let classes = cx.inputs().first().and_then(|(_, spec)| spec.as_ref()?.shape.last()?.max());
         if classes != Some(alphabet.classes()) {
-            let why = "it had another number of symbols when the graph was planned";
+            let why = "the file changed after planning: it has another number of symbols";
             return Err(NodeError::input(&*config.alphabet, why));
         }
         let length = cx.outputs().first().and_then(|(_, spec)| spec.as_ref()?.max_bytes());

@@ -178,14 +178,16 @@ impl Node for DecodeDb {
         let mut errors = PlanErrors::default();
         for (field, value) in [("threshold", config.threshold), ("box_threshold", config.box_threshold)] {
             if !(0.0..=1.0).contains(&value) {
-                errors.at(field, format!("{value} is not a probability")).help("write a number from 0 to 1");
+                errors.at(field, format!("`{field}` must be 0 to 1, got {value}")).help("write a number from 0 to 1");
             }
         }
         if !(0.0..=100.0).contains(&config.unclip) {
-            errors.at("unclip", format!("{} is out of range", config.unclip)).help("write a number from 0 to 100");
+            errors
+                .at("unclip", format!("`unclip` must be 0 to 100, got {}", config.unclip))
+                .help("write a number from 0 to 100");
         }
         if !(1..=MAX_BOXES).contains(&config.max_boxes) {
-            errors.at("max_boxes", format!("{} boxes, expected 1 to {MAX_BOXES}", config.max_boxes));
+            errors.at("max_boxes", format!("`max_boxes` must be 1 to {MAX_BOXES}, got {}", config.max_boxes));
         }
         let mut ports = Ports::new().output("boxes", boxes::spec(config.max_boxes)).cost(Cost::Heavy);
         // Any other name is refused by the engine, which then says what the outputs are.
@@ -199,11 +201,11 @@ impl Node for DecodeDb {
                 let size = map.and_then(|[height, width]| Some((height.max()?, width.max()?)));
                 match (map, size) {
                     (None, _) => {
-                        let message = format!("{spec} is not a map of probabilities");
+                        let message = format!("expected a map of probabilities, found {spec}");
                         errors.input("in", message).help("connect f32[h,w] or f32[1,h,w]");
                     }
                     (_, Some((height, width))) if height.saturating_mul(width) > MAX_PIXELS => {
-                        errors.input("in", format!("{spec} has more than {MAX_PIXELS} pixels"));
+                        errors.input("in", format!("expected at most {MAX_PIXELS} pixels, found {spec}"));
                     }
                     (_, Some((height, width))) => {
                         ports = ports.memory(Regions::memory(width, height, has_quads));
@@ -233,7 +235,7 @@ impl Transform for DecodeDb {
     fn apply(&mut self, input: Message<Tensor>, out: &mut Emit<Many<Tensor>>) -> Result<(), NodeError> {
         let shape = input.body.shape();
         let Some([height, width]) = dims(&shape, |length| *length == 1) else {
-            return Err(NodeError::input("in", format!("{:?} is not a map of probabilities", input.body)));
+            return Err(NodeError::input("in", format!("expected a map of probabilities, found {:?}", input.body)));
         };
         self.find(input.body.as_slice()?, *width, *height);
         for port in out.iter_mut().filter(|port| port.is_connected()) {

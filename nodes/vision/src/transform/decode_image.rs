@@ -45,7 +45,7 @@ impl DecodeImage {
         let image = Encoded::new(bytes)?;
         let size = image.size();
         if (size.height, size.width) != self.size {
-            return Err(format!("it has {size}, expected {} × {}", self.size.1, self.size.0));
+            return Err(format!("expected {} × {}, found {size}", self.size.1, self.size.0));
         }
         let from = Colour::of_file(size.channels).ok_or_else(|| format!("it has {size}"))?;
         if from == self.colour {
@@ -66,14 +66,14 @@ impl Node for DecodeImage {
         let Config { width, height, channels } = *config;
         check_sides([("width", width), ("height", height)], &mut errors);
         if !matches!(channels, 1 | 3) {
-            errors.at("channels", format!("{channels} channels, expected 1 or 3")).help("write 3 for RGB");
+            errors.at("channels", format!("`channels` must be 1 or 3, got {channels}")).help("write 3 for RGB");
         }
         let input = match given.single() {
             Some(spec) if spec.dtype == DType::U8 && spec.shape.len() == 1 => spec.clone(),
             Some(spec) => {
                 errors
-                    .input("in", format!("{spec} is not the bytes of a file, u8[≤n]"))
-                    .help("connect bytes, such as those of `replay` or `file`");
+                    .input("in", format!("expected the bytes of a file, u8[≤n], found {spec}"))
+                    .help("connect bytes, such as the output of `replay` or `file`");
                 spec.clone()
             }
             None => PortSpec::new(DType::U8, [Dim::AtMost(1 << 24)]),

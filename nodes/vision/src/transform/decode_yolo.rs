@@ -187,18 +187,18 @@ impl DecodeYolo {
             Layout::V10 => None,
             // The last cell is the one at the lower right.
             Layout::Yolox => centre(candidates - 1).iter().any(|cells| *cells > FAR).then_some(
-                "the centre of the last box is more than 32 cells from its cell: where the model gives pixels, write `layout: v5`",
+                "the centre of the last box is more than 32 cells from its cell: if the model outputs pixels, write `layout: v5`",
             ),
             Layout::V5 | Layout::V8 => {
                 let is_near = (0..candidates).all(|candidate| centre(candidate).iter().all(|pixels| *pixels < NEAR));
                 let may_be_yolox = self.layout == Layout::V5 && Grid::of(candidates, None).is_some();
                 is_near.then_some(match may_be_yolox {
                     true => {
-                        "all centres are within 8 pixels of the corner, so they are no pixels: for the output of YOLOX write \
+                        "all centres are within 8 pixels of the corner, so they are not pixels: for the output of YOLOX write \
                          `layout: yolox`; other models need an export with boxes in pixels"
                     }
                     false => {
-                        "all centres are within 8 pixels of the corner, so they are no pixels: the model needs an export with boxes in \
+                        "all centres are within 8 pixels of the corner, so they are not pixels: the model needs an export with boxes in \
                          pixels"
                     }
                 })
@@ -232,16 +232,16 @@ impl Node for DecodeYolo {
     fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.threshold.is_nan() {
-            errors.at("threshold", "NaN is not a threshold").help("write a number, such as 0.25");
+            errors.at("threshold", "`threshold` must be a number, got NaN").help("write a number, such as 0.25");
         }
         for (field, n) in [("max_boxes", Some(config.max_boxes)), ("classes", config.classes)] {
             if n == Some(0) {
-                errors.at(field, "0 is not possible").help("write 1 or more");
+                errors.at(field, format!("`{field}` must be at least 1, got 0")).help("write 1 or more");
             }
         }
         if config.width.is_some() != config.height.is_some() {
             let [field, other] = if config.width.is_some() { ["width", "height"] } else { ["height", "width"] };
-            errors.at(field, format!("there is no `{other}`")).help(format!("write both, or remove `{field}`"));
+            errors.at(field, format!("`{other}` is missing")).help(format!("write both, or remove `{field}`"));
         }
         let mut ports = Ports::new();
         let shape = shape::matrix_dims(given.single());
@@ -252,7 +252,7 @@ impl Node for DecodeYolo {
                 [] => {
                     let wanted = config.layout.map_or(String::new(), |layout| format!(" {layout}"));
                     let classes = config.classes.map_or(String::new(), |classes| format!(" with {classes} classes"));
-                    let message = format!("{spec} is not the output of a YOLO{wanted} model{classes}");
+                    let message = format!("expected the output of a YOLO{wanted} model{classes}, found {spec}");
                     errors.input("in", message).help(config.advice(shape));
                 }
                 [Sizes { layout: Layout::V5, classes, .. }] if config.layout.is_none() && config.classes.is_none() => {
@@ -268,7 +268,10 @@ impl Node for DecodeYolo {
                     let Sizes { layout, candidates, classes, .. } = *sizes;
                     if config.multi_label && layout == Layout::V10 {
                         errors
-                            .at("multi_label", "a candidate of layout v10 has one class")
+                            .at(
+                                "multi_label",
+                                "`multi_label` is not possible with layout v10: a candidate has one class",
+                            )
                             .help("remove `multi_label`");
                     }
                     let buffers = Buffers::of(config, *sizes);
@@ -316,7 +319,7 @@ impl Transform for DecodeYolo {
             && *score > MAX_SCORE
         {
             let why = format!(
-                "a score is {score}, which is no probability; with masks or poses put a `slice` node before this one, and see \
+                "a score must be 0 to 1, got {score}; with masks or poses put a `slice` node before this one, and see \
                  `explain decode_yolo`"
             );
             return Err(NodeError::input("in", why));

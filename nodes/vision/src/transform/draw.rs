@@ -241,17 +241,17 @@ impl Node for Draw {
     fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if !(1..=64).contains(&config.line) {
-            errors.at("line", format!("{} pixels, expected 1 to 64", config.line)).help("write 2");
+            errors.at("line", format!("`line` must be 1 to 64, got {}", config.line)).help("write 2");
         }
         if config.threshold.is_nan() {
-            errors.at("threshold", "NaN is no threshold").help("write a number from 0 to 1");
+            errors.at("threshold", "`threshold` must be a number, got NaN").help("write a number from 0 to 1");
         }
         let longest = config.labels.iter().map(String::len).max().unwrap_or(0);
         if longest > 64 {
-            errors.at("labels", format!("a label has {longest} bytes, expected at most 64")).help("shorten it");
+            errors.at("labels", format!("a label must be at most 64 bytes, got {longest}")).help("shorten it");
         }
         for (name, _) in given.inputs().filter(|(name, _)| !INPUTS.contains(name)) {
-            errors.input(name, format!("there is no input `{name}`")).help("the inputs are `image`, `boxes` and `ids`");
+            errors.input(name, format!("`{name}` is not an input")).help("the inputs are `image`, `boxes` and `ids`");
         }
         for name in INPUTS.iter().take(2).filter(|input| given.inputs().all(|(name, _)| name != **input)) {
             let help = "write `inputs: { image: camera, boxes: boxes }`";
@@ -262,7 +262,9 @@ impl Node for Draw {
         if let Some([.., channels]) = dims
             && !matches!(channels, Dim::Fixed(1 | 3 | 4))
         {
-            errors.input("image", format!("{channels} channels are no colours")).help("connect an image of 1, 3 or 4");
+            errors
+                .input("image", format!("expected 1, 3 or 4 channels, found {channels}"))
+                .help("connect an image of 1, 3 or 4");
         }
         let image = image::input_spec(dims);
         let most =
@@ -304,7 +306,10 @@ impl Transform for Draw {
         let rows = boxes::rows(&input[boxes_at].body)?;
         let ids = ids_at.map(|at| input[at].body.as_slice::<u32>()).transpose()?;
         if let Some(ids) = ids.filter(|ids| ids.len() != rows.len()) {
-            return Err(NodeError::input("ids", format!("there are {} for {} boxes", ids.len(), rows.len())));
+            return Err(NodeError::input(
+                "ids",
+                format!("expected one per box, found {} for {} boxes", ids.len(), rows.len()),
+            ));
         }
         let header = out.header_of::<Self::In>(&input);
         let mut tensor = out.loan(header)?;

@@ -56,7 +56,7 @@ impl EncodeImage {
                 let sides = (u16::try_from(width), u16::try_from(height));
                 let ((Ok(width), Ok(height)), 1 | 3) = (sides, channels) else {
                     let why = format!(
-                        "{width} × {height} pixels of {channels} channels, expected at most 65,535 × 65,535 of 1 or 3"
+                        "expected at most 65,535 × 65,535 pixels with 1 or 3 channels, found {width} × {height} with {channels}"
                     );
                     return Err(NodeError::input("in", why));
                 };
@@ -122,22 +122,24 @@ impl Node for EncodeImage {
     fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if config.quality.is_some_and(|quality| !(1..=100).contains(&quality)) {
-            errors.at("quality", "it is a number from 1 to 100").help("write 85");
+            errors.at("quality", "`quality` must be 1 to 100").help("write 85");
         }
         if config.quality.is_some() && config.format == ImageFormat::Png {
-            errors.at("quality", "PNG has no losses, and so no quality").help("leave it out");
+            errors.at("quality", "`quality` is not possible for PNG, which is lossless").help("leave it out");
         }
         let dims = shape::image_dims(given.single());
         let most = if config.format == ImageFormat::Jpeg { 3 } else { 4 };
         if let Some([.., Dim::Fixed(channels)]) = dims
             && (*channels > most || !matches!(channels, 1 | 3 | 4))
         {
-            let message = format!("the image has {channels} channels, and such a file has 1 or 3");
+            let message = format!("expected 1 or 3 channels, found {channels}");
             errors.input("in", message).help("convert it with `kind: colour`");
         }
         let size = dims.and_then(largest);
         if let Some([height, width, _]) = size.filter(|[height, width, _]| *height > 65_500 || *width > 65_500) {
-            errors.input("in", format!("{width} × {height} pixels are more than a file has")).help("make it smaller");
+            errors
+                .input("in", format!("the image is too large for a file: {width} × {height} pixels"))
+                .help("make it smaller");
         }
         let bytes = size.map_or(1 << 24, |[h, w, c]| h.saturating_mul(w).saturating_mul(c).saturating_add(HEADERS));
         let spec = PortSpec::new(DType::U8, [Dim::AtMost(bytes)]).with_content(Content::Bytes);
@@ -161,7 +163,7 @@ impl Transform for EncodeImage {
         self.encode(size, pixels)?;
         if self.file.len() > self.most {
             let size = self.file.len();
-            self.oversized.lose(1, || format!("{size} bytes, and the output holds {}", self.most));
+            self.oversized.lose(1, || format!("the encoded image has {size} bytes, the output holds {}", self.most));
             return Ok(());
         }
         let mut file = out.loan(input.header())?;

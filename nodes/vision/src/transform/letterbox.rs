@@ -136,7 +136,7 @@ fn filled(image: [usize; 2], frame: [usize; 2], at: At) -> Result<Place, String>
         let ([h, w], [height, width]) = (image, place.size);
         let most = image::MAX_SIDE;
         return Err(format!(
-            "an image of {w} × {h} would be filled to {width} × {height} pixels, more than {most} on a side"
+            "an image of {w} × {h} would be filled to {width} × {height} pixels; a side must be at most {most}"
         ));
     }
     Ok(place)
@@ -188,7 +188,9 @@ impl Node for Letterbox {
             match filled([h, w], [config.height, config.width], config.at) {
                 Ok(Place { size: [height, width], .. }) => memory += height * width * channels,
                 Err(why) => {
-                    errors.at("order", why).help("write `order: scale_first`, or make the images smaller before");
+                    errors
+                        .at("order", why)
+                        .help("write `order: scale_first`, or scale the images down before this node");
                 }
             }
         }

@@ -75,10 +75,10 @@ impl Node for Nms {
     fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if !(0.0..=1.0).contains(&config.iou) {
-            errors.at("iou", format!("{} is not an overlap", config.iou)).help("write a number from 0 to 1");
+            errors.at("iou", format!("`iou` must be 0 to 1, got {}", config.iou)).help("write a number from 0 to 1");
         }
         if !(1..=MAX_BOXES).contains(&config.max_boxes) {
-            let message = format!("{} boxes, expected 1 to {MAX_BOXES}", config.max_boxes);
+            let message = format!("`max_boxes` must be 1 to {MAX_BOXES}, got {}", config.max_boxes);
             errors.at("max_boxes", message);
         }
         let input = boxes::any_spec(given.single());

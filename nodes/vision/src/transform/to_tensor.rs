@@ -126,10 +126,12 @@ impl Node for ToTensor {
     fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         for (i, bound) in config.range.iter().enumerate().filter(|(_, bound)| !bound.is_finite()) {
-            errors.at(format!("range[{i}]"), format!("{bound} is not finite")).help("write a finite number");
+            errors
+                .at(format!("range[{i}]"), format!("`range` must be finite, got {bound}"))
+                .help("write a finite number");
         }
         if config.range[0] == config.range[1] {
-            let message = format!("both ends of the range are {}, so all pixels would become equal", config.range[0]);
+            let message = format!("the ends of `range` must differ, got {} twice", config.range[0]);
             errors.at("range", message).help("write the default, [0, 1], or leave it out");
         }
         let dtype = match config.dtype {
@@ -161,7 +163,7 @@ impl Transform for ToTensor {
         let pixels = input.body.as_slice::<u8>()?;
         let shape = input.body.shape();
         let &[h, w, c] = &*shape else {
-            return Err(NodeError::input("in", format!("{:?} is not an image, expected u8[h,w,c]", input.body)));
+            return Err(NodeError::input("in", format!("expected an image u8[h,w,c], found {:?}", input.body)));
         };
         let mut tensor = out.loan(input.header())?;
         shape::set_shape(&mut tensor, &ordered(self.layout, [h, w, c]))?;

@@ -288,15 +288,17 @@ impl Node for Tracker {
     fn ports(config: &Config, given: &Connected, _: &mut Planning<'_>) -> Result<Ports, PlanErrors> {
         let mut errors = PlanErrors::default();
         if !(config.iou > 0.0 && config.iou < 1.0) {
-            errors.at("iou", format!("{} is out of range", config.iou)).help("write a number between 0 and 1");
+            errors
+                .at("iou", format!("`iou` must be above 0 and below 1, got {}", config.iou))
+                .help("write a number between 0 and 1");
         }
         if !(1..=MAX_BOXES).contains(&config.max_boxes) {
-            let message = format!("{} boxes, expected 1 to {MAX_BOXES}", config.max_boxes);
+            let message = format!("`max_boxes` must be 1 to {MAX_BOXES}, got {}", config.max_boxes);
             errors.at("max_boxes", message).help("write a number such as 100");
         }
         for (key, value) in [("confirm", config.confirm), ("max_age", config.max_age)] {
             if value == 0 {
-                errors.at(key, "0 frames would follow nothing").help("write 1 or more");
+                errors.at(key, format!("`{key}` must be at least 1, got 0")).help("write 1 or more");
             }
         }
         let most = config.max_boxes.clamp(1, MAX_BOXES);

@@ -86,14 +86,14 @@ fn all_errors_of_a_config_are_reported_at_once() {
     let field = |keys: &str| format!(r#"{{"name": "a", "type": "f32"{keys}}}"#);
     let many: Vec<String> = (0..17).map(|n| format!(r#"{{"name": "n{n}", "type": "u8"}}"#)).collect();
     let cases: [(String, &str, Option<usize>, &[&str]); 11] = [
-        (String::new(), "", None, &["there is no field"]),
-        (field(""), r#", "size": 0"#, None, &["0 bytes leave no room", "ends at byte 4, but `size` has 0"]),
-        (field(""), r#", "size": 40"#, Some(32), &["40 bytes, but arriving messages have at most 32"]),
+        (String::new(), "", None, &["`fields` must have at least one entry"]),
+        (field(""), r#", "size": 0"#, None, &["`size` must be at least 1, got 0", "ends at byte 4, but `size` has 0"]),
+        (field(""), r#", "size": 40"#, Some(32), &["`size` must be at most 32, the longest message, got 40"]),
         (field(""), "", Some(3), &["`a` ends at byte 4, but an arriving message has 3"]),
         (field(r#", "offset": 8"#), r#", "size": 11"#, Some(64), &["`a` ends at byte 12, but `size` has 11"]),
         (field(r#", "repeat": 18446744073709551615"#), "", Some(64), &["an arriving message has 64"]),
-        (field(r#", "repeat": 0"#), "", None, &["0 is not possible"]),
-        (format!("{}, {}", field(""), field("")), "", None, &["`a` is a field already"]),
+        (field(r#", "repeat": 0"#), "", None, &["`repeat` must be at least 1, got 0"]),
+        (format!("{}, {}", field(""), field("")), "", None, &["`a` is defined twice"]),
         (
             format!(r#"{}, {{"name": "b", "type": "u16", "to": "a"}}"#, field("")),
             "",
@@ -106,7 +106,7 @@ fn all_errors_of_a_config_are_reported_at_once() {
             None,
             &["`a/b` is not a valid name", "`` is not a valid name"],
         ),
-        (many.join(", "), "", None, &["17 ports, a node has at most 16"]),
+        (many.join(", "), "", None, &["at most 16 ports on a side, got 17"]),
     ];
     for (fields, keys, most, expected) in cases {
         let found = errors(&config("struct", &fields, keys), most);
@@ -121,9 +121,9 @@ fn malformed_messages_are_counted_and_the_first_is_shown() {
     let long = [7u8; 80];
     for (keys, messages, malformed, says) in [
         ("", [&b"1234"[..], b"12345"], 0, None),
-        ("", [b"12", b"123"], 2, Some("2 bytes, expected at least 4: 31 32")),
-        (r#", "size": 4"#, [b"1234", b"\n2345"], 1, Some("5 bytes, expected 4: 0a 32 33 34 35")),
-        (r#", "size": 4"#, [b"", b"1234"], 1, Some("0 bytes, expected 4")),
+        ("", [b"12", b"123"], 2, Some("expected at least 4 bytes, found 2: 31 32")),
+        (r#", "size": 4"#, [b"1234", b"\n2345"], 1, Some("expected 4 bytes, found 5: 0a 32 33 34 35")),
+        (r#", "size": 4"#, [b"", b"1234"], 1, Some("expected 4 bytes, found 0")),
         (r#", "size": 4"#, [&long, b"1234"], 1, Some("07 07 07 ...")),
     ] {
         let mut node = Decode::new(config("struct", field, keys), LossCounter::default());
@@ -155,13 +155,13 @@ fn objects_and_rows_are_read_by_paths_and_columns() {
                 (br#" {"list": [0, {"n": null}], "v": [0,0,null], "pose": {"x": 9007199254740992}} "#, Ok(&[9007199254740992.0, 0.0, 0.0, nan, nan])),
                 (br#"{"pose":{"x":18446744073709551615}}"#, Err("`x` is 18446744073709551615, which f64 rounds; write `type: u64`")),
                 (br#"{"pose":{"x":9007199254740993}}"#, Err("`x` is 9007199254740993, which f64 rounds; write `type: i64`")),
-                (br#"{"pose":{"x":1},"v":[1,2],"list":[0,{"n":0}]}"#, Err("`v` has 2 numbers, expected 3")),
-                (br#"{"pose":{"x":1},"v":[1,2,3,4],"list":[0,{"n":0}]}"#, Err("`v` has 4 numbers, expected 3")),
+                (br#"{"pose":{"x":1},"v":[1,2],"list":[0,{"n":0}]}"#, Err("expected 3 numbers in `v`, found 2")),
+                (br#"{"pose":{"x":1},"v":[1,2,3,4],"list":[0,{"n":0}]}"#, Err("expected 3 numbers in `v`, found 4")),
                 (br#"{"pose":{"x":1},"v":7,"list":[0,{"n":0}]}"#, Err("`v` is not an array of 3 numbers")),
                 (br#"{"pose":{"x":"1"}}"#, Err("`x` is not a number: \"{")),
-                (br#"{"pose":{"x":1,"x":2}}"#, Err("`x` is there twice")),
-                (br#"{"v":[1,2,3],"v":[1,2,3]}"#, Err("`v` is there twice")),
-                (br#"{"pose":3}"#, Err("a value is where an object or an array is expected")),
+                (br#"{"pose":{"x":1,"x":2}}"#, Err("`x` occurs twice")),
+                (br#"{"v":[1,2,3],"v":[1,2,3]}"#, Err("`v` occurs twice")),
+                (br#"{"pose":3}"#, Err("expected an object or an array, found a value")),
                 (br#"{"v":[1,2,3],"list":[0,{"n":1}]}"#, Err("`x` is missing")),
                 (br#"{"pose":{"x":1}"#, Err("EOF while parsing")),
                 (br#"{"pose":{"x":1e999}}"#, Err("number out of range")),
@@ -198,7 +198,7 @@ fn objects_and_rows_are_read_by_paths_and_columns() {
                 (b"9;1.5;-2; 3e1 ;text\r\n", Ok(&[1.5, -2.0, 30.0, 9.0])),
                 (b"\"9\";;inf;NaN", Ok(&[nan, f64::INFINITY, nan, 9.0])),
                 (&[&b"9;1;2;3;"[..], &[b'x'; 500]].concat(), Ok(&[1.0, 2.0, 3.0, 9.0])),
-                (b"9;1;2", Err("`v` has 1 numbers, expected 2: \"9;1;2\"")),
+                (b"9;1;2", Err("expected 2 numbers in `v`, found 1: \"9;1;2\"")),
                 (b"9;1,5;2;3", Err("`x` is not a number")),
                 (b"9;1;2;3\n9;1;2;3", Err("another row follows")),
                 (b"", Err("`x` is missing")),
@@ -213,13 +213,13 @@ fn objects_and_rows_are_read_by_paths_and_columns() {
                 (b"$GPGGA,,,,,,0,00,99.99,,,,,,*48\r\n", Ok(&[nan, nan, 0.0])),
                 (b"$PUBX,00,081350.00*3E", Ok(&[])),
                 (b"$GPXYZ,1*51", Ok(&[])),
-                (b"$GPGGA,092750.000,9100.0000,S,00630.3372,W,1,8,1.03,61.7,M,55.2,M,,*6A", Err("there is no such place")),
-                (b"$GPGGA,1*4B", Err("its values are not those of a GGA")),
-                (b"GPGGA,1*4B", Err("it does not begin with `$`")),
-                (b"$GPGGA,1", Err("it has no checksum")),
+                (b"$GPGGA,092750.000,9100.0000,S,00630.3372,W,1,8,1.03,61.7,M,55.2,M,,*6A", Err("a latitude must be at most 90")),
+                (b"$GPGGA,1*4B", Err("expected the values of a GGA")),
+                (b"GPGGA,1*4B", Err("expected `$` at the beginning")),
+                (b"$GPGGA,1", Err("expected a checksum")),
                 (b"$GPRMC,225446.33,A,4916.45,N,12311.12,W,000.5,054.7,191194,020.3,E,A*2B", Ok(&[])),
-                (b"$GPGGA,092750.000,5321.6802,N,00630.3372,W,1,8,1.03,61.7,M,55.2,M,,*77", Err("its checksum is not that of its characters")),
-                (b"\xff", Err("it is not text: ff")),
+                (b"$GPGGA,092750.000,5321.6802,N,00630.3372,W,1,8,1.03,61.7,M,55.2,M,,*77", Err("the checksum does not match")),
+                (b"\xff", Err("not text: ff")),
             ],
         ),
         // What receivers send beside the standard: zones with a sign, variations of 0, the epoch of GPS, no quality.
@@ -234,9 +234,9 @@ fn objects_and_rows_are_read_by_paths_and_columns() {
                 (b"$GPZDA,005948.00,08,07,2010,-05,30*41", Ok(&[20_100_708.0, -330.0])),
                 (b"$GPZDA,005948.00,08,07,2010,-05,-30*6C", Ok(&[20_100_708.0, -330.0])),
                 (b"$GPZDA,005948.00,08,07,2010,05,*6F", Ok(&[20_100_708.0, 300.0])),
-                (b"$GPZDA,005948.00,08,07,2010,05,-30*41", Err("its values are not those of a ZDA")),
-                (b"$GPZDA,005948.00,08,07,2010,-05,+30*6A", Err("its values are not those of a ZDA")),
-                (b"$GPZDA,005948.00,08,07,2010,05,75*6D", Err("its values are not those of a ZDA")),
+                (b"$GPZDA,005948.00,08,07,2010,05,-30*41", Err("expected the values of a ZDA")),
+                (b"$GPZDA,005948.00,08,07,2010,-05,+30*6A", Err("expected the values of a ZDA")),
+                (b"$GPZDA,005948.00,08,07,2010,05,75*6D", Err("expected the values of a ZDA")),
             ],
         ),
         (
@@ -263,7 +263,7 @@ fn objects_and_rows_are_read_by_paths_and_columns() {
                 (b"$GPGLL,4916.45,N,12311.12,W,225444,A*31", Ok(&[49.274166666666666, 1.0])),
                 (b"$GPGLL,4916.45,N,12311.12,W,225444,A,A*5C", Ok(&[49.274166666666666, 1.0])),
                 (b"$GPGLL,,,,,225444,V*07", Ok(&[nan, 0.0])),
-                (b"$GPGLL,,,,,,*50", Err("its values are not those of a GLL")),
+                (b"$GPGLL,,,,,,*50", Err("expected the values of a GLL")),
             ],
         ),
     ];
@@ -300,8 +300,8 @@ fn checksums_are_compared_and_are_no_part_of_a_message() {
     for (format, keys, message, expected) in [
         ("struct", r#", "size": 2, "crc": "crc8""#, &b"\x34\x12\xd3"[..], Ok(0x1234u16)),
         ("json", r#", "crc": {"of": "crc32", "endian": "big"}"#, b"{\"a\":7}\x00\x41\x0b\x29", Ok(7)),
-        ("struct", r#", "crc": "crc8""#, b"\x34\x12\xff", Err("its checksum is ff, that of its bytes d3: 34 12 ff")),
-        ("struct", r#", "crc": "crc32""#, b"\x34\x12", Err("2 bytes, expected at least 4: 34 12")),
+        ("struct", r#", "crc": "crc8""#, b"\x34\x12\xff", Err("expected the checksum d3, found ff: 34 12 ff")),
+        ("struct", r#", "crc": "crc32""#, b"\x34\x12", Err("expected at least 4 bytes, found 2: 34 12")),
     ] {
         let config = config(format, field, keys);
         assert_eq!(errors(&config, Some(64)), [""; 0]);
@@ -333,8 +333,8 @@ fn keys_of_other_formats_and_impossible_places_are_refused() {
             r#"{"name": "a", "type": "u8"}, {"name": "b", "type": "u8", "path": "a"}, {"name": "c", "type": "u8", "path": "a.b"}"#,
             "",
             &[
-                "`b` reads `a`, of which another field reads a part, or all",
-                "`c` reads `a.b`, a part of what another field reads",
+                "`b` reads `a`, which contains a value of another field",
+                "`c` reads `a.b`, a part of the value of another field",
             ],
         ),
         (
@@ -343,7 +343,7 @@ fn keys_of_other_formats_and_impossible_places_are_refused() {
             "",
             &[
                 "`b` reads `x.y`, which has the key `y` where another path has an index",
-                "`c` reads `x`, of which another field reads a part, or all",
+                "`c` reads `x`, which contains a value of another field",
             ],
         ),
         (
@@ -356,13 +356,13 @@ fn keys_of_other_formats_and_impossible_places_are_refused() {
             "csv",
             r#"{"name": "a", "type": "u8", "column": 18446744073709551615}"#,
             r#", "delimiter": "é""#,
-            &["cannot be between", "behind column"],
+            &["not part of a number", "after column"],
         ),
         (
             "csv",
             r#"{"name": "a", "type": "u8", "path": "x"}"#,
             r#", "delimiter": "0""#,
-            &["'0' cannot be between numbers", "has no `path`"],
+            &["found '0'", "has no `path`"],
         ),
         ("nmea", r#"{"name": "latitude", "type": "f64"}"#, "", &["reads sentences of one type"]),
         (

@@ -38,8 +38,8 @@ impl OutputFile {
                 if last[0] != mark {
                     self.push(&[mark]);
                     self.torn = Some(match mark {
-                        b'\n' => "its last line had no end; a new line begins after it".into(),
-                        _ => "its last message had no end; the next one begins after it".into(),
+                        b'\n' => "the last line had no end; a new line begins after it".into(),
+                        _ => "the last message had no end; the next one begins after it".into(),
                     });
                 }
                 return Ok(());
@@ -55,12 +55,12 @@ impl OutputFile {
                 MessageEnd::Size(bytes) => format!("of messages of {bytes} bytes"),
                 _ => "with the length before each message".into(),
             };
-            let why = format!("its first message is unfinished: is it a file {what}?");
+            let why = format!("the first message is incomplete: is this a file {what}?");
             return Err(NodeError::input(self.path.display().to_string(), why));
         }
         if whole < size {
             self.whole = Some(whole);
-            self.torn = Some(format!("its last message was unfinished; the {} bytes of it are removed", size - whole));
+            self.torn = Some(format!("the last message was incomplete; its {} bytes are removed", size - whole));
         }
         Ok(())
     }

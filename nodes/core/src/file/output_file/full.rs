@@ -109,7 +109,7 @@ impl FullDisk {
         self.again = (then == OnError::Skip).then(|| Instant::now() + RETRY);
         let lost = match self.lost.get() {
             0 => String::new(),
-            lost => format!("; {lost} messages are lost so far"),
+            lost => format!("; {lost} messages lost so far"),
         };
         let source = io::Error::new(source.kind(), format!("{source}{lost}"));
         NodeErrorKind::DiskFull { path: path.clone(), source, then }.into()
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(file.full.lost.first().as_deref(), Some("no space is left on the disk"));
         file.full.again = Some(Instant::now());
         let error = file.write(b"c").unwrap_err().to_string();
-        assert!(error.ends_with("; 37 messages are lost so far"), "{error}");
+        assert!(error.ends_with("; 37 messages lost so far"), "{error}");
         // There is room again.
         file.file = File::create(&path).unwrap();
         file.full.again = Some(Instant::now());

@@ -58,7 +58,7 @@ fn deleting_the_file_during_the_run_is_an_error() {
         fs::remove_file(fs::read_dir(folder).unwrap().next().unwrap().unwrap().path()).unwrap();
         file.write(b"two").unwrap();
         let error = file.finish().unwrap_err().to_string();
-        let expected = "a.txt: it was deleted while it was written; the 2 messages in it are lost";
+        let expected = "a.txt: the file was deleted while it was written; the 2 messages in it are lost";
         assert!(error.ends_with(expected), "{exists:?}: {error}");
         assert_eq!((file.full.unwritten.get(), file.ends.len()), (2, 0), "{exists:?}");
     }

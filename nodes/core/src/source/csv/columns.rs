@@ -112,7 +112,7 @@ pub(super) fn ports(columns: &[Selected], row: DType) -> Result<Vec<Port>, (usiz
         let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
         if name.is_empty() || !name.chars().all(is_name) {
             let help = "add `to:` with letters, digits, `_` and `-`, such as `to: time`";
-            return Err((i, "to", format!("an output cannot be called `{name}`"), help.into()));
+            return Err((i, "to", format!("`{name}` is not a valid output name"), help.into()));
         }
         match ports.iter_mut().find(|port| port.name == name) {
             None => {
@@ -125,7 +125,7 @@ pub(super) fn ports(columns: &[Selected], row: DType) -> Result<Vec<Port>, (usiz
                 ports.push(Port { name: name.into(), dtype, length, fields: vec![i], labels });
             }
             Some(port) if port.dtype != dtype => {
-                let message = format!("`{}` is {dtype}, but the output `{name}` is {}", column.name, port.dtype);
+                let message = format!("`{}` is {dtype}, the output `{name}` is {}", column.name, port.dtype);
                 return Err((i, "type", message, "write another `to`: an output has one type".into()));
             }
             Some(port) => {
@@ -166,10 +166,10 @@ mod tests {
             (vec![column("#t [ns]", Some((i64, Some("t")))), column("x", None)], "t i64[], row f32[1]"),
             (vec![column("lat", Some((f64, Some("at")))), column("lon", Some((f64, Some("at"))))], "at f64[2]"),
             (vec![column("t", Some((f64, Some("row"))))], "row f64[1]"),
-            (vec![column("#t", Some((i64, None)))], "0.to: an output cannot be called `#t`"),
+            (vec![column("#t", Some((i64, None)))], "0.to: `#t` is not a valid output name"),
             (
                 vec![column("x", None), column("t", Some((i64, Some("row"))))],
-                "1.type: `t` is i64, but the output `row` is f32",
+                "1.type: `t` is i64, the output `row` is f32",
             ),
         ] {
             assert_eq!(described(&columns), expected);

@@ -212,7 +212,7 @@ impl Table {
         match self.reader.read(self.width) {
             Ok(Read::Row(fields)) if fields == self.width => Some(self.parse().map(|()| true)),
             Ok(Read::Row(fields)) => {
-                let why = format!("the row has {fields} fields, the first line has {}", self.width);
+                let why = format!("expected {} fields as in the first line, found {fields}", self.width);
                 Some(Err(NodeError::input(place(self.reader.line), why)))
             }
             Ok(Read::TooLong(bytes)) => {
@@ -248,18 +248,18 @@ impl Table {
         let text = self.reader.field(column.at);
         let text = String::from_utf8_lossy(&text[..text.len().min(SHOWN)]);
         let why = match value {
-            None => format!("`{text}` is not a number"),
+            None => format!("expected a number, found `{text}`"),
             Some(Value::Missing) => {
                 format!("`{text}` is a missing value, which {dtype} does not have; write `type: f64`")
             }
-            Some(_) if column.typed.is_some() => format!("`{text}` is not a number of the type {dtype}"),
+            Some(_) if column.typed.is_some() => format!("expected {dtype}, found `{text}`"),
             Some(_) if dtype == DType::F32 && self.inferred.is_some() => {
                 format!("`{text}` has more digits than f32 keeps; write `type: f64`, or `type: f32` to round it")
             }
             Some(_) if self.inferred.is_some() => {
                 format!("`{text}` has more digits than {dtype} keeps; {}", integer_help(&column.name))
             }
-            Some(_) => format!("`{text}` is not a number of the type {dtype}"),
+            Some(_) => format!("expected {dtype}, found `{text}`"),
         };
         NodeError::input(format!("{}:{}: column `{}`", self.path, self.reader.line, column.name), why)
     }

@@ -239,7 +239,7 @@ impl Links {
         for peer in self.peers.iter_mut().filter(|_| self.idle.after > 0) {
             let found = self.idle.check(peer, self.idle.after, now);
             if found == IdleCheck::Idle {
-                peer.close(format!("it was idle for {}", limen::unit::show_ns(self.idle.after)));
+                peer.close(format!("the connection was idle for {}", limen::unit::show_ns(self.idle.after)));
                 self.counts.idle += 1;
             }
             has_happened |= found != IdleCheck::Active;
@@ -322,14 +322,14 @@ impl Links {
                         let slow =
                             slow.filter_map(|peer| (idle.check(peer, GRACE, now) == IdleCheck::Idle).then_some(peer));
                         if let Some(slowest) = slow.min_by_key(|peer| peer.last_progress) {
-                            slowest.close("it was idle, and another peer needed its place");
+                            slowest.close("the connection was idle, and another peer needed its place");
                             self.counts.displaced += 1;
                             has_room = true;
                         }
                     }
                     if !has_room {
                         // Closed at once, before anything is allocated for it.
-                        let why = || format!("{open} peers are connected, and the most is {most}");
+                        let why = || format!("{open} peers are connected, the limit is {most}");
                         self.counts.refused.lose(1, why);
                         continue;
                     }

@@ -82,13 +82,13 @@ impl Compiler<'_> {
                 Kind::Number => "write `if(…, 1, 0)` around it",
                 Kind::Truth => "compare it, such as with `!= 0`",
             };
-            let why = || format!("{what} takes {}, and this is {}", wanted.name(), is.name());
+            let why = || format!("{what} expects {}, found {}", wanted.name(), is.name());
             if is == wanted { Ok(()) } else { Err(ExpressionError::new(text, operands[operand].start, why(), help)) }
         };
         let kind = match token {
             Token::Number(number) => {
                 let value = number.parse().ok().filter(|value: &f64| value.is_finite());
-                let (why, help) = (format!("`{number}` is no number"), "write a number such as 0.5 or 1e-3");
+                let (why, help) = (format!("`{number}` is not a number"), "write a number such as 0.5 or 1e-3");
                 self.constant(value.ok_or_else(|| ExpressionError::new(text, at, why, help))?);
                 Kind::Number
             }
@@ -123,7 +123,8 @@ impl Compiler<'_> {
                 let arguments = arguments(*function);
                 if arguments.len() != operands.len() {
                     let plural = if arguments.len() == 1 { "" } else { "s" };
-                    let why = format!("`{name}` takes {} argument{plural}, not {}", arguments.len(), operands.len());
+                    let why =
+                        format!("`{name}` expects {} argument{plural}, found {}", arguments.len(), operands.len());
                     let is_short = operands.len() < arguments.len();
                     let help = if is_short { "write them with `,` between" } else { "close it with `)`" };
                     let end = operands[operands.len().min(arguments.len()) - 1].end;
@@ -146,7 +147,7 @@ impl Compiler<'_> {
                         Kind::Number
                     }
                     Function::If if made[1].kind != made[2].kind => {
-                        let why = format!("`if` gives {} or {}", made[1].kind.name(), made[2].kind.name());
+                        let why = format!("`if` has two types: {} and {}", made[1].kind.name(), made[2].kind.name());
                         let help = "let both be numbers, or both true or false";
                         return Err(ExpressionError::new(text, at, why, help));
                     }

@@ -50,7 +50,7 @@ fn compressed_chunks_are_read_and_bombs_are_not() {
             (compressed(compression, &records, data, size - 1), "has"),
             (compressed(compression, b"others", data, size), "checksum"),
             (compressed(compression, &records, data, 1 << 63), "a chunk of 9223372036854775808 bytes"),
-            (compressed("gzip", &records, data, size), "`gzip`, which is not known"),
+            (compressed("gzip", &records, data, size), "unknown compression `gzip`"),
         ] {
             let (found, unreadable) = sequences(&wrong);
             let (at, first) = unreadable.first.unwrap();
@@ -76,7 +76,7 @@ fn compressed_chunks_are_read_and_bombs_are_not() {
     for (compression, data) in bombs {
         let (found, unreadable) = sequences(&compressed(compression, &[], &data, 3000));
         let (_, why) = unreadable.first.unwrap();
-        assert!(found.is_empty() && why.contains("a chunk of 3000 bytes has 3001"), "{why}");
+        assert!(found.is_empty() && why.contains("a chunk of 3000 bytes decompresses to 3001"), "{why}");
     }
 }
 
@@ -122,8 +122,8 @@ fn reading_goes_on_in_short_steps() {
     let cut = plain(op::CHUNK, &[&[0; 40][..], &zeros].concat());
     for (what, file) in [
         ("a chunk", compressed("", &zeros, &zeros, SIZE as u64)),
-        ("a chunk in lz4", compressed("lz4", &zeros, &encoder.finish().unwrap(), SIZE as u64)),
-        ("a chunk in zstd", compressed("zstd", &zeros, &bomb(SIZE), SIZE as u64)),
+        ("an lz4 chunk", compressed("lz4", &zeros, &encoder.finish().unwrap(), SIZE as u64)),
+        ("a zstd chunk", compressed("zstd", &zeros, &bomb(SIZE), SIZE as u64)),
         ("a chunk of empty records", compressed("", &empty, &empty, empty.len() as u64)),
         ("a chunk that is damaged", compressed("", b"other", &zeros, SIZE as u64)),
         ("a chunk that is cut", cut[..cut.len() - 1].to_vec()),
@@ -155,6 +155,6 @@ fn a_file_of_bombs_is_given_up() {
     assert!((64 << 20..66 << 20).contains(&reader.unpacked()), "{}", reader.unpacked());
     let unreadable = reader.unreadable();
     let (at, why) = unreadable.first.as_ref().unwrap();
-    assert!(why.contains("more than 1000 times the bytes of the file"), "{why}");
+    assert!(why.contains("more than 1000 times the size of the file"), "{why}");
     assert_eq!((*at, unreadable.bytes), (8 + chunk.len() as u64, (20 * chunk.len()) as u64));
 }

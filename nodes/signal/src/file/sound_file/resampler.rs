@@ -40,8 +40,8 @@ impl Ratio {
         let longest = a.max(b) * times;
         if a.min(b) == 0 || longest > MAX_BLOCK {
             return Err(format!(
-                "{from} frames per second cannot become {to}: their ratio {a}:{b} needs blocks of {longest} frames, expected at \
-                 most {MAX_BLOCK}"
+                "cannot resample from {from} to {to} frames per second: the ratio {a}:{b} needs blocks of at most \
+                 {MAX_BLOCK} frames, got {longest}"
             ));
         }
         Ok(Ratio { from: (a * times) as usize, to: (b * times) as usize })

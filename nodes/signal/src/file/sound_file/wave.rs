@@ -81,7 +81,7 @@ impl Wave {
         let mut start = [0; 12];
         file.read_exact(&mut start).map_err(cut)?;
         if !matches!(&start[..4], b"RIFF" | b"RF64" | b"BW64") || &start[8..] != b"WAVE" {
-            return Err("it is not a WAV file: it does not begin with `RIFF` and `WAVE`".into());
+            return Err("not a WAV file: it does not begin with `RIFF` and `WAVE`".into());
         }
         let (mut format, mut long) = (None, None);
         for _ in 0..MAX_CHUNKS {
@@ -109,7 +109,7 @@ impl Wave {
             let mut chunk = [0; MOST_OF_CHUNK];
             let used = MOST_OF_CHUNK.min(length as usize);
             match &[a, b, c, d] {
-                b"fmt " if format.is_some() => return Err("it has two formats (`fmt `)".into()),
+                b"fmt " if format.is_some() => return Err("the file has two formats (`fmt `)".into()),
                 b"fmt " => {
                     file.read_exact(&mut chunk[..used]).map_err(cut)?;
                     format = Some(read_format(&chunk[..used])?);
@@ -127,7 +127,7 @@ impl Wave {
             file.seek(SeekFrom::Current(i64::from(length) - used as i64)).map_err(cut)?;
             skip_pad(file, length).map_err(cut)?;
         }
-        Err(format!("it has more than {MAX_CHUNKS} chunks before its samples"))
+        Err(format!("the file has more than {MAX_CHUNKS} chunks before its samples"))
     }
 }
 
@@ -141,7 +141,7 @@ fn skip_pad(file: &mut impl BufRead, length: u32) -> io::Result<()> {
 
 fn whole_frames(bytes: u64, frame: u64) -> Result<u64, String> {
     if !bytes.is_multiple_of(frame) {
-        return Err(format!("its samples have {bytes} bytes, expected whole frames of {frame} bytes"));
+        return Err(format!("expected whole frames of {frame} bytes, found {bytes} bytes of samples"));
     }
     Ok(bytes / frame)
 }
@@ -153,7 +153,7 @@ fn read_format(chunk: &[u8]) -> Result<(u16, u32, Coding), String> {
     let (Some(tag), Some(channels), Some(rate), Some(frame), Some(bits)) =
         (u16_at(0), u16_at(2), rate, u16_at(12), u16_at(14))
     else {
-        return Err(format!("its format (`fmt `) has {} bytes, expected at least 16", chunk.len()));
+        return Err(format!("expected a format (`fmt `) of at least 16 bytes, found {}", chunk.len()));
     };
     let tag = match chunk.get(24..40) {
         Some(guid) if tag == 0xFFFE && guid[2..] == GUID => u16::from_le_bytes([guid[0], guid[1]]),
@@ -162,10 +162,10 @@ fn read_format(chunk: &[u8]) -> Result<(u16, u32, Coding), String> {
     let is_float = match tag {
         1 => false,
         3 => true,
-        _ => return Err(format!("its samples have format {tag:#06x}, expected PCM (1) or float (3)")),
+        _ => return Err(format!("expected samples in PCM (1) or float (3), found format {tag:#06x}")),
     };
     if channels == 0 || channels > super::MAX_CHANNELS {
-        return Err(format!("{channels} channels, expected 1 to {}", super::MAX_CHANNELS));
+        return Err(format!("expected 1 to {} channels, found {channels}", super::MAX_CHANNELS));
     }
     if rate == 0 {
         return Err("a sample rate of 0 Hz".into());
@@ -174,11 +174,11 @@ fn read_format(chunk: &[u8]) -> Result<(u16, u32, Coding), String> {
     let container = bits.checked_next_multiple_of(8).unwrap_or(bits);
     let Some(coding) = Coding::of(is_float, container) else {
         let (what, expected) = if is_float { ("float", "32 or 64") } else { ("integer", "8, 16, 24 or 32") };
-        return Err(format!("{what} samples of {bits} bits, expected {expected}"));
+        return Err(format!("expected {what} samples of {expected} bits, found {bits} bits"));
     };
     let expected = usize::from(channels) * coding.bytes();
     if usize::from(frame) != expected {
-        return Err(format!("a frame of {frame} bytes, expected {expected} for {channels} × {bits} bits"));
+        return Err(format!("expected a frame of {expected} bytes for {channels} × {bits} bits, found {frame}"));
     }
     Ok((channels, rate, coding))
 }

@@ -112,7 +112,7 @@ impl Config {
         if self.layout == Some(Layout::Yolox) && !is_swapped && self.classes.is_none_or(has_numbers) {
             return match rows {
                 Dim::Fixed(_) => {
-                    "expected f32[candidates,5+classes] with a candidate for each cell of 8, 16 and 32 pixels; write the `width` and \
+                    "expected f32[candidates,5+classes] with one candidate per cell of 8, 16 and 32 pixels; write the `width` and \
                      `height` of the model's input image if it is not square, or `layout: v5` if the model gives pixels"
                 }
                 _ => "the number of candidates must be fixed, because each belongs to a cell of 8, 16 or 32 pixels",
@@ -124,7 +124,7 @@ impl Config {
             let others: Vec<String> = others.iter().map(|sizes| format!("`layout: {}`", sizes.layout)).collect();
             if !others.is_empty() {
                 let swapped = format!(
-                    ", or, if it is that of a {layout} model with swapped dims, put a `transpose` node with `order: [1, 0]` before it"
+                    ", or, for a {layout} model with swapped dims, put a `transpose` node with `order: [1, 0]` before it"
                 );
                 return format!("write {}{}", others.join(" or "), if is_swapped { &*swapped } else { "" });
             }
@@ -138,8 +138,8 @@ impl Config {
                 let [most, length] = [candidates, numbers].map(|dim| shape[dim].max());
                 (length > Some(wanted) && most.is_none_or(|most| Some(most) > length)).then(|| {
                     format!(
-                        "it has more numbers than those of boxes and classes: put a `slice` node with `dim: {numbers}` and `to: {wanted}` \
-                         before it, which keeps those of a {layout} model"
+                        "it has more numbers than boxes and classes need: put a `slice` node with `dim: {numbers}` and `to: {wanted}` \
+                         before it, which keeps the numbers of a {layout} model"
                     )
                 })
             })
@@ -211,22 +211,17 @@ mod tests {
             ([56, 8400], Some(V8), Some(1), "`dim: 0` and `to: 5`"),
             ([25200, 117], None, Some(80), "`dim: 1` and `to: 85`"),
             ([8400, 84], None, Some(80), "`transpose`"),
-            (
-                [8400, 84],
-                Some(V8),
-                None,
-                "write `layout: v5` or `layout: yolox`, or, if it is that of a v8 model with swapped dims",
-            ),
+            ([8400, 84], Some(V8), None, "write `layout: v5` or `layout: yolox`, or, for a v8 model with swapped dims"),
             (
                 [85, 25200],
                 Some(V5),
                 None,
-                "write `layout: v8`, or, if it is that of a v5 model with swapped dims, put a `transpose`",
+                "write `layout: v8`, or, for a v5 model with swapped dims, put a `transpose`",
             ),
             ([85, 25200], Some(V5), Some(80), "its dims are swapped: put a `transpose`"),
             ([22, 2100], Some(V5), None, "write `layout: v8`"),
             ([5040, 85], Some(Yolox), Some(80), "write the `width` and `height`"),
-            ([84, 8400], Some(Yolox), None, "write `layout: v8`, or, if it is that of a yolox model with swapped dims"),
+            ([84, 8400], Some(Yolox), None, "write `layout: v8`, or, for a yolox model with swapped dims"),
             ([85, 8400], Some(Yolox), Some(80), "its dims are swapped: put a `transpose`"),
             ([8400, 85], Some(Yolox), Some(90), "expected f32[candidates,5+classes]"),
             ([6, 300], Some(V10), None, "`transpose`"),
