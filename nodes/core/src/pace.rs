@@ -124,13 +124,13 @@ pub fn frames_per_second(Rate(rate): Rate) -> Result<u32, String> {
     Ok(rate as u32)
 }
 
-/// How fast messages are sent: a factor, or `None` for as fast as the graph takes them.
+/// How fast messages are sent: a factor, or `None` for as fast as the graph accepts them.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
 #[serde(try_from = "WrittenPace")]
 pub struct RecordedPace(Option<f64>);
 
 impl RecordedPace {
-    /// Returns how many times as fast as recorded messages are sent, or `None` for as fast as the graph takes them.
+    /// Returns how many times as fast as recorded messages are sent, or `None` for as fast as the graph accepts them.
     pub fn factor(self) -> Option<f64> {
         self.0
     }

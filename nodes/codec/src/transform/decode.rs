@@ -27,7 +27,7 @@ use serde::Deserialize;
 /// `format: struct`: numbers at fixed offsets, as in a C struct or in Python's `struct.pack`. Bytes outside all fields are ignored, and fields
 /// may overlap.
 ///
-/// `format: json` and `format: cbor`: numbers in an object, by their `path`. With `repeat` the value is an array of exactly so many numbers.
+/// `format: json` and `format: cbor`: numbers in an object, by their `path`. With `repeat` the value is an array of exactly that many numbers.
 /// What no field names is ignored. A number of CBOR that a field names has no tag.
 ///
 /// `format: csv`: numbers in a row of text, by their `column`.

@@ -149,7 +149,7 @@ impl Node for Csv {
         let mut inputs = Vec::new();
         for (name, spec) in cx.inputs() {
             let unknown =
-                || NodeError::input(&**name, "its shape is not known while planning, so its columns are unknown");
+                || NodeError::input(&**name, "its shape is unknown during planning, so its columns are unknown");
             inputs.push((name.as_str(), spec.as_ref().ok_or_else(unknown)?));
         }
         let texts = inputs.iter().map(|(_, spec)| spec.is_text()).collect();

@@ -91,7 +91,7 @@ impl Node for Npy {
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let given = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
-        let given = given.ok_or_else(|| NodeError::input("in", "its shape is not known while planning"))?;
+        let given = given.ok_or_else(|| NodeError::input("in", "its shape is unknown during planning"))?;
         let (descriptor, shape) = spec_of(given).map_err(|(why, _)| NodeError::input("in", why))?;
         let mut file = OutputFile::open(cx.folders(), &config.path, config.exists, FullDisk::new(config.on_full, cx))?;
         file.push(&header(&descriptor, 0, &shape));

@@ -18,7 +18,7 @@ const SEND_WAIT: u64 = 100_000_000;
 ///
 /// The line has 8 data bits, no parity, one stop bit and no flow control. The device is outside the graph's folder, so the
 /// command line has to allow it: `--allow-path /dev`. The next message is taken when the device has taken this one. Messages
-/// that the device does not take in time are counted (`full`), and so are messages for a device that is gone (`unsent`).
+/// that the device does not accept in time are counted (`full`), and so are messages for a device that is gone (`unsent`).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The device file, such as `/dev/ttyUSB0`.

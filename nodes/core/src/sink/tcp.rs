@@ -25,7 +25,7 @@ const DRAIN_WAIT: u64 = 500_000_000;
 /// Messages without a connection are counted (`unsent`), and so are messages for a peer that still has an earlier one pending
 /// (`full`). A peer that does not read slows the graph only if the node made the connection: it then waits up to 100 ms, once until the
 /// peer reads again. A peer is
-/// disconnected when it has taken nothing for 8 s. A message counts as sent when the kernel has taken it; whether it arrived is not
+/// disconnected when it has accepted nothing for 8 s. A message counts as sent when the kernel has taken it; whether it arrived is not
 /// known.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
@@ -40,7 +40,7 @@ pub struct Config {
     /// Most connections at a time, up to 64; further ones are closed at once and counted (`refused`). 16 by default.
     pub max_connections: Option<usize>,
     /// Closes a connection whose peer has not taken all pending bytes for this long, such as `10s`, and counts it (`idle`). By
-    /// default only the kernel closes connections, after 8 s in which the peer takes nothing. With or without `idle`, when the
+    /// default only the kernel closes connections, after 8 s in which the peer accepts nothing. With or without `idle`, when the
     /// limit of connections is reached, a new one displaces one that has been idle for 5 s (`displaced`).
     pub idle: Option<Span>,
 }

@@ -25,7 +25,7 @@ use table::{LONGEST_ROW, Table};
 /// The first line names the columns, with units in brackets or without: `ax (m/s²)`; names and units go on into tables and recordings. A
 /// first line of numbers is data.
 ///
-/// A column with a `type` has an output of its own: `columns: [{ name: t, type: i64 }, ax, ay]` gives `t` `i64[]` and `row` `f32[2]`. Time
+/// A column with a `type` has an output of its own: `columns: [{ name: t, type: i64 }, ax, ay]` produces `t` `i64[]` and `row` `f32[2]`. Time
 /// stamps in nanoseconds need `i64`. The first 1,000 rows decide whether `row` is `f32` or `f64`; `type` sets it. Later rows with more digits
 /// than it keeps fail one call, unless `type` is set.
 ///
@@ -50,7 +50,7 @@ pub struct Config {
     #[serde(default = "max_bytes")]
     pub max_bytes: Bytes,
     /// Rows per second, such as `100Hz`: row `n` is due `n` periods after the first, and a late one keeps its due time as
-    /// origin. By default rows are sent as fast as the graph takes them.
+    /// origin. By default rows are sent as fast as the graph accepts them.
     pub rate: Option<Rate>,
     /// How many times to read the file; 1 by default.
     #[serde(default = "one")]

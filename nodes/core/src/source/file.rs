@@ -34,7 +34,7 @@ pub struct Config {
     /// lines, else `bytes`.
     pub content: Option<Content>,
     /// Messages per second, such as `100Hz`: message `n` is due `n` periods after the first, and a late one keeps its due
-    /// time as origin. By default messages are sent as fast as the graph takes them.
+    /// time as origin. By default messages are sent as fast as the graph accepts them.
     pub rate: Option<Rate>,
     /// How many times to read the file; 1 by default.
     #[serde(default = "one")]

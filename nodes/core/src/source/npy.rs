@@ -21,7 +21,7 @@ pub struct Config {
     /// The file, relative to the graph's folder.
     pub path: String,
     /// Items per second, such as `100Hz`: item `n` is due `n` periods after the first, and a late one keeps its due time as
-    /// origin. By default items are sent as fast as the graph takes them.
+    /// origin. By default items are sent as fast as the graph accepts them.
     pub rate: Option<Rate>,
     /// How many times to read the file; 1 by default.
     #[serde(default = "one")]

@@ -18,7 +18,7 @@ const HEAVY_BYTES: usize = 64 << 10;
 /// The smallest side of a scene in pixels: that of its largest object.
 const MIN_SCENE: usize = 56;
 
-/// Generates images or plain tensors. The same config gives the same data on every machine.
+/// Generates images or plain tensors. The same config produces the same data on every machine.
 ///
 /// Outputs: `value` for `counter` and for `noise` with a `shape`; otherwise `image` `u8[height,width,channels]`, and for
 /// `scenes` and `moving` also the true boxes, `boxes` `f32[≤5,6]`.
@@ -32,12 +32,12 @@ pub struct Config {
     pub height: Option<usize>,
     /// Channels of the images; 3 by default.
     pub channels: Option<usize>,
-    /// Shape of the tensors, for `counter` and `noise`; `counter` gives scalars by default.
+    /// Shape of the tensors, for `counter` and `noise`; `counter` produces scalars by default.
     pub shape: Option<Vec<usize>>,
     /// Element type of the tensors, for `counter` (`u64` by default) and for `noise` with a `shape` (`u8` by default).
     pub dtype: Option<DType>,
     /// Messages per second, such as `30Hz`: message `n` is due `n` periods after the first, and a late one keeps its due time
-    /// as origin. By default messages are sent as fast as the graph takes them.
+    /// as origin. By default messages are sent as fast as the graph accepts them.
     pub rate: Option<Rate>,
     /// How many messages to send; unlimited by default.
     pub count: Option<u64>,

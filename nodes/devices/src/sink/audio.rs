@@ -17,7 +17,7 @@ use std::io;
 use std::time::Duration;
 
 /// Plays sound on a device of ALSA's, such as a loudspeaker: `f32[frames,channels]` or `i16[frames,channels]`, or one dim for a single
-/// channel, as the sink `wav` takes it.
+/// channel, as the sink `wav` expects it.
 ///
 /// A program has sound devices if it was built with the feature `audio`. The device is outside the graph's folder, so the command line has
 /// to allow it: `--allow-path /dev`. Sound begins when the device's buffer is full, or has waited for as long as it holds. A message waits
@@ -245,7 +245,7 @@ impl Node for Audio {
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let given = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
-        let given = given.ok_or_else(|| NodeError::input("in", "its shape is not known while planning"))?;
+        let given = given.ok_or_else(|| NodeError::input("in", "its shape is unknown during planning"))?;
         let channels = channels(given).map_err(|(message, _)| NodeError::input("in", message))?;
         let wrong = |message| NodeError::input(&*config.pcm, message);
         let rate = pace::frames_per_second(config.sample_rate).map_err(wrong)?;

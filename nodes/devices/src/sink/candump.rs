@@ -8,10 +8,10 @@ use limen_nodes_core::stream::{self, Framing};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Writes frames, in the form in which the source `can` gives them, to a log as `candump -L` writes it, which `canplayer`, SavvyCAN, `cantools`
+/// Writes frames, in the form in which the source `can` produces them, to a log as `candump -L` writes it, which `canplayer`, SavvyCAN, `cantools`
 /// and python-can read.
 ///
-/// The stamp of a line is the message's origin. A message that is no frame fails the call.
+/// The stamp of a line is the message's origin. A message that is not a frame fails the call.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The file, relative to the graph's folder or to that given with `--out`. The last folder of the path is created.

@@ -19,7 +19,7 @@ use std::io;
 use std::time::Duration;
 
 /// Receives sound from a device of ALSA's, such as a microphone, `frames` frames per message: `sound` `f32[frames,channels]`, from −1 to 1,
-/// as the source `wav` gives it. With `context`, messages have so many frames more.
+/// as the source `wav` produces it. With `context`, messages have that many more frames.
 ///
 /// A program has sound devices if it was built with the feature `audio`. The device is outside the graph's folder, so the command line has
 /// to allow it: `--allow-path /dev`. It must be there when the graph is planned; one that goes away later is opened again when it is back.

@@ -19,7 +19,7 @@ use std::io::{ErrorKind, Read, Seek};
 use std::time::Duration;
 
 /// Reads the frames of a log that `candump -L` or the sink `candump` has written: `frame` `u8[≤16]`, or `u8[≤72]` with `fd`, as the source
-/// `can` gives them.
+/// `can` produces them.
 ///
 /// A frame is sent at its stamp, from the first frame on. Lines that are none of such a log are counted (`malformed`), so are frames of CAN
 /// FD without `fd` (`too_large`). Errors of a controller, which such a log may have, are counted (`bus_errors`).
@@ -38,7 +38,7 @@ pub struct Config {
     /// Also send frames of CAN FD, with up to 64 bytes of data.
     #[serde(default)]
     pub fd: bool,
-    /// How fast to send: `original` (the default), `max`, as fast as the graph takes them, or a factor such as `2.0`. With `max`, origins
+    /// How fast to send: `original` (the default), `max`, as fast as the graph accepts them, or a factor such as `2.0`. With `max`, origins
     /// keep their recorded distances from the start of the run.
     #[serde(default)]
     pub pace: RecordedPace,

@@ -127,7 +127,7 @@ impl InputTopics<'_> {
     /// An input has no spec.
     pub(crate) fn channels(self, cx: &Building<'_>) -> Result<Vec<Channel>, NodeError> {
         let channel = |(input, spec): &(String, Option<PortSpec>)| {
-            let unknown = || NodeError::input(&**input, "its shape is not known while planning");
+            let unknown = || NodeError::input(&**input, "its shape is unknown during planning");
             let spec = spec.as_ref().ok_or_else(unknown)?;
             let config = self.topics.get(input);
             let frame = config.map(|topic| topic.frame.clone()).unwrap_or_default();

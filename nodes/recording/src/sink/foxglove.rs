@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 /// messages at a sink and those that missed their deadline, `/limen/nodes/NODE` how long messages wait for a node, how long its calls take and
 /// what it lost, `/limen/edges/PORT/PORT` the messages on an edge, what it lost and how long a join has starved for it. Times are in microseconds.
 ///
-/// Only this machine can connect, unless `listen` has another address and the command line has `--allow-public`. A client gets the topics
+/// Only this machine can connect, unless `listen` has another address and the command line has `--allow-public`. A client receives the topics
 /// that it subscribes to; one that reads too slowly misses messages, which are counted (`full`), and never makes the graph wait. `sent` counts the
 /// messages in the buffers of connections, and `undelivered` those that were still there when a connection ended. Clients can change
 /// nothing.

@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 /// Records its inputs, which may have any names, to an MCAP file: each is a topic, `/image` for the input `image`, `/camera/image` for
 /// `camera.image`.
 ///
-/// Images, texts and numbers have schemas that Foxglove and the libraries of MCAP read; `as` gives other tensors a meaning. A message
-/// is logged when this node takes it, and published at its origin. Whatever ends the process, every message is readable that was
+/// Images, texts and numbers have schemas that Foxglove and the libraries of MCAP read; `as` assigns a meaning to other tensors. A message
+/// is logged when this node reads it, and published at its origin. Whatever ends the process, every message is readable that was
 /// taken more than a second or 4 MiB before; `limen-run recover` then writes the index that is missing. No file is ever overwritten:
 /// if `drive.mcap` exists, `drive-0002.mcap` is next. If a write fails, the messages of its chunk (at most 1 MiB and one message) are lost
 /// and counted (`unwritten`, or `disk_full`), and with `on_error: skip`, or while the disk is full, a new file is tried once a second. Without `capacity`, an input holds messages

@@ -22,7 +22,7 @@ use std::time::Duration;
 /// Sends the messages of topics of an MCAP file, each topic on a port: `image` for `/image`, `camera.image` for `/camera/image`, or as
 /// `topics` says.
 ///
-/// Recordings of `record` give the tensors that were recorded. Of other recordings, such as bags of ROS 2, these are read as tensors:
+/// Recordings of `record` produce the tensors that were recorded. Of other recordings, such as bags of ROS 2, these are read as tensors:
 /// `sensor_msgs` Image (`u8[h,w,3]` and so on), CompressedImage (bytes), Imu (`f64[10]`: orientation, angular velocity, acceleration;
 /// `f64[6]` if the first message has no orientation; NaN is what a message has no estimate of), PointCloud2 (`f32[≤n,fields]`: `x y z`,
 /// the intensity if there is one, then the other fields of the first message; `f64` if a field has 64-bit floats or 32-bit integers, as
@@ -45,7 +45,7 @@ pub struct Config {
     /// The topics of ports whose names do not say it: `{ image: /camera/image_raw }`.
     #[serde(default)]
     pub topics: BTreeMap<String, String>,
-    /// How fast to send: `original` (the default), `max`, as fast as the graph takes them, or a factor such as `2.0`. With `max`, origins
+    /// How fast to send: `original` (the default), `max`, as fast as the graph accepts them, or a factor such as `2.0`. With `max`, origins
     /// keep their recorded distances from the start of the run, so that nodes that match or measure by origins behave as they did; a
     /// latency then is meaningless.
     #[serde(default)]

@@ -145,7 +145,7 @@ impl Node for Wav {
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let given = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
-        let given = given.ok_or_else(|| NodeError::input("in", "its shape is not known while planning"))?;
+        let given = given.ok_or_else(|| NodeError::input("in", "its shape is unknown during planning"))?;
         let spec = sound(given, config.sample_rate).map_err(|(message, _)| NodeError::input("in", message))?;
         let file = Rc::new(RefCell::new(OutputFile::open(
             cx.folders(),

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Reads sound from a WAV file, `frames` frames per message: `sound` `f32[≤frames,channels]`, from −1 to 1;
-/// `f32[frames,channels]` with `tail: pad`. With `context`, messages have so many frames more.
+/// `f32[frames,channels]` with `tail: pad`. With `context`, messages have that many more frames.
 ///
 /// A frame is one sample of every channel. PCM of up to 32 bits and floats of 32 and 64 bits are read, also in containers with more bits,
 /// from RIFF, RF64 and BW64. From a truncated file the complete frames are sent, then one call fails. If the header has no length, as
@@ -35,7 +35,7 @@ pub struct Config {
     #[serde(default)]
     pub tail: Tail,
     /// `true` sends messages at the speed of playback, each when its first frame is due; by default messages are sent as fast
-    /// as the graph takes them.
+    /// as the graph accepts them.
     #[serde(default)]
     pub real_time: bool,
     /// How many times to read the file; 1 by default.

@@ -20,7 +20,7 @@ const MAX_NAME: usize = 255;
 /// Reads image files in the order of their paths and sends their pixels, names and labels.
 ///
 /// Outputs: `image` `u8[height,width,channels]`, `name` `u8[≤255]`, and, if `label` is set, `label` `i32[]`. If the images differ in
-/// size, `image` is `u8[≤height,≤width,channels]` of the largest; `resize` and `letterbox` give them one size. If they differ in channels
+/// size, `image` is `u8[≤height,≤width,channels]` of the largest; `resize` and `letterbox` scale them to one size. If they differ in channels
 /// (1 grey, 3 RGB, 4 RGBA), `channels` is needed. The sizes are read while planning; a file that does not fit the planned size when it is
 /// its turn, or that cannot be decoded, fails one call, and with `on_error: skip` the next file follows. The orientation tag of a JPEG file
 /// is not applied, as it is by `cv2.imread`: a photograph taken with the camera turned stays as the sensor saw it.
@@ -30,7 +30,7 @@ pub struct Config {
     /// whose file name begins with a dot.
     pub path: String,
     /// Images per second, such as `30Hz`: image `n` is due `n` periods after the first, and a late one keeps its due time as
-    /// origin. By default images are sent as fast as the graph takes them.
+    /// origin. By default images are sent as fast as the graph accepts them.
     pub rate: Option<Rate>,
     /// How many times to read the files; 1 by default.
     #[serde(default = "one")]

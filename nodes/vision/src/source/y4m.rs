@@ -35,7 +35,7 @@ pub struct Config {
     /// The standard by which colours are coded, which the file does not say; `bt601` by default.
     #[serde(default)]
     pub colours: Colours,
-    /// How fast to send the frames of a file: `original` (the default), `max`, as fast as the graph takes them, or a factor such as `2.0`.
+    /// How fast to send the frames of a file: `original` (the default), `max`, as fast as the graph accepts them, or a factor such as `2.0`.
     /// With `max`, origins keep their distances from the start of the run. Frames from standard input are sent when they come.
     #[serde(default)]
     pub pace: RecordedPace,

@@ -23,14 +23,14 @@ const MAX_PARTS: usize = 1 << 10;
 /// As with `scatter`, the parts of an image have the header that `join` selects, with `part` and `parts` set, and `gather` reassembles what
 /// becomes of them:
 /// its row `n` belongs to row `n` of the boxes. Rows are x0, y0, x1, y1, score, class. A part has all
-/// pixels that its box touches; a box without a pixel of the image gives a part that shows only `fill`. Boxes after the first `max` are
+/// pixels that its box touches; a box without a pixel of the image produces a part that shows only `fill`. Boxes after the first `max` are
 /// left out and counted (`left_out`); detectors and `nms` send those with the highest scores first.
 ///
-/// In place of boxes it takes `quads` `f32[≤n,8]` from `decode_db`, x and y of the corners at the top left, top right, bottom right and
+/// Instead of boxes it accepts `quads` `f32[≤n,8]` from `decode_db`, x and y of the corners at the top left, top right, bottom right and
 /// bottom left. A part shows what is between them, stretched to a rectangle as wide and high as the longer of two opposite sides, with
 /// the levels of `cv2.warpPerspective` (`INTER_CUBIC`, `BORDER_REPLICATE`). If it is at least 1.5 times as high as wide, it is turned to
 /// the left by 90°, so that text from top to bottom can be read. Then it is scaled as other parts are. A quad less than a pixel wide or
-/// high, or of more than twice the pixels of the image, gives a part that shows only `fill`.
+/// high, or of more than twice the pixels of the image, produces a part that shows only `fill`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// Width of the output in pixels.

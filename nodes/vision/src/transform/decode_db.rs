@@ -223,7 +223,7 @@ impl Node for DecodeDb {
         let spec = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
         let map = spec.and_then(|spec| dims(&spec.shape, |_| true));
         let size = map.and_then(|[height, width]| Some((height.max()?, width.max()?)));
-        let (height, width) = size.ok_or_else(|| NodeError::input("in", "its shape is not known while planning"))?;
+        let (height, width) = size.ok_or_else(|| NodeError::input("in", "its shape is unknown during planning"))?;
         Ok(DecodeDb::new(config, width, height, cx.outputs().len() > 1))
     }
 }

@@ -20,12 +20,12 @@ pub use layout::Layout;
 /// Converts the output of a YOLO model, `f32[candidates,numbers]` or `f32[numbers,candidates]`, into `boxes`
 /// `f32[≤max_boxes,6]`: x0, y0, x1, y1, score, class, the highest score first, in pixels of the model's input image.
 ///
-/// Each candidate with a score above `threshold` gives a box for its best class. Many candidates overlap, except with `layout:
-/// v10`: put an `nms` node behind. Of more than `max_boxes` boxes, those with the highest scores are kept.
+/// Each candidate with a score above `threshold` produces a box for its best class. Many candidates overlap, except with `layout:
+/// v10`: put an `nms` node after this node. Of more than `max_boxes` boxes, those with the highest scores are kept.
 ///
-/// Where a model gives more numbers, such as the coefficients of masks or the points of a pose, put a `slice` node before that keeps
+/// If a model outputs more numbers, such as the coefficients of masks or the points of a pose, put a `slice` node before that keeps
 /// the numbers of boxes and classes; where its dims are swapped, a `transpose` node with `order: [1, 0]`. Scores are probabilities: an
-/// output with a score above 1.1 is a failed call, because it has another meaning. So is an output whose centres are no pixels.
+/// output with a score above 1.1 is a failed call, because it has another meaning. So is an output whose centres are not pixels.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct Config {
     /// The order of the numbers; by default the only one that the shape of the input allows. A `v5` output needs `layout` or `classes`,
@@ -45,7 +45,7 @@ pub struct Config {
     /// Most boxes per message; 1000 by default.
     #[serde(default = "thousand")]
     pub max_boxes: usize,
-    /// `true` gives a box for every class whose score is above `threshold`; by default only for the best class of a candidate.
+    /// `true` produces a box for every class whose score is above `threshold`; by default only for the best class of a candidate.
     #[serde(default)]
     pub multi_label: bool,
 }
@@ -302,7 +302,7 @@ impl Node for DecodeYolo {
         let spec = cx.inputs().first().and_then(|(_, spec)| spec.as_ref());
         match shape::matrix_dims(spec).map(|shape| Sizes::of(&config, shape)).as_deref() {
             Some([sizes]) => Ok(DecodeYolo::new(&config, *sizes)),
-            _ => Err(NodeError::input("in", "its layout is not known while planning")),
+            _ => Err(NodeError::input("in", "its layout is unknown during planning")),
         }
     }
 }

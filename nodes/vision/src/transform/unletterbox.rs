@@ -14,7 +14,7 @@ use serde::Deserialize;
 ///
 /// Rows are x0, y0, x1, y1, score, class; score and class are kept, and so is the order.
 ///
-/// In place of boxes it takes `quads` `f32[≤n,8]` from `decode_db`, x and y of four corners, and gives `quads`. Corners outside the
+/// Instead of boxes it accepts `quads` `f32[≤n,8]` from `decode_db`, x and y of four corners, and produces `quads`. Corners outside the
 /// image are moved to its last pixel.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct Config {}
