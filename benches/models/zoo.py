@@ -52,7 +52,7 @@ class Model:
     lead: bool = True
     """Whether the first dim of the model's inputs is a batch, or 1."""
     listed: bool = True
-    """Whether the table of docs/models.md has it."""
+    """Whether the table of README.md has it."""
     dims: dict[str, list] | None = None
     """Dims of inputs and outputs that replace those in the file, as the package itself does before it loads the model."""
 
