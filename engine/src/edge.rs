@@ -146,7 +146,7 @@ impl Shared {
     }
 
     /// Messages sent and not yet received or lost, as of the counters' last update, once a turn.
-    pub(crate) fn fill(&self) -> u64 {
+    pub(crate) fn depth(&self) -> u64 {
         // The consumer's counters first: what it has received was sent before.
         let gone = self.consumer.moved.get() + Reason::ALL.iter().map(|reason| self.lost(*reason)).sum::<u64>();
         self.producer.moved.get().saturating_sub(gone)

@@ -22,15 +22,15 @@ pub(crate) use sampler::Sampler;
 /// Messages published together: when, and how much of their latency is accounted for.
 ///
 /// `accounted` is a clock of its own: it starts at the first publication and is advanced by every recorded term. At the
-/// sink, its distance from the real clock is the closure error.
+/// sink, its distance from the real clock is the residual.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Run {
     /// When they were published; 0 if the run is not recorded.
     pub(crate) sent: u64,
     /// The ledger's clock at that time.
     pub(crate) accounted: u64,
-    /// How much of their wait was for partners; known once they were joined.
-    pub(crate) hold: u64,
+    /// How long they waited for partners, ns; known once they were joined.
+    pub(crate) wait: u64,
     /// Number of messages.
     pub(crate) n: u32,
     /// How many runs this one stands for; 1 unless sampled.
@@ -62,9 +62,9 @@ pub enum Term {
     Source,
     /// Published to taken.
     Queue,
-    /// Waiting for partners of a join; at a model that joins nothing, for the rest of a batch or for calls in flight.
-    Hold,
-    /// At a model that also joins its inputs: waiting for the rest of a batch or for calls in flight.
+    /// Join wait: for partners of a join. At a model that joins nothing, batch wait.
+    Wait,
+    /// Batch wait at a model that also joins its inputs: for the rest of a batch or for calls in flight.
     BatchWait,
     /// Ready, but without room in an output or pool.
     Blocked,
@@ -75,8 +75,8 @@ pub enum Term {
     /// Origin to the end of the sink's call.
     #[strum(serialize = "e2e")]
     EndToEnd,
-    /// The part of an end-to-end latency that the other terms do not explain.
-    Closure,
+    /// The part of an end-to-end latency that no other term explains.
+    Residual,
     /// Messages in one call of a model.
     Batch,
     /// Origin to the end of the sink's call, for reused messages: their age, not a latency.

@@ -26,7 +26,7 @@ pub use crate::port::output::{Outputs, Port, PortList};
 pub use crate::port::room::{Next, Room};
 pub use crate::port::{Inputs, Many, MessageSet, PortType, Taken};
 pub use extensions::Extensions;
-pub use live::{ClockSteps, Connection, IncidentCounter, LossCounter, ThinnedCounter};
+pub use live::{ClockSteps, Connection, DiscardCounter, IncidentCounter, LossCounter};
 pub use metrics::Metrics;
 pub use one_to_one::{InPlace, OneToOne};
 pub use planning::{Building, Connected, Planning};
@@ -82,7 +82,7 @@ pub trait Node: Sized + 'static {
 
     /// Reports the node's metrics, once, when the node has ended; `--fail-on` can test them. Messages that the node loses while it runs are
     /// counted by [`Building::lost`]; [`Metrics::lost`] is for what is known only at the end. Messages that it discarded on purpose are
-    /// reported by [`Metrics::thinned`].
+    /// reported by [`Metrics::discarded`].
     fn metrics(&self, to: &mut Metrics) {
         let _ = to;
     }

@@ -1,7 +1,7 @@
 //! The report of a run: what moved, what was lost and why, where the time went.
 //!
-//! Knows counters and histograms, and how they are serialized (`json`). Both laws are checked here, at every exit; a violation is a bug in the engine
-//! and reported as one.
+//! Knows counters and histograms, and how they are serialized (`json`). The message accounting is checked here, at every exit. A sum that
+//! does not balance is a bug in the engine and reported as one.
 
 mod json;
 
@@ -79,7 +79,7 @@ pub struct Report {
     pub failures: Vec<FailureReport>,
     /// How many calls failed in all.
     pub failed_calls: u64,
-    /// Errors of the engine: violated laws, panics outside of nodes. Empty, or please report it.
+    /// Errors of the engine: sums of messages that do not balance, panics outside of nodes. Empty, or please report it.
     pub bugs: Vec<String>,
     /// Remarks on the run: refused pinning, folded cores.
     pub notes: Vec<String>,
@@ -133,9 +133,9 @@ impl NodeReport {
         self.metrics.losses().map(|(_, n)| n).sum()
     }
 
-    /// Returns the messages the node dropped by design.
-    pub fn thinned_total(&self) -> u64 {
-        self.metrics.thinning().map(|(_, n)| n).sum()
+    /// Returns the messages the node discarded on purpose.
+    pub fn discarded_total(&self) -> u64 {
+        self.metrics.discards().map(|(_, n)| n).sum()
     }
 }
 
@@ -157,10 +157,10 @@ pub struct EdgeReport {
     pub sent: u64,
     /// Messages the consumer got.
     pub received: u64,
-    /// Messages sent but never received, by reason: lost, or thinned on purpose.
+    /// Messages sent but never received, by reason: lost, or discarded on purpose.
     pub lost: Vec<(Reason, u64)>,
-    /// Whether another input of the consumer sets the moment, so that messages without a partner are thinned, not lost.
-    pub thins: bool,
+    /// Whether another input of the consumer sets the moment, so that messages without a partner are discarded, not lost.
+    pub discards_unmatched: bool,
     /// Messages found in it at the end.
     pub left: u64,
     /// Whether both workers replied, so that `left` is exact.
@@ -168,19 +168,19 @@ pub struct EdgeReport {
 }
 
 impl EdgeReport {
-    /// Returns whether messages with this reason were dropped on purpose, to keep the newest or those that fit.
-    pub fn is_thinned(&self, reason: Reason) -> bool {
-        reason == Reason::Superseded || (reason == Reason::Unmatched && self.thins)
+    /// Returns whether messages with this reason were discarded on purpose, to keep the newest or those that fit.
+    pub fn is_discarded(&self, reason: Reason) -> bool {
+        reason == Reason::Superseded || (reason == Reason::Unmatched && self.discards_unmatched)
     }
 
-    /// Returns the messages lost, for any reason, without those thinned.
+    /// Returns the messages lost, for any reason, without those discarded.
     pub fn lost_total(&self) -> u64 {
-        self.lost.iter().filter(|(reason, _)| !self.is_thinned(*reason)).map(|(_, n)| n).sum()
+        self.lost.iter().filter(|(reason, _)| !self.is_discarded(*reason)).map(|(_, n)| n).sum()
     }
 
-    /// Returns the messages thinned, for any reason.
-    pub fn thinned_total(&self) -> u64 {
-        self.lost.iter().filter(|(reason, _)| self.is_thinned(*reason)).map(|(_, n)| n).sum()
+    /// Returns the messages discarded, for any reason.
+    pub fn discarded_total(&self) -> u64 {
+        self.lost.iter().filter(|(reason, _)| self.is_discarded(*reason)).map(|(_, n)| n).sum()
     }
 }
 
@@ -359,7 +359,7 @@ impl Report {
         let loses = |node: &NodeReport| node.metrics.losses().any(|(reason, _)| reason != Reason::Stopped.name());
         let unmatched = |edge: &EdgeReport| {
             edge.when_full == WhenFull::Block
-                && !edge.thins
+                && !edge.discards_unmatched
                 && edge.lost.iter().any(|(why, _)| *why == Reason::Unmatched)
         };
         self.failed_calls > 0
@@ -381,7 +381,7 @@ impl Report {
         let mut losses = BTreeMap::new();
         let mut add = |reason, n: u64| *losses.entry(reason).or_default() += n;
         for edge in &self.edges {
-            let lost = edge.lost.iter().filter(|(reason, _)| !edge.is_thinned(*reason));
+            let lost = edge.lost.iter().filter(|(reason, _)| !edge.is_discarded(*reason));
             lost.for_each(|(reason, n)| add(reason.name(), *n));
         }
         for handle in self.handles.iter().filter(|handle| handle.kind != HandleKind::Tap) {
@@ -394,14 +394,14 @@ impl Report {
         losses
     }
 
-    /// Returns the messages thinned on purpose, counted as in [`Report::lost_total`].
-    pub fn thinned_total(&self) -> u64 {
-        let handles = self.handles.iter().filter(|h| h.kind != HandleKind::Tap).map(HandleReport::thinned_total);
-        let nodes = self.nodes.iter().map(NodeReport::thinned_total);
-        self.edges.iter().map(EdgeReport::thinned_total).chain(handles).chain(nodes).sum()
+    /// Returns the messages discarded on purpose, counted as in [`Report::lost_total`].
+    pub fn discarded_total(&self) -> u64 {
+        let handles = self.handles.iter().filter(|h| h.kind != HandleKind::Tap).map(HandleReport::discarded_total);
+        let nodes = self.nodes.iter().map(NodeReport::discarded_total);
+        self.edges.iter().map(EdgeReport::discarded_total).chain(handles).chain(nodes).sum()
     }
 
-    /// Returns the exit code of a program that only ran this graph: 0 success, 1 a node failed, 3 a law is violated, 70 the deadline
+    /// Returns the exit code of a program that only ran this graph: 0 success, 1 a node failed, 3 the message accounting does not balance, 70 the deadline
     /// of the stop passed.
     pub fn exit_code(&self) -> u8 {
         if !self.bugs.is_empty() {
@@ -415,12 +415,12 @@ impl Report {
     }
 
     /// Returns a figure by its name in `--fail-on` expressions: a node's own (`score.accuracy`, or `accuracy` if only one
-    /// node has it), `lost`, losses of one reason (`lost.overrun`), `thinned`, `left`, `failed`, `missed` (deadlines), `over_budget`
+    /// node has it), `lost`, losses of one reason (`lost.overrun`), `discarded`, `left`, `failed`, `missed` (deadlines), `over_budget`
     /// (calls), `gaps` (of inputs), `restarts` (of nodes). A reason by which nothing in the graph can lose has no figure.
     pub fn metric(&self, name: &str) -> Option<f64> {
         match name {
             "lost" | "drops" => return Some(self.lost_total() as f64),
-            "thinned" => return Some(self.thinned_total() as f64),
+            "discarded" => return Some(self.discarded_total() as f64),
             "missed" => return Some(self.deadlines.iter().map(|d| d.missed).sum::<u64>() as f64),
             "over_budget" => return Some(self.nodes.iter().map(|n| n.over_budget).sum::<u64>() as f64),
             "restarts" => return Some(self.nodes.iter().map(|n| n.restarts).sum::<u64>() as f64),
@@ -476,15 +476,15 @@ impl Report {
         paths.filter_map(|h| Some((h.node.as_str(), h.to.as_deref()?, &h.recorded)))
     }
 
-    /// Checks both laws; a violation is a bug in the engine. `remaining` returns what an edge still contains; what was left in a loop is
+    /// Checks the message accounting; a sum that does not balance is a bug in the engine. `remaining` returns what an edge still contains; what was left in a loop is
     /// not in it.
-    pub(crate) fn check_laws(&mut self, remaining: impl Fn(usize) -> u64) {
+    pub(crate) fn check_accounting(&mut self, remaining: impl Fn(usize) -> u64) {
         for (at, edge) in self.edges.iter().enumerate().filter(|(_, e)| e.counted) {
             let EdgeReport { from, to, sent, received, left, .. } = edge;
-            let (lost, thinned) = (edge.lost_total(), edge.thinned_total());
-            if *sent != received + lost + thinned + left {
+            let (lost, discarded) = (edge.lost_total(), edge.discarded_total());
+            if *sent != received + lost + discarded + left {
                 self.bugs.push(format!(
-                    "edge {from} -> {to}: sent {sent} is not received {received} + lost {lost} + thinned {thinned} + left {left}"
+                    "edge {from} -> {to}: sent {sent} is not received {received} + lost {lost} + discarded {discarded} + left {left}"
                 ));
             }
             let drained = matches!(self.outcome, Outcome::Finished | Outcome::Stopped);
@@ -495,11 +495,11 @@ impl Report {
         }
         for handle in self.handles.iter().filter(|h| h.counted) {
             let HandleReport { name, kind, sent, received, left, .. } = handle;
-            let (lost, thinned) = (handle.lost_total(), handle.thinned_total());
-            if *sent != received + lost + thinned + left {
+            let (lost, discarded) = (handle.lost_total(), handle.discarded_total());
+            if *sent != received + lost + discarded + left {
                 let kind = kind.name();
                 self.bugs.push(format!(
-                    "{kind} {name}: sent {sent} is not received {received} + lost {lost} + thinned {thinned} + left {left}"
+                    "{kind} {name}: sent {sent} is not received {received} + lost {lost} + discarded {discarded} + left {left}"
                 ));
             }
         }

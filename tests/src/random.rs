@@ -107,7 +107,7 @@ fn join(rng: &mut fastrand::Rng, policy: &str, has_patience: bool, inputs: &[&st
         "by_time" => {
             let _ = write!(join, ", within: {}us", rng.u8(1..30));
             if rng.bool() {
-                let _ = write!(join, ", hold: {}us", rng.u8(1..30));
+                let _ = write!(join, ", wait: {}us", rng.u8(1..30));
             }
             join += pick(rng, &["", "", ", pick: oldest", ", pick: newest", ", anchor: a", ", anchor: b"]);
         }

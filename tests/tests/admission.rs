@@ -117,7 +117,7 @@ fn a_slow_consumer_of_sixteen_costs_the_others_no_messages() {
         assert_eq!(report.bugs, Vec::<String>::new(), "{policy}");
         let taken = |name: &str| report.node(name).unwrap().taken;
         assert!((1..16).all(|n| taken(&format!("z{n}")) == 400), "{policy}");
-        assert_eq!(taken("z0") + report.lost_total() + report.thinned_total(), 400, "{policy}");
+        assert_eq!(taken("z0") + report.lost_total() + report.discarded_total(), 400, "{policy}");
         assert_eq!(taken("z0") == 400, policy == "block", "{policy}");
     }
 }

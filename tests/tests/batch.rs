@@ -112,7 +112,7 @@ fn a_batch_allows_for_late_wakeups() {
             let missed = report.deadlines[0].missed;
             assert!(missed <= 20, "{period_us} us, {delay}: {missed} of 2000 missed");
             // It still uses the available time.
-            let waited = report.histogram("m", limen::report::Term::Hold).unwrap().histogram.quantile(0.5).unwrap();
+            let waited = report.histogram("m", limen::report::Term::Wait).unwrap().histogram.quantile(0.5).unwrap();
             assert!(waited > period_us * 100, "{period_us} us, {delay}: held for {waited} ns");
             let dropping = with_late_wakeups(period_us, delay, &format!("deadline: {deadline}, on_miss: drop"), seed);
             let lost = figure(&dropping, "lost");

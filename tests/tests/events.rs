@@ -119,7 +119,7 @@ fn losses_above_the_threshold_are_events() {
         }
         // `block` lost nothing and slowed the source.
         let report = driven.finish();
-        let gone = report.edges[0].lost_total() + report.edges[0].thinned_total();
+        let gone = report.edges[0].lost_total() + report.edges[0].discarded_total();
         assert_eq!(gone > 0, !policy.ends_with("4"), "{policy}");
     }
 }

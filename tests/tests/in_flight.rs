@@ -64,7 +64,7 @@ fn calls_in_flight_fail_with_their_session() {
     for on_error in ["stop", "detach", "{ restart: { max: 3, backoff: 1ms } }"] {
         let report =
             run(&graph(400, 4, "max: 2", "fail_at: 30, per_item: 50us", &format!("\n    on_error: {on_error}")));
-        // The report checks the laws: every message is done, failed, lost or left.
+        // The report checks the message accounting: every message is done, failed, lost or left.
         assert_eq!(report.bugs, Vec::<String>::new(), "{on_error}");
         assert!(!report.failures.is_empty(), "{on_error}");
         assert_eq!(report.exit_code(), u8::from(on_error == "stop"), "{on_error}");

@@ -114,7 +114,7 @@ fn by_time_pairs_the_nearest_oldest_or_newest_partner() {
         // The oldest or newest partner within 5 ms.
         ("within: 5ms, pick: oldest, anchor: y", 0, 40.0, 4990..=5050, ends(0) - 39.0 * 5.0),
         ("within: 5ms, pick: newest, anchor: y", 0, 40.0, 4990..=5050, ends(5)),
-        ("within: 5ms, hold: 10ms", 0, 40.0, 0..=0, ends(0)),
+        ("within: 5ms, wait: 10ms", 0, 40.0, 0..=0, ends(0)),
         ("within: 200us, anchor: y", 300, 0.0, 0..=0, 0.0),
     ] {
         let report = joined(&stream(2_000, 1_000, later), &slow, &format!("policy: by_time, {join}"));
@@ -122,7 +122,7 @@ fn by_time_pairs_the_nearest_oldest_or_newest_partner() {
         assert_eq!(found, (pairs, numbers), "{join}, {later} us later");
         assert!(most.contains(&skew(&report)), "{join}, {later} us later: {} us", skew(&report));
         let unmatched = |to: &str| {
-            report.edges.iter().find(|edge| edge.to == to).map_or(0, |edge| edge.lost_total() + edge.thinned_total())
+            report.edges.iter().find(|edge| edge.to == to).map_or(0, |edge| edge.lost_total() + edge.discarded_total())
         };
         assert_eq!((unmatched("c/x"), unmatched("c/y")), (2_000 - pairs as u64, 40 - pairs as u64), "{join}");
     }
@@ -133,7 +133,7 @@ fn by_time_pairs_the_nearest_oldest_or_newest_partner() {
 fn by_time_waits_for_a_nearer_partner_only_while_one_can_come() {
     // Two sensors of one rate, 4 ms apart: the join does not wait for a message that the period of its stream rules out.
     let report = joined(&stream(30, 33_000, 0), &stream(30, 33_000, 4_000), "policy: by_time, within: 10ms");
-    let held = &report.histogram("c", Term::Hold).expect("recorded").histogram;
+    let held = &report.histogram("c", Term::Wait).expect("recorded").histogram;
     // Until the period is known, the next message decides, 33 ms later.
     let long: u64 = held.iter().filter(|(value, _)| *value > 5_000_000).map(|(_, count)| count).sum();
     assert_eq!((long, held.max() / 10_000_000), (8, 3), "held longer than 5 ms, and the longest in 10 ms");
@@ -166,18 +166,18 @@ fn the_anchor_sets_the_reference_time_for_three_inputs() {
 /// Promise (joins): A join by time with `wait` sorts messages that arrive out of order; later ones
 /// are lost.
 #[test]
-fn hold_sorts_messages_that_arrive_out_of_order() {
+fn wait_sorts_messages_that_arrive_out_of_order() {
     // Every message began 10 ms before it was sent; of `b` the second and third, and the sixth and seventh, are swapped.
     let begun = |ms: [i64; 8]| {
         format!("count: 8, period_ns: 10000000, origins: [{}]", ms.map(|ms| (ms * 1_000_000).to_string()).join(", "))
     };
     let (in_order, swapped) = (begun([-10, 0, 10, 20, 30, 40, 50, 60]), begun([-10, 10, 0, 20, 30, 50, 40, 60]));
     let (in_order, swapped) = (in_order.as_str(), swapped.as_str());
-    let held = joined(in_order, swapped, "policy: by_time, within: 1ms, hold: 25ms");
+    let held = joined(in_order, swapped, "policy: by_time, within: 1ms, wait: 25ms");
     assert_eq!((figure(&held, "count"), lost(&held, Reason::Unmatched)), (8.0, 0));
     // Number 2 of `b` began with number 1 of `a`.
     assert_eq!(figure(&held, "sum_x"), figure(&held, "sum_y"));
-    // Without `hold` the overtaken messages are too late.
+    // Without `wait` the overtaken messages are too late.
     let hasty = joined(in_order, swapped, "policy: by_time, within: 1ms");
     assert!(lost(&hasty, Reason::Unmatched) >= 4 && figure(&hasty, "count") >= 4.0, "{:?}", hasty.edges);
 }
@@ -314,7 +314,7 @@ fn a_message_used_by_an_interpolation_is_not_unmatched() {
         assert_eq!(report.bugs, Vec::<String>::new());
         let edge = report.edges.iter().find(|edge| edge.to == "s/x").unwrap();
         assert_eq!(
-            (edge.received, edge.thinned_total(), edge.lost_total()),
+            (edge.received, edge.discarded_total(), edge.lost_total()),
             (used, unmatched, 0),
             "{values:?} {moments:?}"
         );
@@ -686,7 +686,7 @@ fn a_join_before_a_model_is_reported_as_a_join() {
         (model("batch: { max: 4, within: 250ms }, "), true),
     ] {
         let report = run(&node);
-        let held = report.histogram("c", Term::Hold).expect("recorded");
+        let held = report.histogram("c", Term::Wait).expect("recorded");
         assert_eq!(held.samples, 30, "{node}");
         let range = held.histogram.min() / 1_000_000..=held.histogram.max() / 1_000_000;
         assert!(*range.start() >= 98 && *range.end() <= 102, "{node}: {range:?} ms");
@@ -702,8 +702,8 @@ fn a_join_before_a_model_is_reported_as_a_join() {
             }
         };
         assert!(causes().next().is_some() && causes().all(is_expected), "{node}: {:?}", report.tails);
-        let closure = report.histogram("d", Term::Closure).expect("recorded").histogram.max();
-        assert!(closure < 1_000, "{node}: {closure} ns are in no term");
+        let residual = report.histogram("d", Term::Residual).expect("recorded").histogram.max();
+        assert!(residual < 1_000, "{node}: {residual} ns are in no term");
     }
 }
 

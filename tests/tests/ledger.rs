@@ -1,4 +1,4 @@
-//! Counts, sums and closure of the ledger.
+//! Counts, sums and residual of the ledger.
 
 use limen::policy::Telemetry;
 use limen::report::Term;
@@ -46,10 +46,10 @@ fn the_terms_of_a_path_add_up_to_its_latency() {
     );
     let (_, _, path) = report.paths().next().unwrap();
     assert_eq!(path.samples, 3000);
-    let closure = report.histogram("d", Term::Closure).unwrap();
-    assert_eq!(closure.samples, 3000);
-    let [p99, of_path] = [closure, path].map(|recorded| recorded.histogram.quantile(0.99).unwrap());
-    assert!(p99 <= 200.max(of_path / 100), "closure p99 is {p99} ns");
+    let residual = report.histogram("d", Term::Residual).unwrap();
+    assert_eq!(residual.samples, 3000);
+    let [p99, of_path] = [residual, path].map(|recorded| recorded.histogram.quantile(0.99).unwrap());
+    assert!(p99 <= 200.max(of_path / 100), "residual p99 is {p99} ns");
     // The means of the disjoint terms along the only path sum to the mean latency.
     let mean = |node: &str, term| {
         report.histogram(node, term).map_or(0.0, |r| r.histogram.mean() * r.histogram.len() as f64 / 3000.0)

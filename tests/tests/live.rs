@@ -1,8 +1,8 @@
 //! What goes wrong inside nodes and on paths is seen while the graph runs: in events and statistics, with the report's numbers.
 
 use limen::node::{
-    Building, Connected, Connection, Emit, IncidentCounter, LossCounter, Metrics, Node, NodeError, NodeStats,
-    PlanErrors, Planning, Ports, ThinnedCounter, Transform,
+    Building, Connected, Connection, DiscardCounter, Emit, IncidentCounter, LossCounter, Metrics, Node, NodeError,
+    NodeStats, PlanErrors, Planning, Ports, Transform,
 };
 use limen::{Clock, Driven, Event, EventKind, Message, Plan, SimulatedClock, Spec, Tensor, Time};
 use std::time::Duration;
@@ -31,7 +31,7 @@ struct Lossy {
     config: Config,
     malformed: LossCounter,
     no_room: LossCounter,
-    silenced: ThinnedCounter,
+    silenced: DiscardCounter,
     missing: IncidentCounter,
     connection: Connection,
     seen: u64,
@@ -48,7 +48,7 @@ impl Node for Lossy {
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let (malformed, connection) = (cx.lost("malformed"), cx.connection());
         connection.begun();
-        let (no_room, silenced) = (cx.lost("no_room"), cx.thinned("silenced"));
+        let (no_room, silenced) = (cx.lost("no_room"), cx.discarded("silenced"));
         let missing = cx.incidents("missing");
         Ok(Lossy { config, malformed, no_room, silenced, missing, connection, seen: 0 })
     }
@@ -263,10 +263,10 @@ fn the_end_of_losses_is_an_event_and_discards_are_statistics() {
     let [event] = &ended[..] else { panic!("{events:?}") };
     assert_eq!(event.to_string(), "`b` has recovered (no_room); it has lost 100 messages so far");
     let stats = node(&driven, "b");
-    assert_eq!((stats.lost["no_room"], stats.thinned["silenced"]), (100, 50));
+    assert_eq!((stats.lost["no_room"], stats.discarded["silenced"]), (100, 50));
     let report = driven.finish();
     assert_eq!(report.metric("b.silenced"), Some(50.0));
-    assert_eq!(report.node("b").unwrap().thinned_total(), 50);
+    assert_eq!(report.node("b").unwrap().discarded_total(), 50);
 }
 
 /// Values that are missing cost no message. They are told when they begin, also after a second without any.

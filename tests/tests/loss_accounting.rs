@@ -1,11 +1,11 @@
-//! Messages that are lost, and messages that are thinned because the graph asks for it. Simulated, so that time is exact.
+//! Messages that are lost, and messages that are discarded because the graph asks for it. Simulated, so that time is exact.
 
 use limen::{Plan, Report, Spec};
 use limen_tests::{registry, turn};
 
 fn totals(report: &Report) -> (u64, u64) {
     let figure = |name: &str| report.metric(name).unwrap_or(f64::NAN) as u64;
-    (figure("lost"), figure("thinned"))
+    (figure("lost"), figure("discarded"))
 }
 
 /// Totals for a source through a node, or two sources through a join, into a sink.
@@ -22,7 +22,7 @@ fn totals_of(rest: &str) -> (u64, u64) {
 /// Promise (losses): A message that a policy of the graph discards on purpose counts as discarded;
 /// any other missing message counts as lost.
 #[test]
-fn intended_discards_are_thinned_and_all_others_are_lost() {
+fn messages_discarded_on_purpose_are_not_lost() {
     for (rest, expected) in [
         ("  z: { kind: collect, from: a }\n", (0, 0)),
         ("  n: { kind: decimate, config: { keep_every: 4 }, from: a }\n  z: { kind: collect, from: n }\n", (0, 9)),
@@ -40,7 +40,7 @@ fn intended_discards_are_thinned_and_all_others_are_lost() {
         ("  z: { kind: collect, from: { from: a, max_age: 0ns } }\n", (12, 0)),
         // By number, unmatched messages of either stream are lost.
         ("  z: { kind: collect, inputs: { x: a, y: b }, join: { patience: 2 } }\n", (12, 0)),
-        // By time, unmatched messages of other inputs than the anchor are thinned.
+        // By time, unmatched messages of other inputs than the anchor are discarded.
         ("  z: { kind: collect, inputs: { x: a, y: b }, join: { policy: by_time, within: 1ms, anchor: y } }\n", (0, 8)),
         ("  z: { kind: collect, inputs: { x: a, y: b }, join: { policy: by_time, within: 1ms, anchor: x } }\n", (8, 0)),
         ("  z: { kind: collect, inputs: { x: a, y: b }, join: { policy: by_time, within: 1ms } }\n", (8, 0)),
@@ -51,20 +51,20 @@ fn intended_discards_are_thinned_and_all_others_are_lost() {
 
 /// Promise (losses): Messages that a sampling join does not use count as discarded.
 #[test]
-fn messages_that_sampling_does_not_use_are_thinned() {
+fn messages_that_sampling_does_not_use_are_discarded() {
     // Each of four messages of the trigger takes the newest of twelve. A trigger without a partner is lost.
-    let (lost, thinned) =
+    let (lost, discarded) =
         totals_of("  z: { kind: collect, inputs: { x: a, y: b }, join: { policy: sample, trigger: y } }\n");
-    assert!(lost <= 1 && (7..=9).contains(&thinned), "{lost} lost, {thinned} thinned");
-    // Messages superseded on an edge are thinned too.
+    assert!(lost <= 1 && (7..=9).contains(&discarded), "{lost} lost, {discarded} discarded");
+    // Messages superseded on an edge are discarded too.
     let slow = "  z: { kind: collect, from: { from: a, when_full: latest }, fault: { delay: 3500us } }\n";
-    let (lost, thinned) = totals_of(slow);
-    assert!(lost == 0 && thinned > 6, "{lost} lost, {thinned} thinned");
+    let (lost, discarded) = totals_of(slow);
+    assert!(lost == 0 && discarded > 6, "{lost} lost, {discarded} discarded");
     // Messages dropped by a full edge are lost.
     let full =
         "  z: { kind: collect, from: { from: a, when_full: drop_oldest, capacity: 1 }, fault: { delay: 3500us } }\n";
-    let (lost, thinned) = totals_of(full);
-    assert!(lost > 6 && thinned == 0, "{lost} lost, {thinned} thinned");
+    let (lost, discarded) = totals_of(full);
+    assert!(lost > 6 && discarded == 0, "{lost} lost, {discarded} discarded");
 }
 
 /// Promise (losses): Losses inside a node are counted by reason, and the run is degraded.

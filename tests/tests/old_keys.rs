@@ -11,8 +11,8 @@ fn plan(registry: &Registry, graph: &str) -> Result<Plan, String> {
     Plan::new(spec, registry).map_err(|e| e.to_string())
 }
 
-/// Every renamed key of a stock kind: a graph with `KEY` in place of the old name, the old name and the new one.
-const RENAMED: [(&str, &str, &str); 5] = [
+/// Every renamed key: a graph with `KEY` in place of the old name, the old name and the new one.
+const RENAMED: [(&str, &str, &str); 6] = [
     ("  n: { kind: serial, config: { KEY: none, baud: 9600 } }\n  z: { kind: 'null', from: n }\n", "device", "path"),
     (
         "  a: { kind: timer, config: { rate: 1Hz } }\n  n: { kind: serial, config: { KEY: none, baud: 9600 }, from: a }\n",
@@ -27,6 +27,13 @@ const RENAMED: [(&str, &str, &str); 5] = [
            z: { kind: 'null', from: n }\n",
         "device",
         "provider",
+    ),
+    (
+        "  a: { kind: synthetic, config: { pattern: counter, dtype: f32, shape: [1], rate: 10Hz } }\n  \
+           n: { kind: concat, inputs: { x: a, y: a }, join: { policy: by_time, within: 1ms, KEY: 5ms } }\n  \
+           z: { kind: 'null', from: n }\n",
+        "hold",
+        "wait",
     ),
 ];
 
@@ -67,6 +74,9 @@ fn a_key_under_both_names_is_refused() {
         "  n: { kind: serial, config: { device: none, path: none, baud: 9600 } }\n  z: { kind: 'null', from: n }\n";
     let problems = plan(&registry(), graph).unwrap_err();
     assert!(problems.contains("g.yaml:3:32: error[E0103]: unknown key `device`"), "{problems}");
+    let graph = RENAMED[5].0.replace("KEY: 5ms", "hold: 5ms, wait: 5ms");
+    let problems = plan(&registry(), &graph).unwrap_err();
+    assert!(problems.contains("error[E0103]: unknown key `hold`"), "{problems}");
 }
 
 #[test]

@@ -30,10 +30,10 @@ fn every_overflow_policy_does_what_its_name_says() {
             assert_eq!(report.exit_code(), 0, "{name}");
             assert_eq!(report.edges[0].crossing, cross, "{name}");
             assert_eq!(report.metric("disorder"), Some(0.0), "{name}");
-            let (lost, thinned) = (report.edges[0].lost_total(), report.edges[0].thinned_total());
+            let (lost, discarded) = (report.edges[0].lost_total(), report.edges[0].discarded_total());
             // The graph asks to keep only the newest; every other drop is a loss.
-            assert_eq!(if reason == Some(Reason::Superseded) { lost } else { thinned }, 0, "{name}");
-            let lost = lost + thinned;
+            assert_eq!(if reason == Some(Reason::Superseded) { lost } else { discarded }, 0, "{name}");
+            let lost = lost + discarded;
             assert_eq!(report.metric("count"), Some(3000.0 - lost as f64), "{name}");
             match reason {
                 None => assert_eq!(lost, 0, "{name}"),
@@ -177,7 +177,7 @@ fn a_slow_lossy_branch_does_not_slow_the_others() {
     assert_eq!(report.metric("fast.count"), Some(2000.0));
     assert_eq!(report.bugs, Vec::<String>::new());
     let edge = report.edges.iter().find(|e| e.to.starts_with("slow/")).unwrap();
-    assert_eq!((edge.received + edge.thinned_total(), edge.lost_total()), (2000, 0));
+    assert_eq!((edge.received + edge.discarded_total(), edge.lost_total()), (2000, 0));
 }
 
 /// Promise (joins): A join stops waiting for a lost partner after `patience` messages.
@@ -276,7 +276,7 @@ fn a_camera_keeps_its_pace_beside_a_slow_model() {
     if std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1) {
         assert_eq!(why(", when_full: latest"), (Placement::Apart(2), true));
         let report = run(&graph(", when_full: latest"));
-        let lost = report.edges[1].thinned_total();
+        let lost = report.edges[1].discarded_total();
         assert!(lost > 20, "{lost} of 60 were superseded, though the model takes ten periods a call");
         assert_eq!(report.metric("count"), Some(60.0 - lost as f64));
     }

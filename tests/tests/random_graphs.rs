@@ -9,7 +9,7 @@ use limen_tests::random::{check, simulate};
 /// Attack (schedules): 2,000 random graphs in simulation, in an order drawn from a seed; expected:
 /// the invariants hold in every order
 ///
-/// For every seed: both laws hold, every edge keeps its order, failures stay in their node, and the
+/// For every seed: the message accounting balances, every edge keeps its order, failures stay in their node, and the
 /// run ends. More seeds: `cargo run --release -p limen-tests --bin limen-seeds -- 0 1000000`.
 #[test]
 fn two_thousand_random_graphs_have_no_violation() {

@@ -64,7 +64,7 @@ fn throughput_holds_and_latency_is_bounded_beyond_saturation() {
             );
             assert_eq!(report.bugs, Vec::<String>::new(), "{policy}");
             let (sent, taken) = (report.edges[0].sent, report.node("z").unwrap().done);
-            let gone = report.edges[0].lost_total() + report.edges[0].thinned_total();
+            let gone = report.edges[0].lost_total() + report.edges[0].discarded_total();
             assert_eq!((sent, gone), (2000, 2000 - taken), "{policy}");
             let waited = report.histogram("z", limen::report::Term::Queue).unwrap().histogram.max();
             (taken as f64 / report.wall.as_secs_f64(), waited, taken)

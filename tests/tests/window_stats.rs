@@ -1,4 +1,4 @@
-//! Statistics of the last window: recent figures of nodes and paths, and the fill of edges.
+//! Statistics of the last window: recent figures of nodes and paths, and the queue depth of edges.
 
 use limen::message::Message;
 use limen::node::{Building, Connected, Node, NodeError, PlanErrors, Planning, Ports, RunStats, Sink, Statistics};
@@ -91,7 +91,7 @@ fn a_window_counts_only_its_own_messages() {
 
 /// Promise (measurements): An edge reports its current queue depth and its peak depth.
 #[test]
-fn an_edge_reports_its_current_and_highest_fill() {
+fn an_edge_reports_its_current_and_peak_depth() {
     let clock = SimulatedClock::new(Time(1_000_000_000));
     let graph = GRAPH.replace("delay: 200us", "delay: 5ms");
     let mut driven = plan(&graph).unwrap().wire().unwrap().drive(Clock::Simulated(clock.clone())).unwrap();
@@ -100,16 +100,16 @@ fn an_edge_reports_its_current_and_highest_fill() {
     let names = (edges[0].from.as_str(), edges[0].to.as_str(), edges[0].capacity);
     assert_eq!(names, ("a/out", "b/in", 16));
     // Five messages arrive for each that leaves, until the edge is full; a number is eight bytes.
-    assert!((8..=16).contains(&edges[0].messages), "{edges:?}");
-    assert_eq!(edges[0].bytes, Some(8 * edges[0].messages));
-    // Every call of `stats` samples the fill.
+    assert!((8..=16).contains(&edges[0].depth), "{edges:?}");
+    assert_eq!(edges[0].bytes, Some(8 * edges[0].depth));
+    // Every call of `stats` samples the depth.
     assert_eq!(driven.events().count(), 0);
     driven.stopper().stop();
     while driven.turn() != Turned::Ended {}
-    // The highest fill is kept until it is read.
+    // The peak depth is kept until it is read.
     let edges = driven.edge_stats();
-    assert_eq!((edges[0].messages, edges[0].highest > 0), (0, true), "{edges:?}");
-    assert_eq!(driven.edge_stats()[0].highest, 0);
+    assert_eq!((edges[0].depth, edges[0].peak_depth > 0), (0, true), "{edges:?}");
+    assert_eq!(driven.edge_stats()[0].peak_depth, 0);
 }
 
 /// Promise (measurements): Sleeping, busy and ended workers all hand over their histograms.

@@ -204,7 +204,7 @@ mod tests {
             "digit.compute.hgrm",
             "digit.queue.hgrm",
             "digits.hlog",
-            "labels.closure.hgrm",
+            "labels.residual.hgrm",
             "run.json",
             "summary.csv",
             "summary.json",

@@ -42,6 +42,7 @@ mod command;
 mod dump;
 mod metrics;
 mod monitor;
+mod old_names;
 mod page;
 mod picture;
 mod places;

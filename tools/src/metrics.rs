@@ -8,6 +8,7 @@ mod exposition;
 mod otlp;
 pub(crate) mod server;
 
+use crate::old_names;
 use exposition::Exposition;
 use limen::Plan;
 use limen::plan::{NodePlan, WorkerPlan};
@@ -54,7 +55,7 @@ pub struct RunMetrics {
     edges: Vec<EdgeStats>,
     deadlines: Vec<Deadline>,
     /// The most messages that an edge held in the last interval, and since then.
-    highest: Vec<(u64, u64)>,
+    peaks: Vec<(u64, u64)>,
     summaries: BTreeMap<(Times, String, String), Summary>,
 }
 
@@ -149,7 +150,7 @@ impl RunMetrics {
             workers: plan.workers().iter().map(worker).collect(),
             edges: Vec::new(),
             deadlines: Vec::new(),
-            highest: vec![(0, 0); plan.edges().len()],
+            peaks: vec![(0, 0); plan.edges().len()],
             summaries: BTreeMap::new(),
         }
     }
@@ -161,8 +162,8 @@ impl RunMetrics {
 
     /// Takes the state of the edges ([`Running::edge_stats`](limen::Running::edge_stats)); to be called about ten times a second.
     pub fn look(&mut self, edges: &[EdgeStats]) {
-        for ((_, highest), edge) in self.highest.iter_mut().zip(edges) {
-            *highest = edge.highest.max(*highest);
+        for ((_, peak), edge) in self.peaks.iter_mut().zip(edges) {
+            *peak = edge.peak_depth.max(*peak);
         }
         edges.clone_into(&mut self.edges);
     }
@@ -189,7 +190,7 @@ impl RunMetrics {
         if intervals.is_empty() {
             return;
         }
-        self.highest.iter_mut().for_each(|highest| *highest = (highest.1, 0));
+        self.peaks.iter_mut().for_each(|peak| *peak = (peak.1, 0));
         intervals.iter().for_each(|interval| self.add(&interval.histogram, interval.length));
     }
 
@@ -270,10 +271,13 @@ impl RunMetrics {
                 text.sample(&[("node", &node.node), ("reason", reason)], *lost as f64);
             }
         }
-        text.counter("limen_node_thinned_total", "Messages that a node discarded on purpose, by reason.");
-        for node in nodes {
-            for (reason, thinned) in &node.thinned {
-                text.sample(&[("node", &node.node), ("reason", reason)], *thinned as f64);
+        let help = "Messages that a node discarded on purpose, by reason.";
+        for (name, help) in old_names::families("limen_node_discarded_total", help) {
+            text.counter(name, help);
+            for node in nodes {
+                for (reason, discarded) in &node.discarded {
+                    text.sample(&[("node", &node.node), ("reason", reason)], *discarded as f64);
+                }
             }
         }
         text.counter(
@@ -293,16 +297,18 @@ impl RunMetrics {
     }
 
     fn of_edges(&self, text: &mut impl Families) {
-        let edges = || self.edges.iter().zip(&self.highest);
+        let edges = || self.edges.iter().zip(&self.peaks);
         let mut family = |is_counter, name, help, value: fn(&EdgeStats, &(u64, u64)) -> Option<u64>| {
-            if is_counter {
-                text.counter(name, help)
-            } else {
-                text.gauge(name, help)
-            }
-            for (edge, highest) in edges() {
-                if let Some(value) = value(edge, highest) {
-                    text.sample(&[("from", &edge.from), ("to", &edge.to)], value as f64);
+            for (name, help) in old_names::families(name, help) {
+                if is_counter {
+                    text.counter(name, help)
+                } else {
+                    text.gauge(name, help)
+                }
+                for (edge, peak) in edges() {
+                    if let Some(value) = value(edge, peak) {
+                        text.sample(&[("from", &edge.from), ("to", &edge.to)], value as f64);
+                    }
                 }
             }
         };
@@ -310,15 +316,15 @@ impl RunMetrics {
         family(
             true,
             "limen_edge_lost_total",
-            "Messages that an edge lost, but for those that the graph thins on purpose.",
+            "Messages that an edge lost. Messages discarded on purpose do not count.",
             |edge, _| Some(edge.lost),
         );
-        family(false, "limen_edge_fill", "Messages in an edge.", |edge, _| Some(edge.messages));
+        family(false, "limen_edge_depth", "Queue depth of an edge: messages in it now.", |edge, _| Some(edge.depth));
         family(
             false,
-            "limen_edge_highest_fill",
-            "The most messages seen in an edge in the last interval and since.",
-            |edge, highest| Some(highest.0.max(highest.1).max(edge.messages)),
+            "limen_edge_peak_depth",
+            "Peak queue depth of an edge in the last interval and since.",
+            |edge, peak| Some(peak.0.max(peak.1).max(edge.depth)),
         );
         family(false, "limen_edge_capacity", "Messages that an edge holds.", |edge, _| Some(edge.capacity as u64));
         family(false, "limen_edge_bytes", "An upper bound of the bytes in an edge.", |edge, _| edge.bytes);

@@ -30,7 +30,7 @@ use limen::run::EdgeStats;
 use limen::{Plan, Running};
 use request::Request;
 use socket::Socket;
-use stats::Fills;
+use stats::Peaks;
 use std::io;
 use std::path::Path;
 
@@ -70,7 +70,7 @@ pub struct Monitor {
     socket: Socket,
     connections: Vec<Connection>,
     stats: MonitorStats,
-    fills: Fills,
+    peaks: Peaks,
 }
 
 impl Monitor {
@@ -81,7 +81,7 @@ impl Monitor {
     /// The folder cannot be made, belongs to another user or may be entered by others; or the system's error.
     pub fn new(plan: &Plan) -> io::Result<Self> {
         let socket = Socket::bind(plan.graph())?;
-        Ok(Monitor { socket, connections: Vec::new(), stats: MonitorStats::new(plan), fills: Fills::default() })
+        Ok(Monitor { socket, connections: Vec::new(), stats: MonitorStats::new(plan), peaks: Peaks::default() })
     }
 
     /// Returns the path of the socket.
@@ -96,7 +96,7 @@ impl Monitor {
         self.answer(running, &edges);
     }
 
-    /// Takes the requests that have arrived. Returns whether any needs the fill of the edges.
+    /// Takes the requests that have arrived. Returns whether any needs the queue depth of the edges.
     pub(crate) fn read(&mut self) -> bool {
         self.connections.retain_mut(Connection::read);
         // More than can be taken at once wait in the kernel.
@@ -111,10 +111,10 @@ impl Monitor {
     }
 
     /// Answers the requests that were read. `edges` is what [`Running::edge_stats`] returned just now; it may be empty if
-    /// [`read`](Self::read) returned false. Every such return is needed here, because an edge tells its highest fill only once.
+    /// [`read`](Self::read) returned false. Every such return is needed here, because an edge tells its peak depth only once.
     pub(crate) fn answer(&mut self, running: &Running, edges: &[EdgeStats]) {
         if !edges.is_empty() {
-            self.fills.look(edges);
+            self.peaks.look(edges);
         }
         // One text for all clients.
         let mut text_of_all = None;
@@ -123,7 +123,7 @@ impl Monitor {
                 let answer = match request {
                     Ok(Request::Stats {}) => {
                         let text = || {
-                            self.stats.look(running, edges, &self.fills);
+                            self.stats.look(running, edges, &self.peaks);
                             request::accepted_with(&self.stats)
                         };
                         text_of_all.get_or_insert_with(text).clone()

@@ -7,6 +7,7 @@ mod history;
 
 use crate::dump::run_info::RunInfo;
 use crate::dump::write_file;
+use crate::old_names;
 use crate::picture::outline::Outline;
 use crate::report::summary::Summary;
 use crate::text::escape::plain_json;
@@ -53,6 +54,7 @@ impl BaseReport {
             Some(mut data) if data["limen_report"] == FORMAT => {
                 // A comparison of a comparison compares the newer run.
                 data["base"] = Value::Null;
+                renew(&mut data);
                 Ok(BaseReport(data))
             }
             _ => {
@@ -110,7 +112,7 @@ impl ReportPage {
         self.history.add(intervals);
     }
 
-    /// Takes how full edges are ([`Running::edge_stats`](limen::Running::edge_stats)), and looks how busy threads are. To be called about
+    /// Reads the queue depth of every edge ([`Running::edge_stats`](limen::Running::edge_stats)), and looks how busy threads are. To be called about
     /// ten times a second.
     pub fn look(&mut self, edges: &[EdgeStats]) {
         self.history.look(edges);
@@ -169,7 +171,7 @@ impl ReportPage {
     /// For each path: the way that takes most of its time, with the mean of each term, and the mean from end to end.
     fn routes(&self, report: &Report) -> Vec<Value> {
         const TERMS: [Term; 7] =
-            [Term::Source, Term::Queue, Term::Hold, Term::BatchWait, Term::Blocked, Term::Compute, Term::Emit];
+            [Term::Source, Term::Queue, Term::Wait, Term::BatchWait, Term::Blocked, Term::Compute, Term::Emit];
         // In one pass: a search for each node and term would grow with the square of the graph.
         let mut recorded: HashMap<&str, Vec<(Term, Option<f64>)>> = HashMap::new();
         for one in report.histograms.iter().filter(|one| one.to.is_none() && TERMS.contains(&one.term)) {
@@ -192,12 +194,12 @@ impl ReportPage {
         let terms = |node: &str| -> Vec<(Term, f64)> {
             let all = TERMS.into_iter().filter(|term| match term {
                 Term::Compute => !is_source(node),
-                Term::Hold => !joins.contains(node),
+                Term::Wait => !joins.contains(node),
                 _ => true,
             });
             let mut terms: Vec<_> = all.filter_map(|term| Some((term, of(node, term)??))).collect();
             if let Some(wait) = waits.get(node) {
-                terms.insert(terms.partition_point(|(term, _)| *term <= Term::Queue), (Term::Hold, *wait));
+                terms.insert(terms.partition_point(|(term, _)| *term <= Term::Queue), (Term::Wait, *wait));
             }
             terms
         };
@@ -209,24 +211,43 @@ impl ReportPage {
             let mean = recorded.histogram.mean();
             // A join counts the wait of each set. That of this path's messages is what no other term has, shared by the joins on the way.
             let others: f64 = nodes.iter().map(|n| costs[*n]).sum();
-            let held = |n: usize| {
+            let waited = |n: usize| {
                 let is_join = joins.contains(name(n)) && nodes.first() != Some(&n);
-                if is_join { of(name(n), Term::Hold).flatten().unwrap_or(0.0) } else { 0.0 }
+                if is_join { of(name(n), Term::Wait).flatten().unwrap_or(0.0) } else { 0.0 }
             };
-            let all_held: f64 = nodes.iter().map(|n| held(*n)).sum();
-            let share = if all_held > 0.0 { (mean - others).max(0.0) / all_held } else { 0.0 };
+            let all_waited: f64 = nodes.iter().map(|n| waited(*n)).sum();
+            let share = if all_waited > 0.0 { (mean - others).max(0.0) / all_waited } else { 0.0 };
             let mut way: Vec<Value> = Vec::new();
             for n in &nodes {
                 let mut of_node = terms(name(*n));
-                let hold = held(*n) * share;
-                if hold >= 0.5 {
-                    of_node.insert(of_node.partition_point(|(term, _)| *term <= Term::Queue), (Term::Hold, hold));
+                let wait = waited(*n) * share;
+                if wait >= 0.5 {
+                    of_node.insert(of_node.partition_point(|(term, _)| *term <= Term::Queue), (Term::Wait, wait));
                 }
                 way.extend(of_node.into_iter().map(|(term, mean)| json!([n, term.name(), mean.round()])));
             }
             json!({ "from": from, "to": to, "terms": way, "mean": mean.round() })
         };
         report.paths().filter(|(_, _, recorded)| !recorded.histogram.is_empty()).take(MAX_PATHS).map(route).collect()
+    }
+}
+
+/// Gives what a page of an earlier version shows its new names.
+fn renew(data: &mut Value) {
+    old_names::renew(&mut data["summary"]["paths"]);
+    for one in data["summary"]["histograms"].as_array_mut().into_iter().flatten() {
+        if let Some(tag) = one["tag"].as_str() {
+            one["tag"] = old_names::tag(tag).into();
+        }
+    }
+    if let Some(curves) = data["curves"].as_object_mut() {
+        *curves = std::mem::take(curves).into_iter().map(|(tag, curve)| (old_names::tag(&tag).into(), curve)).collect();
+    }
+    let routes = data["routes"].as_array_mut().into_iter().flatten();
+    for part in routes.filter_map(|route| route["terms"].as_array_mut()).flatten() {
+        if let Some(term) = part[1].as_str() {
+            part[1] = old_names::term(term).into();
+        }
     }
 }
 
@@ -244,4 +265,28 @@ fn curves(report: &Report) -> Value {
         points.into_iter().map(|(one_in, value)| json!([round(one_in), value])).collect::<Vec<Value>>()
     };
     curves.map(|one| (one.tag(), Value::from(curve(&one.recorded)))).collect::<serde_json::Map<String, Value>>().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is shown of a page that an earlier version has written.
+    #[test]
+    fn an_earlier_page_gets_the_new_names() {
+        let mut data = json!({
+            "summary": { "paths": [{ "closure_p99": 5 }], "histograms": [{ "node": "hold", "tag": "hold.hold" }] },
+            "curves": { "z.closure": [], "a->hold.e2e": [] },
+            "routes": [{ "terms": [[0, "hold", 3], [1, "queue", 4]] }],
+        });
+        renew(&mut data);
+        let expected = json!({
+            "summary": { "paths": [{ "residual_p99": 5 }], "histograms": [{ "node": "hold", "tag": "hold.wait" }] },
+            "curves": { "z.residual": [], "a->hold.e2e": [] },
+            "routes": [{ "terms": [[0, "wait", 3], [1, "queue", 4]] }],
+        });
+        assert_eq!(data, expected);
+        let mut empty = json!({});
+        renew(&mut empty);
+    }
 }

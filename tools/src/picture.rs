@@ -62,7 +62,7 @@ struct Edge {
     is_lossy: bool,
     crossing: bool,
     capacity: usize,
-    highest: u64,
+    peak_depth: u64,
     moved: Option<Moved>,
 }
 
@@ -73,7 +73,7 @@ struct Moved {
     /// Lost messages by reason, such as `7 overrun`.
     lost: Vec<String>,
     lost_total: u64,
-    thinned: u64,
+    discarded: u64,
 }
 
 impl Picture {
@@ -91,7 +91,7 @@ impl Picture {
             is_lossy: edge.when_full().is_lossy(),
             crossing: edge.crossing,
             capacity: edge.capacity,
-            highest: 0,
+            peak_depth: 0,
             moved: None,
         };
         Picture {
@@ -104,10 +104,10 @@ impl Picture {
         }
     }
 
-    /// Takes how full edges are ([`Running::edge_stats`](limen::Running::edge_stats)); to be called about ten times a second.
+    /// Reads the queue depth of every edge ([`Running::edge_stats`](limen::Running::edge_stats)); to be called about ten times a second.
     pub fn look(&mut self, edges: &[EdgeStats]) {
         for (edge, stats) in self.edges.iter_mut().zip(edges) {
-            edge.highest = edge.highest.max(stats.highest);
+            edge.peak_depth = edge.peak_depth.max(stats.peak_depth);
         }
     }
 
@@ -115,12 +115,12 @@ impl Picture {
     pub fn finish(&mut self, report: &Report) {
         self.loads = loads(report);
         for (edge, report) in self.edges.iter_mut().zip(&report.edges) {
-            let lost = report.lost.iter().filter(|(reason, _)| !report.is_thinned(*reason));
+            let lost = report.lost.iter().filter(|(reason, _)| !report.is_discarded(*reason));
             edge.moved = Some(Moved {
                 sent: report.sent,
                 lost: lost.map(|(reason, n)| format!("{n} {}", reason.name())).collect(),
                 lost_total: report.lost_total(),
-                thinned: report.thinned_total(),
+                discarded: report.discarded_total(),
             });
         }
         for (thread, report) in self.threads.iter_mut().zip(&report.workers) {
@@ -129,7 +129,7 @@ impl Picture {
             }
         }
         let mut outcome = format!("{} after {}", report.outcome.name(), show_ns(nanoseconds(report.wall)));
-        for (n, what) in [(report.lost_total(), "lost"), (report.thinned_total(), "thinned")] {
+        for (n, what) in [(report.lost_total(), "lost"), (report.discarded_total(), "discarded")] {
             if n > 0 {
                 outcome += &format!(", {n} {what}");
             }
@@ -174,9 +174,9 @@ impl Picture {
 }
 
 impl Edge {
-    /// How full it was at most, of what it holds.
-    fn fill(&self) -> String {
-        format!("{} of {}", self.highest.min(self.capacity as u64), self.capacity)
+    /// Its peak depth and its capacity.
+    fn peak_depth(&self) -> String {
+        format!("{} of {}", self.peak_depth.min(self.capacity as u64), self.capacity)
     }
 
     fn lost(&self) -> Option<String> {
@@ -184,9 +184,9 @@ impl Edge {
         Some(format!("lost {}", moved.lost.join(", ")))
     }
 
-    fn thinned(&self) -> Option<String> {
-        let thinned = self.moved.as_ref().map_or(0, |moved| moved.thinned);
-        (thinned > 0).then(|| format!("{thinned} thinned"))
+    fn discarded(&self) -> Option<String> {
+        let discarded = self.moved.as_ref().map_or(0, |moved| moved.discarded);
+        (discarded > 0).then(|| format!("{discarded} discarded"))
     }
 }
 

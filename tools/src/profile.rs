@@ -16,6 +16,7 @@ pub(crate) mod printed;
 pub(crate) mod svg;
 
 use crate::dump::{is_log, is_unfinished_log};
+use crate::old_names;
 use host::Host;
 use limen::files;
 use limen::report::Counts;
@@ -284,6 +285,7 @@ impl Profile {
         let fits = |series: &Series, tag: &String| {
             let rest = series.tag.strip_prefix(tag.as_str());
             series.tag == *tag
+                || series.tag == old_names::tag(tag)
                 || rest.is_some_and(|rest| rest.starts_with('.'))
                 || series.tag.ends_with(&format!(".{tag}"))
         };
@@ -337,6 +339,8 @@ impl<'a> Reading<'a> {
         if self.counts > MAX_COUNTS {
             return Err(format!("has more than {MAX_COUNTS} counts"));
         }
+        // Other programs may mean something else by such names.
+        let tag = if self.profile.has_unit { &*old_names::tag(tag) } else { tag };
         let at = match self.index.get(tag) {
             Some(at) => *at,
             None if self.index.len() == MAX_SERIES => return Err(format!("has more than {MAX_SERIES} histograms")),

@@ -1,7 +1,7 @@
 //! Traces: what every worker did when, in a file for Perfetto's viewer (`ui.perfetto.dev`) and its `trace_processor`.
 //!
 //! One track for each worker has its turns, in them its calls, and its sleeps; an arrow leads from the call that sent a message to
-//! the one that took it. Each edge has a counter of its fill, each path one of its latencies.
+//! the one that took it. Each edge has a counter of its queue depth, each path one of its latencies.
 
 mod packet;
 
@@ -146,7 +146,7 @@ impl TraceFile {
             self.track(TrackDescriptor { uuid, parent_uuid, thread: Some(thread), ..TrackDescriptor::default() })?;
         }
         for (at, edge) in plan.edges().iter().enumerate() {
-            let name = format!("fill of {} -> {}", edge.from_name, edge.to_name);
+            let name = format!("depth of {} -> {}", edge.from_name, edge.to_name);
             self.counter(EDGES + at as u64, plain(&name), "messages")?;
         }
         let (uuid, name, parent_uuid) = (Some(EVENTS), Some("events".to_string()), Some(PROCESS));
@@ -174,7 +174,7 @@ impl TraceFile {
         self.written >= MAX_BYTES
     }
 
-    /// Writes the spans that workers have handed over, and the fill of every edge now.
+    /// Writes the spans that workers have handed over, and the queue depth of every edge now.
     ///
     /// # Errors
     /// Those of the file.
@@ -195,7 +195,7 @@ impl TraceFile {
             self.span(&span, &mut moments)?;
         }
         for (at, edge) in edges.iter().enumerate().take(self.edges) {
-            moments.push(Moment { at: last, rank: 2, event: count(EDGES + at as u64, edge.messages) });
+            moments.push(Moment { at: last, rank: 2, event: count(EDGES + at as u64, edge.depth) });
         }
         moments.sort_by_key(|moment| (moment.at, moment.rank));
         for Moment { at, event, .. } in moments {
@@ -426,7 +426,7 @@ mod tests {
                 (track.uuid.unwrap(), track.name.clone().or(thread).unwrap_or_default())
             })
             .collect();
-        assert!(names.values().any(|name| name == "fill of c/out -> d/in"), "{names:?}");
+        assert!(names.values().any(|name| name == "depth of c/out -> d/in"), "{names:?}");
         assert!(names.values().any(|name| name == "latency of a -> d"), "{names:?}");
         let mut events: Vec<(u64, &TrackEvent)> = trace
             .packet

@@ -193,17 +193,21 @@ fn a_process_of_its_own_is_started_again() {
         run(&folder, &format!("graph.yaml --allow-kernels --set run.isolation={isolation}"), &double, &[])
     };
     let fault = "CUDA_ERROR_ILLEGAL_ADDRESS (700)";
-    says(&ran("none"), 0, &["b: messages 5", "c: messages 40", fault, "laws: hold"]);
+    says(&ran("none"), 0, &["b: messages 5", "c: messages 40", fault, "accounting: balanced"]);
     let apart = ran("process");
-    says(&apart, 0, &["c: messages 40", fault, "device_reopened 1", "laws: hold"]);
+    says(&apart, 0, &["c: messages 40", fault, "device_reopened 1", "accounting: balanced"]);
     // What was under way or in the memory of the device is lost, too.
     assert!((30..40).contains(&arrived(&apart)), "{}", apart.out);
     // Not for ever: three times in a minute.
     let folder = with_faults("cuda-isolated-often", "x[0] > 5.0f");
     let often = run(&folder, "graph.yaml --allow-kernels --set run.isolation=process", &double, &[]);
-    says(&often, 0, &["b: messages 6", "c: messages 40", "lost again after it was rebuilt 3 times", "laws: hold"]);
+    says(
+        &often,
+        0,
+        &["b: messages 6", "c: messages 40", "lost again after it was rebuilt 3 times", "accounting: balanced"],
+    );
     let stopped = "graph.yaml --allow-kernels --set run.isolation=process --set nodes.k.on_error=stop";
-    says(&run(&folder, stopped, &double, &[]), 1, &["b: messages 6", fault, "laws: hold"]);
+    says(&run(&folder, stopped, &double, &[]), 1, &["b: messages 6", fault, "accounting: balanced"]);
 }
 
 /// How many messages have arrived at `b`.
@@ -251,7 +255,7 @@ fn a_process_that_is_killed_is_started_again() {
         }
         kill(Pid::from_raw(process), signal).unwrap();
         let ran = Ran::from(program.wait_with_output().unwrap());
-        says(&ran, 0, &["rows 100", "laws: hold"]);
+        says(&ran, 0, &["rows 100", "accounting: balanced"]);
         fs::remove_file(folder.0.join("out/c.csv")).unwrap();
         let arrived = arrived(&ran);
         assert!((80..=100).contains(&arrived), "{}", ran.out);
@@ -277,7 +281,7 @@ fn a_process_with_an_endless_kernel_is_ended() {
     // The double would give it up by itself.
     let patient = [("CHECK", "0"), ("SECONDS", "100"), ("STEPS", "1000000000000")];
     let ran = run(&folder, words, &double, &patient);
-    says(&ran, 0, &["c: messages 40", "its process did not end a call in 100ms", "laws: hold"]);
+    says(&ran, 0, &["c: messages 40", "its process did not end a call in 100ms", "accounting: balanced"]);
     assert!((30..40).contains(&arrived(&ran)), "{}", ran.out);
 }
 

@@ -115,7 +115,9 @@ fn a_plan_is_printed() {
 fn a_report_is_printed_judged_and_dumped() {
     let report = run();
     let text = show_report(&report, Detail::Usual);
-    for part in ["5000 messages from 1 source, 0 lost\n", "sum: sum 12502500\n", "laws: hold on 1 edge and 2 nodes\n"] {
+    for part in
+        ["5000 messages from 1 source, 0 lost\n", "sum: sum 12502500\n", "accounting: balanced on 1 edge and 2 nodes\n"]
+    {
         assert!(text.contains(part), "{part:?} in:\n{text}");
     }
     let gates = ["sum != 12502500", "lost > 0", "max(e2e) > 10s", "max(numbers -> sum) < 1ns"];

@@ -208,12 +208,12 @@ fn streams_that_share_a_model_do_not_share_its_state() {
         let both = heard(backend, merged, "");
         assert_eq!(both.len(), 1 + 2 * 301);
         assert!(both[1..].iter().all(|row| off(row) < 1e-4), "{backend}");
-        let thinned =
+        let discarded =
             "  last: { kind: decimate, config: { keep_every: 2 }, from: one }\n  none: { kind: \"null\", from: two }\n";
-        let anew = heard(backend, thinned, ", on_skip: reset");
+        let anew = heard(backend, discarded, ", on_skip: reset");
         assert_eq!(anew.len(), 1 + 151);
         assert!(off(&anew[1]) < 1e-4 && anew[100..].iter().any(|row| off(row) > 0.05), "{backend}");
-        assert_ne!(heard(backend, thinned, "")[100], anew[100], "{backend}: kept, the state is another");
+        assert_ne!(heard(backend, discarded, "")[100], anew[100], "{backend}: kept, the state is another");
     }
 }
 

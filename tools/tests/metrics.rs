@@ -125,7 +125,7 @@ fn counters_only_grow_and_end_at_those_of_the_report() {
         assert_eq!(of("limen_edge_messages_total"), Some(edge.sent as f64), "{page}");
         assert_eq!(of("limen_edge_lost_total"), Some(edge.lost_total() as f64), "{page}");
         assert_eq!(of("limen_edge_capacity"), Some(edge.capacity as f64), "{page}");
-        assert_eq!(of("limen_edge_fill"), Some(0.0), "{page}");
+        assert_eq!((of("limen_edge_depth"), of("limen_edge_fill")), (Some(0.0), Some(0.0)), "{page}");
     }
     assert!(report.edges[0].lost_total() > 0 && report.nodes[1].failed > 0, "{page}");
     let judged = &report.deadlines[0];
@@ -150,12 +150,14 @@ fn losses_inside_nodes_lost_devices_and_starving_joins_are_metrics() {
     let mut node = limen::run::NodeStats::default();
     (node.node, node.connected, node.disconnects) = ("imu".into(), Some(false), 2);
     node.lost.extend([("malformed".into(), 3), ("too_large".into(), 0)]);
-    node.thinned.insert("other".into(), 7);
+    node.discarded.insert("other".into(), 7);
     let page = metrics.text(&[node, limen::run::NodeStats::default()]);
     let samples = samples(&page);
     for (name, expected) in [
         ("limen_node_lost_total{node=\"imu\",reason=\"malformed\"}", Some(&3.0)),
         ("limen_node_lost_total{node=\"imu\",reason=\"too_large\"}", Some(&0.0)),
+        ("limen_node_discarded_total{node=\"imu\",reason=\"other\"}", Some(&7.0)),
+        // The deprecated name, until 0.2.
         ("limen_node_thinned_total{node=\"imu\",reason=\"other\"}", Some(&7.0)),
         ("limen_node_disconnects_total{node=\"imu\"}", Some(&2.0)),
         ("limen_node_connected{node=\"imu\"}", Some(&0.0)),
@@ -166,6 +168,8 @@ fn losses_inside_nodes_lost_devices_and_starving_joins_are_metrics() {
     ] {
         assert_eq!(samples.get(name), expected, "{page}");
     }
+    let help = "# HELP limen_edge_fill Deprecated, use limen_edge_depth.\n# TYPE limen_edge_fill gauge\n";
+    assert!(page.contains(help), "{page}");
 }
 
 #[test]

@@ -14,13 +14,13 @@ fn a_graph_for_a_model_runs_as_it_stands() {
     {
         let name = model.replace('/', "-");
         folder.run(&format!("new {name} --model {graphs}/{model}.onnx")).expect(0, "/graph.yaml --plan", "");
-        folder.run(&format!("{name}/graph.yaml")).expect(0, "laws: hold", "");
+        folder.run(&format!("{name}/graph.yaml")).expect(0, "accounting: balanced", "");
         let written = fs::read_dir(folder.0.join(&name).join("out")).unwrap().count();
         assert!(written > 0, "{model}: {output}");
     }
     let digits = format!("--model {graphs}/digits/digits.onnx");
     folder.run(&format!("new camera {digits} --input camera")).expect(0, "/graph.yaml --plan", "");
-    folder.run("camera/graph.yaml --set nodes.camera.config.count=3").expect(0, "laws: hold", "");
+    folder.run("camera/graph.yaml --set nodes.camera.config.count=3").expect(0, "accounting: balanced", "");
     folder.run(&format!("new other {digits} --input wav")).expect(2, "", "expects `image` f32[?,1,8,8]: leave it out");
     fs::write(folder.0.join("no.onnx"), "text").unwrap();
     folder.run("new other --model no.onnx").expect(2, "", "this is text, not an ONNX model");

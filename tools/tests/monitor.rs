@@ -160,7 +160,7 @@ fn what_a_monitor_sees_is_what_the_report_has() {
         }
     }
     let (seen, reported) = (named(&stats["edges"], "to", "counted/in"), named(&report["edges"], "to", "counted/in"));
-    assert_eq!((&seen["sent"], &seen["messages"]), (&reported["sent"], &reported["left"]));
+    assert_eq!((&seen["sent"], &seen["depth"]), (&reported["sent"], &reported["left"]));
     assert!(done(&stats, "passing") <= done(&report, "passing"));
     assert!(!socket.exists());
 }

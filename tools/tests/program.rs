@@ -117,7 +117,7 @@ fn a_run_prints_its_report() {
     let folder = Folder::with("report", COUNTING);
     let ran = folder.run("graph.yaml --telemetry full");
     ran.expect(0, "counting: finished in ", "").expect(0, "2000 messages from 1 source, 0 lost\n", "");
-    ran.expect(0, "numbers -> nothing  2000", "").expect(0, "laws: hold on 1 edge and 2 nodes\n", "");
+    ran.expect(0, "numbers -> nothing  2000", "").expect(0, "accounting: balanced on 1 edge and 2 nodes\n", "");
     assert_eq!(ran.err, "");
     folder.run("run graph.yaml -q").expect(0, "", "");
     assert_eq!(folder.run("graph.yaml -q").out, "");
@@ -251,6 +251,14 @@ fn gates_are_parsed_before_the_run_and_judged_after() {
         "gate: accuracy < 0.97 cannot be judged: there is no figure `accuracy`",
     );
     with("lost = 0", "").expect(2, "", "expected one of < <= > >= == !=");
+    // Deprecated words are accepted until 0.2.
+    let warning = "--fail-on 'thinned > 0': `thinned` is a deprecated name of `discarded`: write `discarded`\n";
+    with("thinned > 0", "").expect(0, "finished", warning);
+    with("max(nothing.closure) < 1h", "").expect(3, "finished", "holds (max(nothing.residual) is ");
+    let json = with("discarded > 0", "--json").expect(0, "", "").json();
+    for (new, old) in [("/edges/0/discarded", "/edges/0/thinned"), ("/metrics/discarded", "/metrics/thinned")] {
+        assert!(json.pointer(new).is_some() && json.pointer(new) == json.pointer(old), "{json:#}");
+    }
     with("p99(nobody.queue) > 1s", "").expect(2, "", "the graph has no node `nobody`; there are: numbers, nothing");
     let json = with("max(e2e) < 1ns", "--json").expect(0, "", "").json();
     assert_eq!((&json["gates"][0]["tripped"], &json["exit_code"]), (&false.into(), &0.into()));
@@ -400,14 +408,14 @@ fn a_process_continues_after_sigstop_and_its_counts_balance() {
     let mut report = String::new();
     out.read_to_string(&mut report).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0), "{report}");
-    assert!(report.contains("laws: hold on"), "{report}");
+    assert!(report.contains("accounting: balanced on"), "{report}");
 }
 
 #[test]
 fn a_starter_graph_runs() {
     let folder = Folder::with("new", COUNTING);
     folder.run("new some/robot").expect(0, "limen-run some/robot/graph.yaml", "");
-    folder.run("some/robot/graph.yaml --frames 3").expect(0, "laws: hold", "");
+    folder.run("some/robot/graph.yaml --frames 3").expect(0, "accounting: balanced", "");
     folder.run("check some/robot/graph.yaml").expect(0, "graph `robot`", "");
     folder.run("new some/robot").expect(2, "", "exists");
     for words in ["some/robot", "check some/robot", "plan some/robot"] {

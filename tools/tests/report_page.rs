@@ -92,10 +92,10 @@ fn the_wait_of_a_joins_earlier_message_is_part_of_its_path() {
         };
         let mean = route["mean"].as_f64().unwrap();
         // The script shows terms that add up to more in proportion.
-        assert!(sum(None) >= 0.99 * mean && sum(Some("hold")) >= 0.99 * mean, "{route}");
+        assert!(sum(None) >= 0.99 * mean && sum(Some("wait")) >= 0.99 * mean, "{route}");
         // The picture waits in the join, the position in the node before it.
-        let holds = terms.iter().find(|term| term[1] == "hold").and_then(|term| term[0].as_u64()).unwrap() as usize;
+        let waits = terms.iter().find(|term| term[1] == "wait").and_then(|term| term[0].as_u64()).unwrap() as usize;
         let expected = if route["from"] == "cam" { "both" } else { "late" };
-        assert_eq!(data["outline"]["nodes"][holds]["name"], expected, "{route}");
+        assert_eq!(data["outline"]["nodes"][waits]["name"], expected, "{route}");
     }
 }

@@ -30,8 +30,10 @@ TYPES = {
     "limen_path_latency_seconds": "summary",
     "limen_edge_messages": "counter",
     "limen_edge_lost": "counter",
+    "limen_edge_depth": "gauge",
     "limen_edge_fill": "gauge",
     "limen_edge_highest_fill": "gauge",
+    "limen_edge_peak_depth": "gauge",
     "limen_edge_capacity": "gauge",
     "limen_edge_bytes": "gauge",
     "limen_edge_starves_seconds": "gauge",
@@ -80,7 +82,7 @@ for node in report["nodes"]:
     assert 0 < calls <= node["done"] + node["failed"], node
 for edge in report["edges"]:
     labels = (("from", edge["from"]), ("to", edge["to"]))
-    lost = sum(edge["lost"].values()) - edge["thinned"]
+    lost = sum(edge["lost"].values()) - edge["discarded"]
     assert 0 < last[("limen_edge_messages_total", labels)] <= edge["sent"], edge
     assert last[("limen_edge_lost_total", labels)] <= lost and (lost > 0) == (edge["when_full"] == "drop_oldest"), edge
 print(f"{len(last)} samples of {len(TYPES)} families, read while the graph ran")

@@ -27,8 +27,10 @@ METRICS = {
     "limen.path.latency": ("exponential_histogram", "s"),
     "limen.edge.messages": ("sum", "1"),
     "limen.edge.lost": ("sum", "1"),
+    "limen.edge.depth": ("gauge", "1"),
     "limen.edge.fill": ("gauge", "1"),
     "limen.edge.highest.fill": ("gauge", "1"),
+    "limen.edge.peak.depth": ("gauge", "1"),
     "limen.edge.capacity": ("gauge", "1"),
     "limen.edge.bytes": ("gauge", "By"),
     "limen.edge.starves": ("gauge", "s"),
@@ -101,7 +103,7 @@ for node in report["nodes"]:
 for edge in report["edges"]:
     labels = (("from", edge["from"]), ("to", edge["to"]))
     assert last["limen.edge.messages", labels] == edge["sent"], edge
-    assert last["limen.edge.lost", labels] == sum(edge["lost"].values()) - edge["thinned"], edge
+    assert last["limen.edge.lost", labels] == sum(edge["lost"].values()) - edge["discarded"], edge
 for path in report["paths"]:
     point = last["limen.path.latency", (("from", path["from"]), ("to", path["to"]))]
     assert point.count == point.zero_count + sum(point.positive.bucket_counts) == path["count"], (point, path)

@@ -69,7 +69,7 @@ def check(program, folder, graph):
     missing = {(edge["from"].split("/")[0], edge["to"].split("/")[0]) for edge in report["edges"] if edge["received"]} - set(whole)
     for node in report["nodes"]:
         assert calls[node["name"]] > 0 or not node["done"], node["name"]
-    assert {f"fill of {edge['from']} -> {edge['to']}" for edge in report["edges"]} <= set(values)
+    assert {f"depth of {edge['from']} -> {edge['to']}" for edge in report["edges"]} <= set(values)
     for path in report["paths"]:
         latencies = values[f"latency of {path['from']} -> {path['to']}"]
         # The histogram has three digits.

@@ -125,14 +125,15 @@ impl Tree {
         Some(entries.remove(at).1)
     }
 
-    /// Gives a key of a map that has its old name the new one. Returns whether the map has the old name and not the new one too.
-    pub(crate) fn rename(&mut self, old: &str, new: &str) -> bool {
-        let Value::Map(entries) = &mut self.value else { return false };
+    /// Renames a key of a map, unless the map also has a key with the new name. Returns the notice for the user.
+    pub(crate) fn rename(&mut self, old: &str, new: &str) -> Option<String> {
+        let Value::Map(entries) = &mut self.value else { return None };
         if entries.iter().any(|(key, _)| key.name == new) {
-            return false;
+            return None;
         }
-        let found = entries.iter_mut().find(|(key, _)| key.name == old);
-        found.map(|(key, _)| key.name = new.into()).is_some()
+        let (key, value) = entries.iter_mut().find(|(key, _)| key.name == old)?;
+        key.name = new.into();
+        Some(format!("has `{old}`, a deprecated name of `{new}`: write `{new}` ({})", value.place))
     }
 
     /// Returns the value under a key of a map.

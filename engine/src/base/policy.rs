@@ -134,8 +134,8 @@ pub(crate) struct JoinSpec {
     pub(crate) patience: Option<usize>,
     /// By time: how far from the reference time a message may have begun.
     pub(crate) within: Option<Span>,
-    /// By time: how long a message is held, so that late ones can be put in order.
-    pub(crate) hold: Option<Span>,
+    /// By time: how long a message waits after it began, so that late ones can be put in order.
+    pub(crate) wait: Option<Span>,
     /// With `sample`: the input whose every message triggers a call.
     #[schemars(regex(pattern = NAME))]
     pub(crate) trigger: Option<String>,
@@ -423,7 +423,7 @@ pub enum Telemetry {
     Full,
     /// One burst in sixteen.
     Sampled,
-    /// None; counters and the laws stay exact.
+    /// None; counters and the message accounting stay exact.
     Off,
 }
 

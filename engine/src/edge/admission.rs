@@ -241,7 +241,7 @@ mod tests {
         items.into_iter().map(|message| message.body.0).collect()
     }
 
-    fn law(params: &Params, left: u64) {
+    fn is_balanced(params: &Params, left: u64) {
         let shared = &params.shared;
         let lost: u64 = Reason::ALL.iter().map(|reason| shared.lost(*reason)).sum();
         assert_eq!(shared.producer.moved.get(), shared.consumer.moved.get() + lost + left);
@@ -274,7 +274,7 @@ mod tests {
             assert_eq!(send(&mut tx, class, 0..6), is_ok, "{what}");
             assert!(tx.is_pressed());
             assert_eq!(take(&mut rx, 64), kept, "{what}");
-            law(&params, 0);
+            is_balanced(&params, 0);
         }
     }
 
@@ -287,7 +287,7 @@ mod tests {
             let (mut tx, mut rx, params) = edge(when_full, cap);
             send(&mut tx, Qos::Normal, 0..6);
             assert_eq!(take(&mut rx, 64), kept, "{when_full:?}");
-            law(&params, 0);
+            is_balanced(&params, 0);
         }
         let (mut tx, mut rx, params) = edge(WhenFull::Block, cap);
         assert_eq!(tx.room(1, || 0), 3);
@@ -296,7 +296,7 @@ mod tests {
         assert!(rx.is_full());
         assert_eq!(take(&mut rx, 1), [0]);
         assert_eq!(tx.room(1, || 0), 1);
-        law(&params, 2);
+        is_balanced(&params, 2);
     }
 
     /// Promise (edges): A message that alone reaches the byte limit evicts nothing; at the limit,
@@ -308,7 +308,7 @@ mod tests {
         send(&mut tx, Qos::Normal, 0..2);
         assert_eq!(take(&mut rx, 64), [0]);
         assert_eq!(params.shared.lost(Reason::TooLarge), 1);
-        law(&params, 0);
+        is_balanced(&params, 0);
     }
 
     /// Promise (edges): Urgent messages that have a lane overtake other messages and keep their own
@@ -324,6 +324,6 @@ mod tests {
         assert_eq!(rx.len(), 5);
         assert_eq!(take(&mut rx, 3), [10, 11, 0]);
         assert_eq!(take(&mut rx, 64), [1, 2]);
-        law(&params, 0);
+        is_balanced(&params, 0);
     }
 }

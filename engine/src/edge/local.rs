@@ -125,7 +125,7 @@ impl RunCells {
 
     #[inline]
     fn get(&self, n: u32) -> Run {
-        Run { sent: self.sent.get(), accounted: self.accounted.get(), hold: 0, n, weight: self.weight.get() }
+        Run { sent: self.sent.get(), accounted: self.accounted.get(), wait: 0, n, weight: self.weight.get() }
     }
 }
 

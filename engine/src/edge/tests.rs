@@ -58,7 +58,7 @@ fn take(rx: &mut Rx<Number>, n: usize) -> (Vec<u64>, u32) {
     (items.into_iter().map(|m| m.body.0).collect(), runs.iter().map(|r| r.n).sum())
 }
 
-fn law(shared: &Shared, left: u64) {
+fn is_balanced(shared: &Shared, left: u64) {
     let lost: u64 = Reason::ALL.iter().map(|r| shared.lost(*r)).sum();
     assert_eq!(shared.producer.moved.get(), shared.consumer.moved.get() + lost + left);
 }
@@ -75,7 +75,7 @@ fn order_is_kept_and_every_run_is_whole() {
             seen.extend(items);
         }
         assert_eq!(seen, (0..20).collect::<Vec<_>>(), "{name}");
-        law(&shared, 0);
+        is_balanced(&shared, 0);
     });
 }
 
@@ -99,7 +99,7 @@ fn a_full_edge_does_what_its_policy_says() {
             if let Some(reason) = reason {
                 assert_eq!(shared.lost(reason), 10 - expected.len() as u64, "{name}");
             }
-            law(&shared, 0);
+            is_balanced(&shared, 0);
         });
     }
 }
@@ -134,7 +134,7 @@ fn messages_sent_before_closing_are_never_missed() {
         assert_eq!(take(&mut rx, 4).0, [0], "{name}");
         let expected = if name.starts_with("fail") { EdgeState::Failed } else { EdgeState::Finished };
         assert_eq!(rx.state(), expected, "{name}");
-        law(&shared, 0);
+        is_balanced(&shared, 0);
     });
 }
 
@@ -147,7 +147,7 @@ fn messages_left_are_counted_by_emptying() {
             Err(n) => n,
         };
         assert_eq!(left, 1, "{name}");
-        law(&shared, left);
+        is_balanced(&shared, left);
     });
 }
 
@@ -230,5 +230,5 @@ fn between_threads_every_message_keeps_its_own_run() {
     }
     producer.join().unwrap();
     assert_eq!(wrong, 0);
-    law(&params.shared, 0);
+    is_balanced(&params.shared, 0);
 }

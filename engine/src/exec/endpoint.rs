@@ -62,7 +62,7 @@ impl HandleReport {
     }
 
     /// Returns the messages superseded by newer ones, as the edge's policy says.
-    pub fn thinned_total(&self) -> u64 {
+    pub fn discarded_total(&self) -> u64 {
         self.lost.iter().filter(|(reason, _)| *reason == Reason::Superseded).map(|(_, n)| n).sum()
     }
 }

@@ -214,7 +214,7 @@ impl ModelCalls {
 pub(crate) fn cause_of(outlier: &Outlier, term: Term, model: Option<ModelCalls>, passed: Option<&Passed>) -> TailCause {
     let is_cold = outlier.pause.is_none_or(|(pause, mean)| pause > LONG_PAUSE_NS.max(mean * LONG_PAUSE));
     match (outlier.part, term) {
-        (_, Term::Hold | Term::BatchWait) => {
+        (_, Term::Wait | Term::BatchWait) => {
             let wait = model.filter(|model| term == Term::BatchWait || !model.joins);
             return wait.map_or(TailCause::Partner, ModelCalls::wait);
         }
@@ -386,10 +386,10 @@ mod tests {
         let (idle, preempted, late) = (passed(20, 0, 0, 0), passed(5, 15, 0, 2), passed(5, 15, 2, 0));
         let asleep = Passed { sleeps: 1, ..passed(0, 0, 1, 0) };
         for (term, model, passed, expected) in [
-            (Term::Hold, None, &preempted, Partner),
-            (Term::Hold, model(false, true, false), &idle, Batch),
-            (Term::Hold, model(true, false, false), &idle, DeviceBusy),
-            (Term::Hold, model(true, true, true), &idle, Partner),
+            (Term::Wait, None, &preempted, Partner),
+            (Term::Wait, model(false, true, false), &idle, Batch),
+            (Term::Wait, model(true, false, false), &idle, DeviceBusy),
+            (Term::Wait, model(true, true, true), &idle, Partner),
             (Term::BatchWait, model(true, true, true), &idle, Batch),
             (Term::BatchWait, model(true, false, true), &idle, DeviceBusy),
             (Term::Blocked, None, &preempted, NoRoom),

@@ -315,7 +315,7 @@ impl Cx {
         }
     }
 
-    /// As [`Cx::record_until`], of a wait or the closure.
+    /// As [`Cx::record_until`], of a wait or the residual.
     #[inline]
     pub(crate) fn record_mostly_zero(&mut self, end: u64, hist: Hist, value: u64, n: u32, weight: u32) {
         if self.telemetry != Telemetry::Off {
@@ -329,22 +329,22 @@ impl Cx {
     pub(crate) fn record_wait(&mut self, common: &Common, run: &Run, started: u64) -> u64 {
         let (n, weight) = (run.n, run.weight);
         let waited = started.saturating_sub(run.sent);
-        let hold = run.hold.min(waited);
+        let wait = run.wait.min(waited);
         let blocked = match common.blocked_since() {
             0 => 0,
-            since => started.saturating_sub(since).min(waited - hold),
+            since => started.saturating_sub(since).min(waited - wait),
         };
-        if let (Some(hist), true) = (common.hold, hold > 0) {
-            self.record_until(started, hist, hold, n, weight);
+        if let (Some(hist), true) = (common.wait, wait > 0) {
+            self.record_until(started, hist, wait, n, weight);
         }
         if let (Some(hist), true) = (common.blocked, blocked > 0) {
             self.record_until(started, hist, blocked, n, weight);
         }
-        let queue = waited - hold - blocked;
+        let queue = waited - wait - blocked;
         if let Some(hist) = common.queue {
             self.record_mostly_zero(started, hist, queue, n, weight);
         }
-        hold + blocked + queue
+        wait + blocked + queue
     }
 
     /// As [`Cx::record_wait`], for one message that waited for no partner.
@@ -356,7 +356,7 @@ impl Cx {
             return waited;
         }
         cold_path();
-        self.record_wait(common, &Run { sent, accounted: 0, hold: 0, n: 1, weight }, started)
+        self.record_wait(common, &Run { sent, accounted: 0, wait: 0, n: 1, weight }, started)
     }
 
     /// The services for a backend session on this thread.

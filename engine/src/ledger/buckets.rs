@@ -71,9 +71,9 @@ impl Part {
     pub(crate) fn of(term: Term) -> Part {
         match term {
             Term::Compute => Part::Call,
-            Term::Source | Term::Queue | Term::Hold | Term::BatchWait | Term::Blocked | Term::Emit => Part::Wait,
+            Term::Source | Term::Queue | Term::Wait | Term::BatchWait | Term::Blocked | Term::Emit => Part::Wait,
             Term::EndToEnd => Part::Path,
-            Term::Closure | Term::Batch | Term::Age | Term::Skew | Term::Upload | Term::Kernel | Term::Download => {
+            Term::Residual | Term::Batch | Term::Age | Term::Skew | Term::Upload | Term::Kernel | Term::Download => {
                 Part::Other
             }
         }

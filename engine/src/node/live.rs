@@ -92,20 +92,20 @@ impl IncidentCounter {
     }
 }
 
-/// Counts messages that a node discards on purpose for one reason; see [`Building::thinned`](crate::node::Building::thinned).
+/// Counts messages that a node discards on purpose for one reason; see [`Building::discarded`](crate::node::Building::discarded).
 ///
 /// `+=` adds messages. It costs as little as adding to a field of the node.
 #[derive(Debug, Default)]
-pub struct ThinnedCounter(DynArc<Counter>);
+pub struct DiscardCounter(DynArc<Counter>);
 
-impl AddAssign<u64> for ThinnedCounter {
+impl AddAssign<u64> for DiscardCounter {
     #[inline]
     fn add_assign(&mut self, messages: u64) {
         self.0.add(messages);
     }
 }
 
-impl ThinnedCounter {
+impl DiscardCounter {
     /// Returns the messages discarded so far, those before a restart of the node included.
     pub fn get(&self) -> u64 {
         self.0.get()
@@ -212,7 +212,7 @@ pub(crate) struct LiveCounters(Mutex<Counted>);
 #[derive(Debug, Default)]
 struct Counted {
     lost: Vec<(&'static str, LossCounter)>,
-    thinned: Vec<(&'static str, ThinnedCounter)>,
+    discarded: Vec<(&'static str, DiscardCounter)>,
     incidents: Vec<(&'static str, IncidentCounter)>,
     connection: Option<Connection>,
     steps: Option<ClockSteps>,
@@ -233,14 +233,14 @@ impl LiveCounters {
         counter
     }
 
-    pub(crate) fn thinned(&self, reason: &'static str) -> ThinnedCounter {
-        let thinned = &mut self.lock().thinned;
-        let at = thinned.iter().position(|(one, _)| *one == reason).unwrap_or_else(|| {
-            thinned.push((reason, ThinnedCounter::default()));
-            thinned.len() - 1
+    pub(crate) fn discarded(&self, reason: &'static str) -> DiscardCounter {
+        let discarded = &mut self.lock().discarded;
+        let at = discarded.iter().position(|(one, _)| *one == reason).unwrap_or_else(|| {
+            discarded.push((reason, DiscardCounter::default()));
+            discarded.len() - 1
         });
         // The node adds, and this reads.
-        ThinnedCounter(thinned[at].1.0.clone())
+        DiscardCounter(discarded[at].1.0.clone())
     }
 
     pub(crate) fn incidents_of(&self, name: &'static str) -> IncidentCounter {
@@ -276,7 +276,7 @@ impl LiveCounters {
 
     /// Every reason for which messages can be discarded on purpose, with their number.
     pub(crate) fn discards(&self) -> Vec<(&'static str, u64)> {
-        self.lock().thinned.iter().map(|(reason, counter)| (*reason, counter.get())).collect()
+        self.lock().discarded.iter().map(|(reason, counter)| (*reason, counter.get())).collect()
     }
 
     /// What can be wrong with messages that are not lost, with their number.

@@ -18,7 +18,7 @@ enum MetricKind {
     #[default]
     Figure,
     Lost,
-    Thinned,
+    Discarded,
     Incidents,
 }
 
@@ -40,9 +40,9 @@ impl Metrics {
     }
 
     /// Sets how many messages the node discarded on purpose that are known only when it ends, by reason. What it discards while it runs is
-    /// counted with [`Building::thinned`](crate::node::Building::thinned).
-    pub fn thinned(&mut self, reason: impl Into<String>, messages: u64) {
-        self.figures.insert(reason.into(), (messages as f64, MetricKind::Thinned));
+    /// counted with [`Building::discarded`](crate::node::Building::discarded).
+    pub fn discarded(&mut self, reason: impl Into<String>, messages: u64) {
+        self.figures.insert(reason.into(), (messages as f64, MetricKind::Discarded));
     }
 
     /// Sets how often something was wrong that costs no message, such as a missing value.
@@ -73,8 +73,8 @@ impl Metrics {
     }
 
     /// Returns the intentional discards by reason, without zeros.
-    pub fn thinning(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.of_kind(MetricKind::Thinned)
+    pub fn discards(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.of_kind(MetricKind::Discarded)
     }
 
     fn of_kind(&self, what: MetricKind) -> impl Iterator<Item = (&str, u64)> {
@@ -88,7 +88,7 @@ impl Metrics {
             self.figures.entry(reason.into()).or_insert((0.0, MetricKind::Lost)).0 += messages as f64;
         }
         for (reason, messages) in live.discards() {
-            self.figures.entry(reason.into()).or_insert((0.0, MetricKind::Thinned)).0 += messages as f64;
+            self.figures.entry(reason.into()).or_insert((0.0, MetricKind::Discarded)).0 += messages as f64;
         }
         let disconnects = live.connection_counts().map(|connection| ("disconnects", connection.ended));
         let steps = live.steps().map(|(steps, _)| ("clock_steps", steps));
@@ -101,7 +101,7 @@ impl Metrics {
     pub(crate) fn carry_over(&mut self, before: Metrics) {
         self.notes.splice(..0, before.notes);
         for (name, (value, kind)) in before.figures {
-            if matches!(kind, MetricKind::Lost | MetricKind::Thinned) {
+            if matches!(kind, MetricKind::Lost | MetricKind::Discarded) {
                 self.figures.entry(name).or_insert((0.0, kind)).0 += value;
             }
         }
@@ -119,14 +119,14 @@ mod tests {
         before.set("received", 9.0);
         before.lost("overrun", 3);
         before.lost("partial", 0);
-        before.thinned("stopped", 2);
+        before.discarded("stopped", 2);
         after.set("received", 4.0);
         after.lost("overrun", 1);
         after.carry_over(before);
         let figures = [("overrun", 4.0), ("partial", 0.0), ("received", 4.0), ("stopped", 2.0)];
         assert_eq!(after.iter().collect::<Vec<_>>(), figures);
         assert_eq!(
-            (after.losses().collect(), after.thinning().collect()),
+            (after.losses().collect(), after.discards().collect()),
             (vec![("overrun", 4)], vec![("stopped", 2)])
         );
         assert_eq!(after.notable().map(|(name, _)| name).collect::<Vec<_>>(), ["overrun", "received", "stopped"]);

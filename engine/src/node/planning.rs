@@ -6,7 +6,7 @@ use crate::host::descriptors::Descriptors;
 use crate::host::folders::Folders;
 use crate::message::port_spec::{Memory, PortSpec};
 use crate::node::extensions::Extensions;
-use crate::node::live::{ClockSteps, Connection, IncidentCounter, LiveCounters, LossCounter, ThinnedCounter};
+use crate::node::live::{ClockSteps, Connection, DiscardCounter, IncidentCounter, LiveCounters, LossCounter};
 use crate::node::statistics::Statistics;
 use crate::port::intake::Lead;
 
@@ -136,8 +136,8 @@ impl Building<'_> {
 
     /// Returns the counter of the messages that the node discards on purpose for a reason. Statistics and metrics have it while the graph
     /// runs; the report adds it to what [`Node::metrics`](crate::node::Node::metrics) says. A restarted node goes on with the same counter.
-    pub fn thinned(&self, reason: &'static str) -> ThinnedCounter {
-        self.live.thinned(reason)
+    pub fn discarded(&self, reason: &'static str) -> DiscardCounter {
+        self.live.discarded(reason)
     }
 
     /// Returns where a node that opens a device or talks to a peer tells that it has it, that it has lost it, and why it

@@ -43,7 +43,7 @@ pub struct NodeStats {
     /// Messages that the node itself lost so far, by reason: every reason that its kind counts while it runs.
     pub lost: BTreeMap<String, u64>,
     /// Messages that the node discarded on purpose so far, by reason.
-    pub thinned: BTreeMap<String, u64>,
+    pub discarded: BTreeMap<String, u64>,
     /// Messages with something wrong that the node did not lose so far, such as `missing` values, and `clock_steps`.
     pub incidents: BTreeMap<String, u64>,
     /// Whether it has its device or a peer; `None` if it needs none.
@@ -89,7 +89,7 @@ impl PathStats {
     }
 }
 
-/// The fill of an edge.
+/// The queue depth of an edge, and what passed it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -99,17 +99,17 @@ pub struct EdgeStats {
     /// Consumer, `node/port`.
     pub to: String,
     /// Messages in it now.
-    pub messages: u64,
+    pub depth: u64,
     /// An upper bound of their bytes, if their size is known.
     pub bytes: Option<u64>,
-    /// The largest number of messages seen in it since the program's last query. It is sampled at least once a second, and by every call
+    /// Peak depth: the most messages seen in it since the program's last query. It is sampled at least once a second, and by every call
     /// that waits or queries; peaks between two samples are missed.
-    pub highest: u64,
+    pub peak_depth: u64,
     /// Messages it holds.
     pub capacity: usize,
-    /// Messages that were given to it so far.
+    /// Messages sent to it so far.
     pub sent: u64,
-    /// Messages that it lost so far, but for those that the graph thins on purpose.
+    /// Messages that it lost so far. Messages that the graph discards on purpose do not count.
     pub lost: u64,
     /// For how long the join that it leads to has had no set because nothing comes through this edge, if that is 1 s or more, and three
     /// times as long as usual. In JSON `starves_s`, in seconds.

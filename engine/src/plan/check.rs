@@ -296,7 +296,7 @@ impl Planner<'_> {
                 if one.period.is_some() && other.period.is_some() {
                     notes.push(format!(
                         "`{}` joins messages of {names} by time without an `anchor`: {rates}, and messages without a partner are lost; \
-                         with `anchor:` only those of that input are, and the rest are thinned",
+                         with `anchor:` only those of that input are, and the rest are discarded",
                         node.name
                     ));
                 }

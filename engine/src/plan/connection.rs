@@ -65,7 +65,7 @@ impl Planner<'_> {
                 to: at,
                 ty,
                 buffer: 0,
-                thins: plan.stage.rule.thins(port),
+                discards_unmatched: plan.stage.rule.discards_unmatched(port),
             };
             let given = nodes.get(producer_at).and_then(|n| n.planned.as_ref()).map(|p| p.output_types()[from_port]);
             // Messages from a later node are checked once that node is planned.

@@ -203,7 +203,7 @@ impl Planner<'_> {
             policy: join.policy,
             patience: join.patience,
             within: join.within.map_or(0, Span::as_nanos),
-            hold: join.hold.map_or(0, Span::as_nanos),
+            wait: join.wait.map_or(0, Span::as_nanos),
             trigger: input_of(plan, &join.trigger),
             pick: join.pick.unwrap_or_default(),
             anchor: input_of(plan, &join.anchor),
@@ -230,7 +230,7 @@ impl Planner<'_> {
     }
 
     fn check_join(&mut self, node: &NodeSpec, join: &JoinSpec, plan: &NodePlan, merges: bool, unknown: &[bool]) {
-        let JoinSpec { policy, patience: _, within, hold, trigger, pick, anchor } = join;
+        let JoinSpec { policy, patience: _, within, wait, trigger, pick, anchor } = join;
         let place = node.places.get("join").unwrap_or(&node.place);
         let mut wrong = |message: &str, help: &str| {
             self.problem("E0139", place, format!("`{}`: {message}", node.name), help);
@@ -246,10 +246,10 @@ impl Planner<'_> {
             };
             wrong(&format!("{message}, not `{}`", policy.name()), help);
         }
-        if by_time != within.is_some() || (hold.is_some() && !by_time) {
+        if by_time != within.is_some() || (wait.is_some() && !by_time) {
             let message = match by_time {
                 true => "`policy: by_time` needs `within`",
-                false => "`within` and `hold` belong to `policy: by_time`",
+                false => "`within` and `wait` belong to `policy: by_time`",
             };
             wrong(message, "write `join: { policy: by_time, within: 5ms }`");
         }

@@ -162,7 +162,7 @@ fn earliest(
             _ => arrivals.max(),
         };
         earliest[at] = arrives.map(|(arrives, slowest, longest)| {
-            let waits = node.planned.as_ref().map_or(0, |p| p.ports().waits).max(node.stage.rule.hold);
+            let waits = node.planned.as_ref().map_or(0, |p| p.ports().waits).max(node.stage.rule.wait);
             let leaves = arrives.max(waits).saturating_add(takes(node));
             let here = leaves - arrives;
             if here > longest { (leaves, at, here) } else { (leaves, slowest, longest) }

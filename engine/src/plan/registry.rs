@@ -197,10 +197,7 @@ impl Registry {
     pub(crate) fn rename_keys(&self, node: &mut NodeSpec) {
         let Some(kind) = self.on_host(node) else { return };
         for (old, new) in self.old_keys.get(&kind.node).into_iter().flatten() {
-            if node.config.rename(old, new) {
-                let place = node.config.locate(new);
-                node.notices.push(format!("has `{old}`, a deprecated name of `{new}`: write `{new}` ({place})"));
-            }
+            node.notices.extend(node.config.rename(old, new));
         }
     }
 

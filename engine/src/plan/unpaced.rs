@@ -84,9 +84,9 @@ pub(super) fn note_times(nodes: &[NodePlan], edges: &[EdgePlan], paths: &[PathPl
         }
     };
     for node in nodes {
-        let has_hold = node.in_edges.len() > 1 && node.stage.rule.hold > 0;
+        let has_wait = node.in_edges.len() > 1 && node.stage.rule.wait > 0;
         let keys = node.planned.iter().flat_map(|planned| &planned.ports().by_clock);
-        has_hold.then_some("hold").into_iter().chain(keys.copied()).for_each(|key| add(node, key, &node.name));
+        has_wait.then_some("wait").into_iter().chain(keys.copied()).for_each(|key| add(node, key, &node.name));
     }
     for node in nodes {
         for EdgePlan { policy, to_name, .. } in node.in_edges.iter().map(|edge| &edges[*edge]) {

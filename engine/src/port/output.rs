@@ -315,7 +315,7 @@ impl<T: Payload> Port<T> {
         if n > 0 {
             self.staged.in_runs += n as usize;
             // `sent` is set on publishing; until then it only marks whether the run is recorded.
-            push_run(&mut self.runs, Run { sent: u64::from(weight > 0), accounted, hold: 0, n, weight });
+            push_run(&mut self.runs, Run { sent: u64::from(weight > 0), accounted, wait: 0, n, weight });
         }
     }
 

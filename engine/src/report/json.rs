@@ -13,13 +13,13 @@ fn by_reason(lost: &[(Reason, u64)]) -> BTreeMap<&'static str, u64> {
     lost.iter().map(|(reason, n)| (reason.name(), *n)).collect()
 }
 
-/// The keys `lost`, `thinned` and `metrics`.
+/// The keys `lost`, `discarded` and `metrics`.
 impl Serialize for Metrics {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let lost: BTreeMap<&str, u64> = self.losses().collect();
-        let thinned: BTreeMap<&str, u64> = self.thinning().collect();
+        let discarded: BTreeMap<&str, u64> = self.discards().collect();
         let metrics: BTreeMap<&str, f64> = self.iter().collect();
-        object!(to, lost: lost, thinned: thinned, metrics: metrics)
+        object!(to, lost: lost, discarded: discarded, metrics: metrics)
     }
 }
 
@@ -34,7 +34,7 @@ macro_rules! by_fate {
                     sent: self.sent,
                     received: self.received,
                     lost: by_reason(&self.lost),
-                    thinned: self.thinned_total(),
+                    discarded: self.discarded_total(),
                     left: self.left,
                     counted: self.counted,
                 )
@@ -147,7 +147,7 @@ mod tests {
             (
                 to_value(handle),
                 json!({ "name": "in", "kind": "inlet", "sent": 9, "received": 6,
-                        "lost": { "superseded": 2, "stopped": 1 }, "thinned": 2, "left": 0, "counted": true }),
+                        "lost": { "superseded": 2, "stopped": 1 }, "discarded": 2, "left": 0, "counted": true }),
             ),
             (
                 to_value(worker),

@@ -364,7 +364,7 @@ impl fmt::Display for EventKind {
                 let (s, reason, within) = (if *count == 1 { "" } else { "s" }, reason.name(), show(within));
                 write!(
                     f,
-                    "discarded {count} {queued}message{s} at {at} ({reason}); {of} arrived in this window of {within}"
+                    "lost {count} {queued}message{s} at {at} ({reason}); {of} arrived in this window of {within}"
                 )?;
                 if slowest.is_empty() { Ok(()) } else { write!(f, "; slowest upstream: {slowest}") }
             }
@@ -468,7 +468,7 @@ mod tests {
                     within: ms(1000),
                     slowest: String::new(),
                 },
-                "discarded 3 messages at arm/in (full_newest); 200 arrived in this window of 1.00 s",
+                "lost 3 messages at arm/in (full_newest); 200 arrived in this window of 1.00 s",
             ),
             (
                 EventKind::Lost {
@@ -479,7 +479,7 @@ mod tests {
                     within: ms(1000),
                     slowest: String::new(),
                 },
-                "discarded 119 queued messages at arm/in (unmatched); 30 arrived in this window of 1.00 s",
+                "lost 119 queued messages at arm/in (unmatched); 30 arrived in this window of 1.00 s",
             ),
             (
                 EventKind::Lost {
@@ -490,7 +490,7 @@ mod tests {
                     within: ms(1000),
                     slowest: String::new(),
                 },
-                "discarded 1 queued message at arm/in (expired); 0 arrived in this window of 1.00 s",
+                "lost 1 queued message at arm/in (expired); 0 arrived in this window of 1.00 s",
             ),
             (
                 EventKind::LostInside {

@@ -34,7 +34,7 @@ const SILENCE: u64 = 3_000_000_000;
 const WATCH: Duration = Duration::from_secs(1);
 /// The longest time between two checks while a thread waits for an event.
 const LOOK: Duration = Duration::from_millis(50);
-/// Unintended losses. Superseded messages and those dropped by a gate or a rate are thinned, and losses at a failed node are covered by
+/// Unintended losses. Superseded messages and those dropped by a gate or a rate are discarded, and losses at a failed node are covered by
 /// the event of its failure.
 const UNINTENDED: [Reason; 6] =
     [Reason::FullNewest, Reason::FullOldest, Reason::Expired, Reason::TooLarge, Reason::InvalidTime, Reason::Unmatched];
@@ -72,20 +72,20 @@ pub(crate) struct WatchedEdge {
     pub(crate) capacity: usize,
     /// The most bytes of a message, if they are known.
     pub(crate) max_bytes: Option<usize>,
-    /// Whether messages without a partner are thinned.
-    pub(crate) thins: bool,
+    /// Whether messages without a partner are discarded, not lost.
+    pub(crate) discards_unmatched: bool,
 }
 
 impl WatchedEdge {
-    /// Its fill now; `seen` is the most that was seen, `starves` for how long a join has waited for it, in ns.
-    fn stats(&self, seen: u64, starves: Option<u64>) -> EdgeStats {
-        let messages = self.counters.fill();
+    /// Its queue depth now; `peak` is the peak depth so far, `starves` for how long a join has waited for it, in ns.
+    fn stats(&self, peak: u64, starves: Option<u64>) -> EdgeStats {
+        let depth = self.counters.depth();
         EdgeStats {
             from: self.from.clone(),
             to: self.to.clone(),
-            messages,
-            bytes: self.max_bytes.map(|bytes| messages.saturating_mul(bytes as u64)),
-            highest: seen.max(messages),
+            depth,
+            bytes: self.max_bytes.map(|bytes| depth.saturating_mul(bytes as u64)),
+            peak_depth: peak.max(depth),
             capacity: self.capacity,
             sent: self.counters.producer.moved.get(),
             lost: UNINTENDED
@@ -99,7 +99,7 @@ impl WatchedEdge {
 
     /// Whether it loses messages for this reason because the graph asks for it.
     fn is_meant(&self, reason: Reason) -> bool {
-        reason == Reason::Unmatched && self.thins
+        reason == Reason::Unmatched && self.discards_unmatched
     }
 }
 
@@ -109,8 +109,8 @@ impl Observe for Watcher {
         // What was seen stays for the program.
         let seen = try_lock(&self.seen)?;
         let starves = seen.starves();
-        let edges = self.watched.edges.iter().zip(&seen.highest).zip(starves);
-        let edges = edges.map(|((edge, highest), starves)| edge.stats(*highest, starves)).collect();
+        let edges = self.watched.edges.iter().zip(&seen.peaks).zip(starves);
+        let edges = edges.map(|((edge, peak), starves)| edge.stats(*peak, starves)).collect();
         drop(seen);
         Some(RunStats { nodes: self.node_stats(&windows), paths: self.path_stats(&windows), edges })
     }
@@ -133,7 +133,7 @@ struct Seen {
     joins: Vec<SeenJoin>,
     loops: Vec<SeenLoop>,
     /// The most messages seen in each edge since the last query.
-    highest: Vec<u64>,
+    peaks: Vec<u64>,
 }
 
 impl Seen {
@@ -214,7 +214,7 @@ impl Watcher {
             paths: vec![SeenPath::default(); watched.paths.len()],
             joins: watched.joins.iter().map(SeenJoin::new).collect(),
             loops: vec![SeenLoop::default(); watched.loops.len()],
-            highest: vec![0; watched.edges.len()],
+            peaks: vec![0; watched.edges.len()],
         };
         let (windows, seen) = (Windows::new(shared.at.len()), Mutex::new(seen));
         let tails = Mutex::new(tails);
@@ -253,8 +253,8 @@ impl Watcher {
         if self.has_workers {
             self.look_at_workers(&mut seen.workers);
         }
-        for (edge, highest) in self.watched.edges.iter().map(|edge| &edge.counters).zip(&mut seen.highest) {
-            *highest = edge.fill().max(*highest);
+        for (edge, peak) in self.watched.edges.iter().map(|edge| &edge.counters).zip(&mut seen.peaks) {
+            *peak = edge.depth().max(*peak);
         }
         self.watched.loops.end(&mut seen.loops, &self.shared, self.has_workers, false);
         self.look_at_losses(&mut seen);
@@ -317,7 +317,7 @@ impl Watcher {
                     done: counts.done.get(),
                     failed: counts.failed.get(),
                     lost: inside::losses(counts).into_iter().map(|(reason, n)| (reason.into(), n)).collect(),
-                    thinned: counts.live.discards().into_iter().map(|(reason, n)| (reason.into(), n)).collect(),
+                    discarded: counts.live.discards().into_iter().map(|(reason, n)| (reason.into(), n)).collect(),
                     incidents: inside::incidents(counts).into_iter().map(|(what, n)| (what.into(), n)).collect(),
                     connected: connection.map(|counts| counts.open > 0),
                     disconnects: connection.map_or(0, |counts| counts.ended),
@@ -355,12 +355,12 @@ impl Watcher {
         paths
     }
 
-    /// Returns the fill of every edge, and the most messages seen there since the last call.
+    /// Returns the queue depth of every edge, and its peak since the last call.
     pub(crate) fn edge_stats(&self) -> Vec<EdgeStats> {
         let mut seen = lock(&self.seen);
         let starves = seen.starves();
-        let fills = self.watched.edges.iter().zip(&mut seen.highest).zip(starves);
-        fills.map(|((edge, highest), starves)| edge.stats(std::mem::take(highest), starves)).collect()
+        let edges = self.watched.edges.iter().zip(&mut seen.peaks).zip(starves);
+        edges.map(|((edge, peak), starves)| edge.stats(std::mem::take(peak), starves)).collect()
     }
 
     fn look_at_workers(&self, workers: &mut [Worker]) {

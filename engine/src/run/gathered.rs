@@ -94,7 +94,7 @@ impl Running {
             bugs: gathered.bugs,
             notes: [plan.notes().to_vec(), std::mem::take(&mut *lock(&self.shared.notes)), throttled].concat(),
         };
-        report.check_laws(|edge| gathered.left.get(&edge).copied().unwrap_or(0));
+        report.check_accounting(|edge| gathered.left.get(&edge).copied().unwrap_or(0));
         report
     }
 
@@ -169,7 +169,7 @@ impl Running {
                     sent: shared.producer.moved.get(),
                     received: shared.consumer.moved.get(),
                     lost: lost.filter(|(_, n)| *n > 0).collect(),
-                    thins: edge.thins,
+                    discards_unmatched: edge.discards_unmatched,
                     left: gathered.left.get(&i).copied().unwrap_or(0) + shared.lost(Reason::Stopped),
                     counted: !gathered.abandoned[plan.nodes()[edge.from].worker]
                         && !gathered.abandoned[plan.nodes()[edge.to].worker],

@@ -34,9 +34,9 @@ impl LongestParts {
             let cause = match term {
                 Term::Source => TailCause::Source,
                 Term::Queue => TailCause::Queued,
-                Term::Hold if graph.is_join(node) => TailCause::Partner,
-                Term::Hold | Term::BatchWait if has_batches(node) => TailCause::Batch,
-                Term::Hold | Term::BatchWait => TailCause::DeviceBusy,
+                Term::Wait if graph.is_join(node) => TailCause::Partner,
+                Term::Wait | Term::BatchWait if has_batches(node) => TailCause::Batch,
+                Term::Wait | Term::BatchWait => TailCause::DeviceBusy,
                 Term::Blocked => TailCause::NoRoom,
                 Term::Compute => TailCause::Compute,
                 _ => continue,
@@ -121,10 +121,10 @@ mod tests {
         use TailCause::{Compute, Partner, Queued, Source};
         for (parts, on_path, before) in [
             (&[(1, Term::Compute, 25), (3, Term::Compute, 5)][..], Some((Compute, 1)), Some((Compute, 1))),
-            (&[(1, Term::Compute, 5), (2, Term::Queue, 30), (3, Term::Hold, 90)], Some((Queued, 2)), Some((Queued, 2))),
+            (&[(1, Term::Compute, 5), (2, Term::Queue, 30), (3, Term::Wait, 90)], Some((Queued, 2)), Some((Queued, 2))),
             // What is too short explains no wait.
             (
-                &[(1, Term::Compute, 5), (2, Term::Queue, 10), (3, Term::Hold, 90)],
+                &[(1, Term::Compute, 5), (2, Term::Queue, 10), (3, Term::Wait, 90)],
                 Some((Partner, 3)),
                 Some((Queued, 2)),
             ),

@@ -226,7 +226,7 @@ impl Loops {
         fence(Ordering::Acquire);
         self.look_at_edges(seen);
         for LoopEdge { innermost, counters, .. } in &self.edges {
-            seen[*innermost].state.waiting += counters.fill();
+            seen[*innermost].state.waiting += counters.depth();
         }
         for Member { innermost, counts, .. } in &self.nodes {
             let Counts { taken, done, failed, lost, wakes, .. } = &**counts;

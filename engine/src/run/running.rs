@@ -188,7 +188,7 @@ impl Running {
         self.started_at
     }
 
-    /// Returns the fill of every edge, in the order of the graph.
+    /// Returns the queue depth of every edge, in the order of the graph.
     pub fn edge_stats(&self) -> Vec<EdgeStats> {
         self.watcher.look();
         self.watcher.edge_stats()

@@ -86,7 +86,7 @@ impl Spans {
                     Activity::Recorded(hist) => {
                         let part = parts.and_then(|parts| parts.get(hist as usize));
                         part.and_then(|part| match (part.subject, part.term) {
-                            (_, Term::Batch | Term::Closure | Term::Age | Term::Skew) => None,
+                            (_, Term::Batch | Term::Residual | Term::Age | Term::Skew) => None,
                             (Subject::Node(node), term) => Some(SpanKind::Term { node, term }),
                             (Subject::Path(from, to), _) => Some(SpanKind::Path { from, to }),
                         })

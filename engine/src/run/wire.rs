@@ -434,7 +434,7 @@ impl Wired {
             to: edge.to_name.clone(),
             capacity: edge.capacity,
             max_bytes: edge.spec.as_ref().and_then(|spec| spec.max_bytes()),
-            thins: edge.thins,
+            discards_unmatched: edge.discards_unmatched,
         });
         let ends: Vec<_> = plan.edges().iter().map(|edge| (edge.from, edge.to)).collect();
         let mut paths = Vec::new();

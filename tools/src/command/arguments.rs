@@ -35,7 +35,7 @@ Examples:
                                    exit with 3 if the run was slow or lossy
 
 Figures for --fail-on (compared with < <= > >= == !=):
-  lost, thinned               messages lost, messages discarded on purpose
+  lost, discarded             messages lost, messages discarded on purpose
   lost.overrun                messages lost for one reason
   left, failed                messages left in edges, failed calls
   accuracy, score.accuracy    a metric of a node; the node's name in front is
@@ -44,15 +44,15 @@ Figures for --fail-on (compared with < <= > >= == !=):
                               with a time (20ms) or a number of nanoseconds;
                               any percentile, such as p95
   p99(camera->labels)         end-to-end latency of one path
-  p99(digit.compute)          a node's source, queue, hold, batch_wait, blocked,
-                              compute, emit, closure, batch or skew
+  p99(digit.compute)          a node's source, queue, wait, batch_wait, blocked,
+                              compute, emit, residual, batch or skew
   A gate that cannot be judged (unknown figure, too few samples) trips.
 
 Exit status:
   0   finished, stopped by a signal, or --duration reached
   1   a node failed, or could not be built
   2   bad arguments, or the graph was refused
-  3   a gate tripped, or the run broke one of limen's laws (a bug of limen)
+  3   a gate tripped, or messages are not accounted for (a bug in limen)
   70  the graph did not stop in time
   129, 130, 143  a second SIGHUP, SIGINT or SIGTERM, half a second after the first or later
 

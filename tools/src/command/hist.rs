@@ -1,6 +1,7 @@
 //! `limen-run hist`: the verbs on files of histograms.
 
 use crate::command::turns::take_in_turns;
+use crate::old_names;
 use crate::profile::bootstrap::Stat;
 use crate::profile::comparison::Comparison;
 use crate::profile::limit::Limit;
@@ -207,6 +208,9 @@ fn run(verb: &HistVerb) -> Result<u8, Refused> {
             for limit in fail {
                 if !stats.contains(&limit.stat()) {
                     stats.push(limit.stat());
+                }
+                if let Some(warning) = old_names::warning(&limit.to_string()) {
+                    print_info(&format!("limen-run: --fail '{limit}': {warning}"));
                 }
             }
             let comparison = Comparison::new(&base, &new, &stats).map_err(refused)?;

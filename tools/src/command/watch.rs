@@ -258,7 +258,7 @@ impl Watch {
             let has_ended = running.wait_for(left.min(POLL));
             self.print_events(false);
             self.write_intervals(running, false);
-            // Asked once for all: an edge tells its highest fill since it was asked last.
+            // Asked once for all: an edge tells its peak depth since it was asked last.
             let monitor_asks = self.listeners.monitor.as_mut().is_some_and(Monitor::read);
             let is_asked = self.wants_edges() || self.progress.is_due() || monitor_asks;
             let edges = if is_asked { running.edge_stats() } else { Vec::new() };

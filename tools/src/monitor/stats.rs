@@ -1,5 +1,6 @@
 //! The statistics of a run as a JSON object. `docs/monitor.md` says what each key holds.
 
+use crate::old_names;
 use crate::text::number::seconds;
 use limen::node::Setting;
 use limen::run::{EdgeStats, NodeStats, PathStats};
@@ -7,18 +8,18 @@ use limen::{Plan, Running};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-/// The highest fill of an edge is that of this time, or of up to twice this time.
+/// The peak depth of an edge is of this time, or of up to twice this time.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The highest fills of the edges in the last second or two, whoever asks.
+/// The peak depths of the edges in the last second or two, whoever asks.
 #[derive(Debug, Default)]
-pub(super) struct Fills {
+pub(super) struct Peaks {
     since: Option<Instant>,
     before: Vec<u64>,
     now: Vec<u64>,
 }
 
-impl Fills {
+impl Peaks {
     /// Takes what the run told, once.
     pub(super) fn look(&mut self, edges: &[EdgeStats]) {
         if self.since.is_none_or(|since| since.elapsed() >= EVERY) {
@@ -27,12 +28,12 @@ impl Fills {
         }
         self.now.resize(edges.len(), 0);
         for (now, edge) in self.now.iter_mut().zip(edges) {
-            *now = edge.highest.max(*now);
+            *now = edge.peak_depth.max(*now);
         }
     }
 
-    fn highest(&self, edge: usize) -> u64 {
-        let of = |fills: &[u64]| fills.get(edge).copied().unwrap_or(0);
+    fn peak(&self, edge: usize) -> u64 {
+        let of = |peaks: &[u64]| peaks.get(edge).copied().unwrap_or(0);
         of(&self.before).max(of(&self.now))
     }
 }
@@ -55,8 +56,10 @@ pub struct MonitorStats {
     /// `running`, or `stopping` while messages in flight are drained.
     pub state: String,
     /// The nodes, in the order of the graph.
+    #[serde(with = "old_names")]
     pub nodes: Vec<MonitorNode>,
     /// The edges, in the order of the graph.
+    #[serde(with = "old_names")]
     pub edges: Vec<EdgeStats>,
     /// The paths from sources to sinks.
     pub paths: Vec<PathStats>,
@@ -121,14 +124,14 @@ impl MonitorStats {
     }
 
     /// Takes the statistics of now; `edges` is what the run told just now.
-    pub(super) fn look(&mut self, running: &Running, edges: &[EdgeStats], fills: &Fills) {
+    pub(super) fn look(&mut self, running: &Running, edges: &[EdgeStats], peaks: &Peaks) {
         self.run = running.run_id().into();
         self.started = running.started().duration_since(UNIX_EPOCH).map_or(0.0, seconds);
         self.elapsed_s = seconds(running.elapsed());
         self.state = if running.is_stopping() { "stopping" } else { "running" }.into();
         self.nodes.iter_mut().zip(running.stats()).for_each(|(node, stats)| node.stats = stats);
         edges.clone_into(&mut self.edges);
-        self.edges.iter_mut().enumerate().for_each(|(at, edge)| edge.highest = fills.highest(at));
+        self.edges.iter_mut().enumerate().for_each(|(at, edge)| edge.peak_depth = peaks.peak(at));
         self.paths = running.path_stats();
     }
 }

@@ -72,13 +72,13 @@ impl Merge for Latency {
     }
 }
 
-/// The most messages that an edge held: the time in seconds, and the messages.
+/// The peak depth of an edge: the time in seconds, and the messages.
 #[derive(Debug, Clone, Copy, Serialize)]
-struct Fill(f32, u64);
+struct Depth(f32, u64);
 
-impl Merge for Fill {
+impl Merge for Depth {
     fn merge(&mut self, next: Self) {
-        *self = Fill(next.0, self.1.max(next.1));
+        *self = Depth(next.0, self.1.max(next.1));
     }
 }
 
@@ -110,10 +110,10 @@ struct Happened {
 
 #[derive(Debug)]
 struct Edge {
-    fill: Series<Fill>,
+    depth: Series<Depth>,
     sum: f64,
     samples: u64,
-    highest: u64,
+    peak_depth: u64,
 }
 
 /// The times of a thread by the kernel, ns.
@@ -165,7 +165,7 @@ impl History {
     pub(super) fn new(edges: usize, nodes: usize, paths: usize, threads: impl Iterator<Item = String>) -> Self {
         let series = (edges + 2 * nodes + paths).max(1);
         let most = (MAX_POINTS / 4 / series).clamp(POINTS.0, POINTS.1);
-        let edge = || Edge { fill: Series::new(most), sum: 0.0, samples: 0, highest: 0 };
+        let edge = || Edge { depth: Series::new(most), sum: 0.0, samples: 0, peak_depth: 0 };
         let thread = |name| Thread {
             name,
             busy: Series::new(most),
@@ -250,10 +250,10 @@ impl History {
         }
         let at = now.duration_since(self.begun).as_secs_f32();
         for (edge, stats) in self.edges.iter_mut().zip(edges) {
-            edge.sum += stats.messages as f64;
+            edge.sum += stats.depth as f64;
             edge.samples += 1;
-            edge.highest = edge.highest.max(stats.highest);
-            edge.fill.push(Fill(at, stats.highest));
+            edge.peak_depth = edge.peak_depth.max(stats.peak_depth);
+            edge.depth.push(Depth(at, stats.peak_depth));
         }
         if self.looked.is_none_or(|looked| now.duration_since(looked) >= EVERY) {
             self.looked = Some(now);
@@ -294,8 +294,8 @@ impl History {
             serde_json::json!({
                 "mean": (edge.samples > 0).then(|| edge.sum / edge.samples as f64),
                 "samples": edge.samples,
-                "highest": edge.highest,
-                "fill": edge.fill.points,
+                "peak_depth": edge.peak_depth,
+                "depth": edge.depth.points,
             })
         });
         let threads = self.threads.iter().map(|thread| {

@@ -50,7 +50,7 @@ const histogramOf = (of) => Object.fromEntries(of.summary.histograms.map((one) =
 const histograms = histogramOf(data);
 const baseHistograms = base ? histogramOf(base) : {};
 const pathName = (path) => `${path.from}->${path.to}`;
-const lostAt = (edge) => sum(Object.values(edge.lost)) - edge.thinned;
+const lostAt = (edge) => sum(Object.values(edge.lost)) - edge.discarded;
 
 // A box beside the pointer that explains what it is on. Screen readers get the same text as the element's label.
 const tip = make("div", { class: "tip", hidden: "" });
@@ -121,7 +121,7 @@ function table(id, columns, rows, options = {}) {
     make("div", { class: "tiles", id: "tiles" },
       tile("Run time", `${figure(summary.wall_s)} s`), tile("Messages begun", figure(done)),
       tile("Rate", `${figure(done / Math.max(summary.wall_s, 1e-9))}/s`),
-      tile("Lost", figure(lost), lost > 0), tile("Thinned", figure(summary.metrics.thinned ?? 0)),
+      tile("Lost", figure(lost), lost > 0), tile("Discarded", figure(summary.metrics.discarded ?? 0)),
       tile("Failed calls", figure(failed), failed > 0), tile("Exit code", String(summary.exit_code), summary.exit_code > 0)),
   );
 }
@@ -168,7 +168,7 @@ function choose(name) {
     const isLossy = report && report.when_full !== "block";
     const line = draw("path", { d: way, class: `edge${isLossy ? " lossy" : ""}${lost > 0 ? " lost" : ""}`, "stroke-width": 1 + 3 * Math.sqrt((report?.sent ?? 0) / most), "marker-end": "url(#arrow)" });
     const watched = history.edges[n] ?? {};
-    explains(line, report ? `${report.from} → ${report.to}\n${edge.spec}, ${report.when_full}, holds ${figure(report.capacity)}\n${figure(report.sent)} sent, ${figure(report.received)} received, ${figure(lost)} lost, ${figure(report.thinned)} thinned, ${figure(report.left)} left\nat most ${figure(watched.highest)} in it` : edge.spec);
+    explains(line, report ? `${report.from} → ${report.to}\n${edge.spec}, ${report.when_full}, holds ${figure(report.capacity)}\n${figure(report.sent)} sent, ${figure(report.received)} received, ${figure(lost)} lost, ${figure(report.discarded)} discarded, ${figure(report.left)} left\npeak depth ${figure(watched.peak_depth)}` : edge.spec);
     picture.append(line);
     if (lost > 0) picture.append(draw("text", { x: (x0 + x1) / 2, y: (y0 + y1) / 2 - 5, "text-anchor": "middle", class: "lost-text" }, `−${figure(lost)}`));
   });
@@ -192,7 +192,7 @@ function choose(name) {
 }
 
 // ---- Paths
-const COLOURS = { source: "var(--source)", queue: "var(--queue)", hold: "var(--hold)", batch_wait: "var(--hold)", blocked: "var(--blocked)", compute: "var(--compute)", emit: "var(--emit)" };
+const COLOURS = { source: "var(--source)", queue: "var(--queue)", wait: "var(--wait)", batch_wait: "var(--wait)", blocked: "var(--blocked)", compute: "var(--compute)", emit: "var(--emit)" };
 {
   const part = section("paths", "Paths");
   const find = (of, path) => of?.summary.paths.find((one) => pathName(one) === pathName(path));
@@ -206,7 +206,7 @@ const COLOURS = { source: "var(--source)", queue: "var(--queue)", hold: "var(--h
     ...["p50", "p90", "p99", "p999", "max"].map((name) => [name === "p999" ? "p99.9" : name, (p) => p[name], cell(name)]),
     ["Deadline", (p) => p.deadline_ns, (p) => time(p.deadline_ns)],
     ["Missed", (p) => p.late, (p) => (p.judged ? make("span", { class: p.late ? "bad" : null }, `${figure(p.late)} of ${figure(p.judged)}`) : "")],
-    ["Closure p99", (p) => p.closure_p99, (p) => time(p.closure_p99)],
+    ["Residual p99", (p) => p.residual_p99, (p) => time(p.residual_p99)],
   ], summary.paths));
   if (data.routes.length) {
     const legend = make("p", { class: "legend" }, Object.entries(COLOURS).map(([term, colour]) => make("span", {}, make("i", { style: `background:${colour}` }), term)), make("span", {}, make("i", { style: "background:var(--rest)" }), "not in these terms"));
@@ -235,7 +235,7 @@ const COLOURS = { source: "var(--source)", queue: "var(--queue)", hold: "var(--h
       bars.append(bar(route, data, `${pathName(route)}: mean ${time(route.mean)}`, most));
       if (before) bars.append(bar(before, base, `before: mean ${time(before.mean)}  (${change(route.mean, before.mean)})`, most));
     });
-    part.append(make("p", {}, "Mean of each term along the slowest way, and the mean from end to end (line). The wait at a join (hold) is what the path's own messages waited for their partners: what no other term has of their mean. Nodes that several ways share count the messages of all of them; where the terms add up to more than the mean, they are shown in proportion."), legend, bars);
+    part.append(make("p", {}, "Mean of each term along the slowest way, and the mean from end to end (line). The wait at a join is the time that the path's own messages waited for their partners: the part of their mean that no other term has. Nodes that several ways share count the messages of all of them; where the terms add up to more than the mean, they are shown in proportion."), legend, bars);
   }
 }
 
@@ -349,23 +349,23 @@ const nodeRow = (node) => ({ tabindex: 0, "data-node": node.name, onclick: () =>
     return inputs.get(nodeOf(edge.to)) === 1 && wait !== undefined && wait !== null ? (edge.received / Math.max(summary.wall_s, 1e-9)) * (wait / 1e9) : null;
   };
   const spark = (edge) => {
-    const points = edge.watched.fill ?? [];
+    const points = edge.watched.depth ?? [];
     const most = Math.max(1, edge.capacity);
-    const picture = draw("svg", { width: 120, height: 18, role: "img", "aria-label": `fill of ${edge.from} to ${edge.to}` });
+    const picture = draw("svg", { width: 120, height: 18, role: "img", "aria-label": `depth of ${edge.from} to ${edge.to}` });
     picture.append(draw("rect", { width: 120, height: 18, fill: "var(--panel)" }));
     const end = Math.max(summary.wall_s, 1e-3);
-    points.forEach(([at, fill], n) => {
+    points.forEach(([at, depth], n) => {
       const x = (Math.min(at, end) / end) * 118, next = n + 1 < points.length ? (points[n + 1][0] / end) * 118 : 118;
-      const height = Math.min(18, (fill / most) * 18);
-      if (height > 0) picture.append(draw("rect", { x, y: 18 - Math.max(height, 0.7), width: Math.max(next - x, 0.8), height: Math.max(height, 0.7), fill: fill >= edge.capacity ? "var(--blocked)" : "var(--compute)" }));
+      const height = Math.min(18, (depth / most) * 18);
+      if (height > 0) picture.append(draw("rect", { x, y: 18 - Math.max(height, 0.7), width: Math.max(next - x, 0.8), height: Math.max(height, 0.7), fill: depth >= edge.capacity ? "var(--blocked)" : "var(--compute)" }));
     });
     return picture;
   };
-  section("edges", "Edges", make("p", { class: "soft" }, "Fill was looked at ten times a second. By Little's law its mean is the rate times the mean wait; the two differ where few messages wait, or where the load changes."), table("edge-table", [
+  section("edges", "Edges", make("p", { class: "soft" }, "The queue depth is sampled ten times a second. By Little's law its mean is the rate times the mean wait; the two differ where few messages wait, or where the load changes."), table("edge-table", [
     ["From", (e) => e.from, (e) => e.from, true], ["To", (e) => e.to, (e) => e.to, true], ["Sent", (e) => e.sent], ["Received", (e) => e.received],
     ["Lost", lostAt, (e) => make("span", { class: lostAt(e) ? "bad" : null }, lostAt(e) ? Object.entries(e.lost).filter(([, count]) => count).map(([reason, count]) => `${reason} ${figure(count)}`).join(", ") : "")],
-    ["Thinned", (e) => e.thinned], ["Left", (e) => e.left], ["Fill", (e) => e.watched.highest, spark],
-    ["Highest", (e) => e.watched.highest, (e) => `${figure(e.watched.highest)} of ${figure(e.capacity)}`],
+    ["Discarded", (e) => e.discarded], ["Left", (e) => e.left], ["Depth", (e) => e.watched.peak_depth, spark],
+    ["Peak", (e) => e.watched.peak_depth, (e) => `${figure(e.watched.peak_depth)} of ${figure(e.capacity)}`],
     ["Mean", (e) => e.watched.mean], ["Rate × wait", little],
   ], rows));
 }
@@ -388,11 +388,11 @@ const nodeRow = (node) => ({ tabindex: 0, "data-node": node.name, onclick: () =>
   ], rows));
 }
 
-// ---- Laws and gates
+// ---- Message accounting and gates
 {
-  const isHeld = summary.bugs.length === 0;
-  section("laws", "Laws",
-    make("p", { class: isHeld ? "good" : "bad", id: "law-verdict" }, isHeld ? "Every message is accounted for: at every edge sent = received + lost + thinned + left, at every node taken = done + failed + held." : "A law is broken: this is a bug in limen."),
+  const isBalanced = summary.bugs.length === 0;
+  section("accounting", "Message accounting",
+    make("p", { class: isBalanced ? "good" : "bad", id: "accounting-verdict" }, isBalanced ? "Every message is accounted for: at every edge sent = received + lost + discarded + left, at every node taken = done + failed + held." : "The message accounting does not balance: this is a bug in limen."),
     summary.bugs.map((bug) => make("p", { class: "bad" }, bug)),
     summary.gates.map((gate) => make("p", { class: gate.tripped ? "bad" : "good" }, gate.text)),
     summary.notes.map((note) => make("p", {}, note)));

@@ -58,9 +58,9 @@ impl Picture {
             }
             if let Some(moved) = &edge.moved {
                 lines.push(format!("{} sent", moved.sent));
-                lines.push(format!("at most {}", edge.fill()));
+                lines.push(format!("peak depth {}", edge.peak_depth()));
             }
-            lines.extend(edge.thinned());
+            lines.extend(edge.discarded());
             let lost = edge.lost();
             let mut style = match (edge.crossing, edge.is_lossy) {
                 (true, true) => ", style=\"bold,dashed\"",

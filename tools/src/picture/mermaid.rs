@@ -58,10 +58,12 @@ impl Picture {
         for (at, (edge, place)) in self.edges.iter().zip(&self.outline.edges).enumerate() {
             let mut lines = Vec::new();
             match &edge.moved {
-                Some(moved) => lines.extend([format!("{} sent", moved.sent), format!("at most {}", edge.fill())]),
+                Some(moved) => {
+                    lines.extend([format!("{} sent", moved.sent), format!("peak depth {}", edge.peak_depth())])
+                }
                 None => lines.push(place.spec.clone()),
             }
-            lines.extend(edge.thinned());
+            lines.extend(edge.discarded());
             if let Some(lost) = edge.lost() {
                 red.push(at.to_string());
                 lines.push(lost);

@@ -221,10 +221,10 @@ fn groups(places: &mut [Place], nodes: usize, threads: usize) -> Vec<Group> {
 impl Edge {
     /// The lines of its label below it, and their classes.
     fn beneath(&self) -> Vec<(String, &'static str)> {
-        let fill = self.moved.as_ref().map(|_| (self.fill(), "soft"));
-        let thinned = self.thinned().map(|thinned| (thinned, "soft"));
+        let depth = self.moved.as_ref().map(|_| (self.peak_depth(), "soft"));
+        let discarded = self.discarded().map(|discarded| (discarded, "soft"));
         let lost = self.lost().map(|lost| (lost, "bad"));
-        fill.into_iter().chain(thinned).chain(lost).collect()
+        depth.into_iter().chain(discarded).chain(lost).collect()
     }
 
     /// The height that it takes with its label where it begins or ends.
@@ -278,7 +278,7 @@ impl Picture {
         );
         let legend = match &self.outcome {
             Some(_) => {
-                "Fill: share of its thread’s time. Edges: messages, and the most it held. Dashed: may lose messages; red: did."
+                "Colour: share of its thread’s time. Edges: messages sent, peak depth. Dashed: may lose messages; red: did."
             }
             None => "Boxes: threads. Edges: types of messages. Dashed: may lose messages. Thick: to another thread.",
         };
@@ -383,12 +383,12 @@ impl Picture {
         ];
         let above = match &edge.moved {
             Some(moved) => {
-                about.push(format!("{} sent, at most {} in it", moved.sent, edge.fill()));
+                about.push(format!("{} sent, peak depth {}", moved.sent, edge.peak_depth()));
                 moved.sent.to_string()
             }
             None => place.spec.clone(),
         };
-        about.extend(edge.thinned().into_iter().chain(edge.lost()));
+        about.extend(edge.discarded().into_iter().chain(edge.lost()));
         let about: Vec<String> = about.iter().map(|line| xml(&one_line(line))).collect();
         let about = about.join("\n");
         let _ = writeln!(

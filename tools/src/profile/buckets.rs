@@ -110,6 +110,17 @@ mod tests {
     }
 
     #[test]
+    fn deprecated_names_of_terms_are_read_as_the_new_ones() {
+        let mut profile = read("tag,value_ns,count\nz.closure,5,2\nz.residual,7,1\nhold.hold,3,1\n").unwrap();
+        let tags = |profile: &Profile| profile.series.iter().map(|one| one.tag.clone()).collect::<Vec<_>>();
+        assert_eq!(tags(&profile), ["z.residual", "hold.wait"]);
+        profile.select(&["hold.hold".into()]).unwrap();
+        assert_eq!(tags(&profile), ["hold.wait"]);
+        // A file of another program, whose values have no known unit.
+        assert_eq!(tags(&read("tag,value,count\nz.hold,5,2\n").unwrap()), ["z.hold"]);
+    }
+
+    #[test]
     fn malformed_rows_are_named() {
         for (row, expected) in [
             ("a,0,1,3,5", ":2: expected 6 columns, found 5"),

@@ -4,6 +4,7 @@
 
 use super::bootstrap::{MOST_RUNS, Stat};
 use super::comparison::{Change, ChangeVerdict, Comparison, percent, shown};
+use crate::old_names;
 use crate::report::condition::{Amount, Condition, percentile, percentile_name};
 use crate::report::gate::GateVerdict;
 use crate::text::escape::one_line;
@@ -130,7 +131,7 @@ impl Limit {
         }
         let is_meant = |tag: &str| match self.of.as_str() {
             "e2e" => tag == "e2e" || tag.ends_with(".e2e"),
-            of => tag == of || tag.strip_suffix(".e2e") == Some(of),
+            of => tag == of || tag.strip_suffix(".e2e") == Some(of) || tag == old_names::tag(of),
         };
         let meant: Vec<&Change> =
             comparison.changes.iter().filter(|c| c.stat == self.stat && is_meant(&c.tag)).collect();

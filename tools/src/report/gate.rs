@@ -134,7 +134,7 @@ impl Gate {
 fn unknown(name: &str, report: &Report) -> String {
     let metrics = report.nodes.iter().flat_map(|n| n.metrics.iter().map(|(metric, _)| format!("{}.{metric}", n.name)));
     let lost = report.losses().into_keys().map(|reason| format!("lost.{reason}"));
-    let all = ["lost", "thinned", "left", "failed"].map(String::from).into_iter().chain(lost);
+    let all = ["lost", "discarded", "left", "failed"].map(String::from).into_iter().chain(lost);
     let all: Vec<String> = all.chain(metrics).collect();
     let several = all.iter().filter(|full| full.strip_suffix(name).is_some_and(|node| node.ends_with('.'))).count() > 1;
     let why = if several { "several nodes have" } else { "there is no figure" };
@@ -202,7 +202,7 @@ mod tests {
             ("p99(e2e > 20ms", "expected a figure"),
             ("p99() > 20ms", "expected `e2e`, `source->sink` or `node.term`"),
             ("p99(digit) > 20ms", "found `digit`"),
-            ("p99(digit.time) > 20ms", "the terms are: source queue hold"),
+            ("p99(digit.time) > 20ms", "the terms are: source queue wait"),
             ("p99(->b) > 20ms", "found `->b`"),
             ("p99(e2e) > 20 parsecs", "found `20 parsecs`"),
             ("p99(e2e) > 20", "`p99(e2e)` is a time: write a unit after 20, such as `20ms`"),
@@ -220,15 +220,15 @@ mod tests {
             ("accuracy < 0.999", true, "accuracy < 0.999 holds (accuracy is 0.998)"),
             ("score.accuracy < 0.97", false, "does not hold (score.accuracy is 0.998)"),
             ("lost > 0", false, "lost > 0 does not hold (lost is 0)"),
-            ("thinned == 40", true, "thinned == 40 holds (thinned is 40)"),
+            ("discarded == 40", true, "discarded == 40 holds (discarded is 40)"),
             ("p50(e2e) > 10ms", false, "does not hold (p50(e2e) is 2.5"),
             ("max(camera->labels) > 4ms", true, "holds (max(camera->labels) is 5.00 ms)"),
             ("p99(digit.compute) > 1ms", true, "cannot be judged: 100 samples were recorded, and p99 needs 1000"),
-            ("max(digit.hold) > 1ms", true, "it was not recorded; there are: digit.queue, digit.compute, "),
+            ("max(digit.wait) > 1ms", true, "it was not recorded; there are: digit.queue, digit.compute, "),
             (
                 "speed < 1",
                 true,
-                "there is no figure `speed`; there are: lost, thinned, left, failed, digit.mean_batch, score.accuracy",
+                "there is no figure `speed`; there are: lost, discarded, left, failed, digit.mean_batch, score.accuracy",
             ),
             ("odd < 1", true, "cannot be judged: odd is not a number"),
         ] {
@@ -253,13 +253,13 @@ mod tests {
             ("lost.unwritten > 5", false, "does not hold (lost.unwritten is 5)"),
             ("lost.full_newest > 0", true, "holds (lost.full_newest is 1)"),
             ("lost.full > 0", false, "does not hold (lost.full is 0)"),
-            // Every reason of an edge is known, lost or thinned.
+            // Every reason of an edge is known, lost or discarded.
             ("lost.expired > 0", false, "does not hold (lost.expired is 0)"),
             ("lost.superseded > 0", false, "does not hold (lost.superseded is 0)"),
             (
                 "lost.overun > 0",
                 true,
-                "cannot be judged: there is no figure `lost.overun`; there are: lost, thinned, left, failed, lost.full,",
+                "cannot be judged: there is no figure `lost.overun`; there are: lost, discarded, left, failed, lost.full,",
             ),
         ] {
             let verdict = text.parse::<Gate>().unwrap().judge(&report);

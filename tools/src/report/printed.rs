@@ -61,7 +61,7 @@ pub fn show_report(report: &Report, detail: Detail) -> String {
         full::histograms(&mut text, report);
     }
     if detail != Detail::Problems || !report.bugs.is_empty() {
-        laws(&mut text, report, &index);
+        accounting(&mut text, report, &index);
     }
     if detail != Detail::Problems {
         report.notes.iter().for_each(|note| paragraph(&mut text, "note: ", note));
@@ -93,8 +93,8 @@ fn headline(text: &mut String, report: &Report, index: &ReportIndex<'_>) {
         count(sources(report, index).count(), "source"),
         report.lost_total()
     );
-    if report.thinned_total() > 0 {
-        let _ = write!(text, ", {} thinned", report.thinned_total());
+    if report.discarded_total() > 0 {
+        let _ = write!(text, ", {} discarded", report.discarded_total());
     }
     if report.failed_calls > 0 {
         let _ = write!(text, ", {} failed", count(usize::try_from(report.failed_calls).unwrap_or(usize::MAX), "call"));
@@ -107,28 +107,28 @@ fn headline(text: &mut String, report: &Report, index: &ReportIndex<'_>) {
     text.push_str(if degraded { " (degraded)\n" } else { "\n" });
 }
 
-/// The parts of the headline's totals: messages lost, and messages thinned on purpose.
+/// The parts of the headline's totals: messages lost, and messages discarded on purpose.
 fn losses(text: &mut String, report: &Report) {
-    let mut table = Table::new(["<lost or thinned", "<reason", "lost", "thinned", "of those sent"]);
+    let mut table = Table::new(["<lost or discarded", "<reason", "lost", "discarded", "of those sent"]);
     for edge in &report.edges {
         for (reason, n) in &edge.lost {
             let name = format!("{} -> {}", edge.from, edge.to);
-            let (lost, thinned) = if edge.is_thinned(*reason) { (0, *n) } else { (*n, 0) };
-            table.row([name, reason.name().into(), if_some(lost), if_some(thinned), percent(*n, edge.sent)]);
+            let (lost, discarded) = if edge.is_discarded(*reason) { (0, *n) } else { (*n, 0) };
+            table.row([name, reason.name().into(), if_some(lost), if_some(discarded), percent(*n, edge.sent)]);
         }
     }
     for handle in report.handles.iter().filter(|h| h.kind != HandleKind::Tap) {
         for (reason, n) in &handle.lost {
-            let (lost, thinned) = if *reason == Reason::Superseded { (0, *n) } else { (*n, 0) };
+            let (lost, discarded) = if *reason == Reason::Superseded { (0, *n) } else { (*n, 0) };
             let name = format!("{} {}", handle.kind.name(), handle.name);
-            table.row([name, reason.name().into(), if_some(lost), if_some(thinned), percent(*n, handle.sent)]);
+            table.row([name, reason.name().into(), if_some(lost), if_some(discarded), percent(*n, handle.sent)]);
         }
     }
     for node in &report.nodes {
         for (reason, n) in node.metrics.losses() {
             table.row([node.name.clone(), reason.into(), n.to_string(), String::new(), String::new()]);
         }
-        for (reason, n) in node.metrics.thinning() {
+        for (reason, n) in node.metrics.discards() {
             let part = percent(n, node.done + node.failed);
             table.row([node.name.clone(), reason.into(), String::new(), n.to_string(), part]);
         }
@@ -150,7 +150,7 @@ fn losses(text: &mut String, report: &Report) {
 
 /// Messages between the graph and the embedding program.
 fn handles(text: &mut String, report: &Report) {
-    let mut table = Table::new(["<to and from the program", "<by", "sent", "received", "lost", "thinned", "left"]);
+    let mut table = Table::new(["<to and from the program", "<by", "sent", "received", "lost", "discarded", "left"]);
     for handle in &report.handles {
         table.row([
             handle.name.clone(),
@@ -158,7 +158,7 @@ fn handles(text: &mut String, report: &Report) {
             handle.sent.to_string(),
             handle.received.to_string(),
             handle.lost_total().to_string(),
-            if_some(handle.thinned_total()),
+            if_some(handle.discarded_total()),
             handle.left.to_string(),
         ]);
     }
@@ -203,48 +203,48 @@ fn figures(text: &mut String, report: &Report) {
     }
 }
 
-fn laws(text: &mut String, report: &Report, index: &ReportIndex<'_>) {
+fn accounting(text: &mut String, report: &Report, index: &ReportIndex<'_>) {
     let counted = report.edges.iter().filter(|e| e.counted).count();
     let answered = report.nodes.iter().filter(|n| !n.abandoned).count();
     text.push('\n');
     if report.bugs.is_empty() {
-        let _ = write!(text, "laws: hold on {} and {}", count(counted, "edge"), count(answered, "node"));
+        let _ = write!(text, "accounting: balanced on {} and {}", count(counted, "edge"), count(answered, "node"));
     } else {
-        let _ = write!(text, "laws: BROKEN, which is a bug of limen; please report it with this text");
+        let _ = write!(text, "accounting: NOT BALANCED, which is a bug in limen; please report it with this text");
     }
     if counted < report.edges.len() {
         let rest = count(report.edges.len() - counted, "edge");
         let _ = write!(text, " ({rest} not counted: a thread did not answer)");
     }
     text.push('\n');
-    recorded_laws(text, report, index);
+    recorded_edges(text, report, index);
     report.bugs.iter().for_each(|bug| paragraph(text, "bug: ", bug));
 }
 
-/// The law of each edge into a recording, in full: whoever reads the file later asks what is missing in it.
-fn recorded_laws(text: &mut String, report: &Report, index: &ReportIndex<'_>) {
+/// The accounting of each edge into a recording: whoever reads the file later asks what is missing in it.
+fn recorded_edges(text: &mut String, report: &Report, index: &ReportIndex<'_>) {
     for node in report.nodes.iter().filter(|node| node.kind == "record") {
         let edges = index.incoming(&node.name).iter().filter(|edge| edge.counted);
-        let laws: Vec<String> = edges.map(|edge| law(&node.name, edge)).collect();
-        if !laws.is_empty() {
-            paragraph(text, &format!("{}: ", one_line(&node.name)), &laws.join(", "));
+        let sums: Vec<String> = edges.map(|edge| balance(&node.name, edge)).collect();
+        if !sums.is_empty() {
+            paragraph(text, &format!("{}: ", one_line(&node.name)), &sums.join(", "));
         }
     }
 }
 
 /// What became of the messages of an edge: `image 20 sent = 18 received + 2 unmatched`.
-fn law(node: &str, edge: &EdgeReport) -> String {
+fn balance(node: &str, edge: &EdgeReport) -> String {
     let port = edge.to.strip_prefix(node).map_or(&*edge.to, |port| port.trim_start_matches('/'));
     let lost: u64 = edge.lost.iter().map(|(_, n)| n).sum();
     let sign = if edge.sent == edge.received + lost + edge.left { "=" } else { "≠" };
-    let mut law = format!("{} {} sent {sign} {} received", one_line(port), edge.sent, edge.received);
+    let mut sum = format!("{} {} sent {sign} {} received", one_line(port), edge.sent, edge.received);
     for (reason, n) in edge.lost.iter().filter(|(_, n)| *n > 0) {
-        let _ = write!(law, " + {n} {}", reason.name());
+        let _ = write!(sum, " + {n} {}", reason.name());
     }
     if edge.left > 0 {
-        let _ = write!(law, " + {} left", edge.left);
+        let _ = write!(sum, " + {} left", edge.left);
     }
-    law
+    sum
 }
 
 fn failures(text: &mut String, report: &Report, most: usize) {
@@ -266,7 +266,7 @@ mod tests {
     fn a_good_run_is_printed_in_full() {
         let text = show_report(&test_report::report(), Detail::Usual);
         let expected = "\
-digits: finished in 1.62 s, 140 messages from 1 source, 0 lost, 40 thinned
+digits: finished in 1.62 s, 140 messages from 1 source, 0 lost, 40 discarded
 
 node    calls  queue p50  p99  compute p50  p99      max
 camera    140
@@ -274,8 +274,8 @@ digit     100     251 µs    –       500 µs    –  1.00 ms
 score     100
 labels    100
 
-path                n      p50      p90  p99  p99.9      max  closure p99
-camera -> labels  100  2.50 ms  4.50 ms    –      –  5.00 ms            –
+path                n      p50      p90  p99  p99.9      max  residual p99
+camera -> labels  100  2.50 ms  4.50 ms    –      –  5.00 ms             –
 camera -> score     0
 
 path              deadline       missed
@@ -287,23 +287,23 @@ camera -> score    4.00 ms  none judged
 latencies were recorded of 50.0 % of the messages; counts and losses include all
 messages
 
-lost or thinned           reason      thinned  of those sent
-camera/image -> digit/in  superseded       40         28.6 %
+lost or discarded         reason      discarded  of those sent
+camera/image -> digit/in  superseded         40         28.6 %
 
 digit: mean_batch 7.9
 score: accuracy 0.998, odd NaN
 
-laws: hold on 3 edges and 4 nodes
+accounting: balanced on 3 edges and 4 nodes
 ";
         assert_eq!(text, expected);
     }
 
     #[test]
-    fn the_laws_of_recorded_edges_are_printed() {
+    fn the_sums_of_recorded_edges_are_printed() {
         let mut report = test_report::report();
         report.nodes[3].kind = "record".into();
         let lines: Vec<String> = show_report(&report, Detail::Usual).lines().map(str::to_string).collect();
-        let at = lines.iter().position(|line| line.starts_with("laws: hold")).unwrap();
+        let at = lines.iter().position(|line| line.starts_with("accounting: balanced")).unwrap();
         assert_eq!(lines[at + 1], "labels: in 100 sent = 100 received");
         let edge = report.edges.iter_mut().find(|edge| edge.to == "labels/in").unwrap();
         (edge.received, edge.left) = (60, 30);
@@ -320,27 +320,27 @@ laws: hold on 3 edges and 4 nodes
     }
 
     #[test]
-    fn lost_and_thinned_messages_have_separate_columns_and_totals() {
+    fn lost_and_discarded_messages_have_separate_columns_and_totals() {
         let mut report = test_report::report();
         report.edges[0].lost.push((Reason::Unmatched, 10));
         report.nodes[3].metrics.lost("unwritten", 3);
-        report.nodes[3].metrics.thinned("stopped", 50);
+        report.nodes[3].metrics.discarded("stopped", 50);
         report.nodes[3].metrics.lost("partial", 0);
-        for (thins, headline, unmatched) in [
-            (false, "13 lost, 90 thinned (degraded)\n", "unmatched     10                  7.14 %\n"),
-            (true, "3 lost, 100 thinned (degraded)\n", "unmatched              10         7.14 %\n"),
+        for (discards_unmatched, headline, unmatched) in [
+            (false, "13 lost, 90 discarded (degraded)\n", "unmatched     10                    7.14 %\n"),
+            (true, "3 lost, 100 discarded (degraded)\n", "unmatched                10         7.14 %\n"),
         ] {
-            report.edges[0].thins = thins;
+            report.edges[0].discards_unmatched = discards_unmatched;
             let text = show_report(&report, Detail::Usual);
             assert!(
                 text.lines().next().is_some_and(|line| headline.starts_with(line.split_once("source, ").unwrap().1))
             );
             let expected = format!(
-                "lost or thinned           reason      lost  thinned  of those sent\n\
-                 camera/image -> digit/in  superseded             40         28.6 %\n\
+                "lost or discarded         reason      lost  discarded  of those sent\n\
+                 camera/image -> digit/in  superseded               40         28.6 %\n\
                  camera/image -> digit/in  {unmatched}\
                  labels                    unwritten      3\n\
-                 labels                    stopped                50         50.0 %\n\n"
+                 labels                    stopped                  50         50.0 %\n\n"
             );
             assert!(text.contains(&expected), "{expected}in:\n{text}");
             assert!(text.contains("labels: stopped 50, unwritten 3\n"), "{text}");
@@ -364,8 +364,8 @@ laws: hold on 3 edges and 4 nodes
         report.bugs.push("edge a -> b: sent 2 is not received 1 + lost 0 + left 0".into());
         let text = show_report(&report, Detail::Problems);
         for line in [
-            "digits: failed after 1.62 s, 140 messages from 1 source, 0 lost, 40 thinned, 3 calls failed\n",
-            "laws: BROKEN",
+            "digits: failed after 1.62 s, 140 messages from 1 source, 0 lost, 40 discarded, 3 calls failed\n",
+            "accounting: NOT BALANCED",
             "bug: edge a -> b: sent 2 is not received 1 + lost 0 + left 0\n",
             "failed: node `digit` failed in `infer` after 12 calls: bad \\u{1b}[2Jmodel\n",
             "failed: and 2 more\n",

@@ -8,25 +8,27 @@
 //! started      seconds since 1970, or null if nothing was started
 //! wall_s       seconds
 //! nodes[]      name, kind, worker (index of workers), taken, done, failed, held, turns, pool_empty, over_budget, gaps, restarts, batches, abandoned,
-//!              lost {reason: n}, thinned {reason: n}, backend (or null) {name, device, threads, memory in bytes, ready, calls, failed, last_error (or null)}, metrics {name: number}
-//! edges[]      from, to, capacity, when_full, crossing, sent, received, lost {reason: n}, thinned (how many of `lost` were discarded on purpose), left, counted
-//! handles[]    name, kind ("inlet" | "outlet" | "tap"), sent, received, lost {reason: n}, thinned (as for edges), left, counted
+//!              lost {reason: n}, discarded {reason: n}, backend (or null) {name, device, threads, memory in bytes, ready, calls, failed, last_error (or null)}, metrics {name: number}
+//! edges[]      from, to, capacity, when_full, crossing, sent, received, lost {reason: n}, discarded (how many of `lost` were discarded on purpose), left, counted
+//! handles[]    name, kind ("inlet" | "outlet" | "tap"), sent, received, lost {reason: n}, discarded (as for edges), left, counted
 //! workers[]    name, cpu (null: any), floats (null, or why it is not pinned), cpus (those it may run on), refused (null or why), wait, real_time (null, or policy and priority), abandoned
-//! paths[]      from, to, deadline_ns, on_miss (or null), count, samples (those of the count that were recorded), late and judged (or null), silent (nothing arrived at the end), untracked_behind (a node, or null), p50 .. max in ns, closure_p99
+//! paths[]      from, to, deadline_ns, on_miss (or null), count, samples (those of the count that were recorded), late and judged (or null), silent (nothing arrived at the end), untracked_behind (a node, or null), p50 .. max in ns, residual_p99 (of the sink)
 //! tails[]      why the slowest messages of a path were slow: from, to, quantile, limit_ns, beyond (messages), judged (how many of them), causes[] {cause, node (or null), behind (a node, or null), messages, excess_ns (over the median, in all), longest_ns, text}
 //! histograms[] tag, node, to (or null), term, unit ("ns" | "messages"), count, samples, min, p50, p90, p99, p999, max, mean
-//! metrics      {name: number}, by the names of --fail-on: lost, lost.reason, thinned, left, failed, and each node's as node.name
+//! metrics      {name: number}, by the names of --fail-on: lost, lost.reason, discarded, left, failed, and each node's as node.name
 //! failures[]   of the first failed calls: node, call, number, text, panicked
 //! failed_calls the number of all failed calls
 //! notes[]      sentences
-//! bugs[]       sentences; broken laws and other bugs of the engine
+//! bugs[]       sentences; sums of messages that do not balance, and other bugs of the engine
 //! gates[]      gate, tripped, value (or null), text
 //! problems[]   of a refused graph: code, file, line, column, message, help (or null)
 //! error        why a planned graph did not start, or null
 //! ```
 //!
-//! A quantile with fewer than ten samples beyond it is null. Keys may be added, but are never removed.
+//! A quantile with fewer than ten samples beyond it is null. Keys may be added, but are never removed. Until 0.2, deprecated names are
+//! written beside the new ones: `thinned` of `discarded`, `closure_p99` of `residual_p99`.
 
+use crate::old_names;
 use crate::report::exit_code::exit_code;
 use crate::report::gate::GateVerdict;
 use crate::report::index::ReportIndex;
@@ -51,13 +53,18 @@ pub struct Summary<'a> {
     pub degraded: bool,
     pub started: Option<f64>,
     pub wall_s: f64,
+    #[serde(serialize_with = "old_names::serialize")]
     pub nodes: &'a [NodeReport],
+    #[serde(serialize_with = "old_names::serialize")]
     pub edges: &'a [EdgeReport],
+    #[serde(serialize_with = "old_names::serialize")]
     pub handles: &'a [HandleReport],
     pub workers: &'a [WorkerReport],
+    #[serde(serialize_with = "old_names::serialize")]
     pub paths: Vec<PathSummary<'a>>,
     pub tails: &'a [TailReport],
     pub histograms: &'a [HistogramReport],
+    #[serde(serialize_with = "old_names::serialize")]
     pub metrics: BTreeMap<String, f64>,
     pub failures: &'a [FailureReport],
     pub failed_calls: u64,
@@ -87,7 +94,7 @@ pub struct PathSummary<'a> {
     pub p99: Option<u64>,
     pub p999: Option<u64>,
     pub max: Option<u64>,
-    pub closure_p99: Option<u64>,
+    pub residual_p99: Option<u64>,
 }
 
 impl<'a> Summary<'a> {
@@ -173,7 +180,7 @@ fn paths(report: &Report) -> Vec<PathSummary<'_>> {
             p99: quantile(0.99),
             p999: quantile(0.999),
             max: recorded.map(|r| r.histogram.max()),
-            closure_p99: index.term(to, Term::Closure).and_then(|r| r.quantile(0.99)),
+            residual_p99: index.term(to, Term::Residual).and_then(|r| r.quantile(0.99)),
         }
     };
     let recorded = report.paths().map(|(from, to, recorded)| path(from, to, Some(recorded)));
@@ -184,7 +191,7 @@ fn paths(report: &Report) -> Vec<PathSummary<'_>> {
 fn metrics(report: &Report) -> BTreeMap<String, f64> {
     let own =
         report.nodes.iter().flat_map(|n| n.metrics.iter().map(|(name, value)| (format!("{}.{name}", n.name), value)));
-    let of_all = ["lost", "thinned", "left", "failed", "missed", "over_budget", "gaps", "restarts"]
+    let of_all = ["lost", "discarded", "left", "failed", "missed", "over_budget", "gaps", "restarts"]
         .into_iter()
         .filter_map(|name| Some((name.to_string(), report.metric(name)?)));
     let lost = report.losses().into_iter().map(|(reason, n)| (format!("lost.{reason}"), n as f64));
@@ -211,7 +218,7 @@ mod tests {
     #[test]
     fn the_object_has_all_keys() {
         let mut report = test_report::report();
-        report.nodes[3].metrics.thinned("stopped", 2);
+        report.nodes[3].metrics.discarded("stopped", 2);
         let gate = "accuracy < 0.999".parse::<crate::Gate>().unwrap().judge(&report);
         let gates = [gate];
         let summary = Summary::new(&report, &gates);
@@ -225,9 +232,9 @@ mod tests {
             ("/wall_s", 1.62.into()),
             ("/nodes/1/done", 100.into()),
             ("/edges/0/lost/superseded", 40.into()),
-            ("/edges/0/thinned", 40.into()),
+            ("/edges/0/discarded", 40.into()),
             ("/nodes/3/lost", serde_json::json!({})),
-            ("/nodes/3/thinned/stopped", 2.into()),
+            ("/nodes/3/discarded/stopped", 2.into()),
             ("/edges/0/when_full", "latest".into()),
             ("/workers/2/cpus/1", 1.into()),
             ("/workers/2/floats", "it waits".into()),
@@ -241,7 +248,7 @@ mod tests {
             ("/metrics/score.accuracy", 0.998.into()),
             ("/metrics/score.odd", serde_json::Value::Null),
             ("/metrics/lost", 0.0.into()),
-            ("/metrics/thinned", 42.0.into()),
+            ("/metrics/discarded", 42.0.into()),
             ("/gates/0/tripped", true.into()),
             ("/problems", serde_json::json!([])),
             ("/error", serde_json::Value::Null),

@@ -75,7 +75,7 @@ pub(crate) fn report() -> Report {
         histogram("digit", None, Term::Queue, 2, &compute[..50]),
         histogram("digit", None, Term::Compute, 3, &compute),
         histogram("digit", None, Term::Batch, 2, &[7, 8, 8]),
-        histogram("labels", None, Term::Closure, 2, &[100; 100]),
+        histogram("labels", None, Term::Residual, 2, &[100; 100]),
         histogram("camera", Some("labels"), Term::EndToEnd, 3, &e2e),
     ];
     report

@@ -34,8 +34,8 @@ const HELP: &[(&str, &str)] = &[
     ("", ""),
     ("p50, p99, max", "of a node's calls in the last second, or of a path's messages"),
     ("wait", "how long messages waited for the node"),
-    ("fill", "█ messages now, ▒ up to the most of the last seconds"),
-    ("lost", "messages lost so far on the way to a node and in it, without those that the graph thins on purpose"),
+    ("depth", "queue depth: █ messages now, ▒ up to the peak of the last seconds"),
+    ("lost", "messages lost so far on the way to a node and in it, without those that the graph discards on purpose"),
     ("gone", "the node has lost its device or peer"),
     (
         "starves",

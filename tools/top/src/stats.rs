@@ -123,8 +123,8 @@ pub(crate) mod tests {
             json!({ "name": name, "kind": kind, "role": role, "worker": 0, "taken": done, "done": done, "failed": failed,
                     "backend": null, "queue": queue, "compute": window, "settings": [] })
         };
-        let edge = |from: &str, to: &str, messages: u64, lost: u64| {
-            json!({ "from": from, "to": to, "messages": messages, "bytes": null, "highest": messages + 10,
+        let edge = |from: &str, to: &str, depth: u64, lost: u64| {
+            json!({ "from": from, "to": to, "depth": depth, "bytes": null, "peak_depth": depth + 10,
                     "capacity": 64, "sent": done, "lost": lost })
         };
         let stats = json!({

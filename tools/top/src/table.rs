@@ -51,9 +51,9 @@ impl View {
             ],
             View::Edges => &[
                 ("edge", None),
-                ("fill", Some(8)),
+                ("depth", Some(8)),
                 ("now", Some(5)),
-                ("high", Some(5)),
+                ("peak", Some(5)),
                 ("holds", Some(6)),
                 ("sent/s", Some(7)),
                 ("sent", Some(6)),
@@ -74,7 +74,7 @@ impl View {
             View::Graph => &[
                 ("graph", None),
                 ("kind", Some(12)),
-                ("fill", Some(8)),
+                ("depth", Some(8)),
                 ("calls/s", Some(7)),
                 ("p50", Some(8)),
                 ("p99", Some(8)),
@@ -85,7 +85,7 @@ impl View {
 
     /// Whether a column is aligned to the left.
     pub(crate) fn is_text(self, column: usize) -> bool {
-        matches!(self.columns().get(column), Some((_, None)) | Some(("fill" | "worker" | "kind" | "waits", _)))
+        matches!(self.columns().get(column), Some((_, None)) | Some(("depth" | "worker" | "kind" | "waits", _)))
     }
 
     /// Whether its rows have an order that is not to be changed.
@@ -197,16 +197,16 @@ pub(crate) fn rows(shown: &Shown, view: View) -> Vec<Row> {
                 RowBuilder::default()
                     .text(&with_state(format!("{} -> {}", edge.from, edge.to), &[(edge.starves.is_some(), "starves")]))
                     .shown(
-                        bar(edge.messages, edge.highest, edge.capacity as u64),
-                        fraction(edge.highest, edge.capacity as u64),
+                        bar(edge.depth, edge.peak_depth, edge.capacity as u64),
+                        fraction(edge.peak_depth, edge.capacity as u64),
                     )
-                    .amount(edge.messages as f64)
-                    .amount(edge.highest as f64)
+                    .amount(edge.depth as f64)
+                    .amount(edge.peak_depth as f64)
                     .amount(edge.capacity as f64)
                     .amount(*rate)
                     .amount(edge.sent as f64)
                     .losses(edge.lost)
-                    .row(edge.lost > 0 || edge.starves.is_some() || edge.highest >= edge.capacity.max(1) as u64)
+                    .row(edge.lost > 0 || edge.starves.is_some() || edge.peak_depth >= edge.capacity.max(1) as u64)
             };
             edges.map(row).collect()
         }
@@ -296,8 +296,8 @@ fn tree(shown: &Shown) -> Vec<Row> {
             let lost = edge.map_or(0, |edge| edge.lost);
             let starves = edge.is_some_and(|edge| edge.starves.is_some());
             let name = with_state(name, &[(starves, "starves")]);
-            let fill = edge.map_or(String::new(), |edge| bar(edge.messages, edge.highest, edge.capacity as u64));
-            let row = RowBuilder::default().text(&name).text(if again { "" } else { kind }).text(&fill);
+            let bar = edge.map_or(String::new(), |edge| bar(edge.depth, edge.peak_depth, edge.capacity as u64));
+            let row = RowBuilder::default().text(&name).text(if again { "" } else { kind }).text(&bar);
             let call = node.compute.as_ref().filter(|_| !again);
             let rate = if again { row.text("") } else { row.amount(shown.node_rates[at]) };
             let times = rate.time(call, |window| window.p50).time(call, |window| window.p99);
@@ -314,18 +314,18 @@ fn fraction(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// The fill of an edge: messages now, and up to the most of the last seconds.
-fn bar(now: u64, highest: u64, capacity: u64) -> String {
+/// The depth of an edge: messages now, and up to the peak of the last seconds.
+fn bar(now: u64, peak: u64, capacity: u64) -> String {
     // Rounded up: one message is seen, and only a full edge fills the bar.
-    let of = |fill: u64| {
-        let cells = (fraction(fill, capacity) * BAR as f64).ceil() as u64;
-        if fill < capacity { cells.min(BAR - 1) } else { BAR }
+    let of = |depth: u64| {
+        let cells = (fraction(depth, capacity) * BAR as f64).ceil() as u64;
+        if depth < capacity { cells.min(BAR - 1) } else { BAR }
     };
     let now = of(now).min(if capacity == 0 { 0 } else { BAR });
-    let highest = of(highest.min(capacity)).max(now).min(if capacity == 0 { 0 } else { BAR });
+    let peak = of(peak.min(capacity)).max(now).min(if capacity == 0 { 0 } else { BAR });
     let cell = |at| match at {
         _ if at < now => '█',
-        _ if at < highest => '▒',
+        _ if at < peak => '▒',
         _ => '·',
     };
     (0..BAR).map(cell).collect()
@@ -457,7 +457,7 @@ mod tests {
 
     #[test]
     fn a_bar_shows_one_message_and_is_full_only_if_the_edge_is() {
-        for (now, highest, capacity, expected) in [
+        for (now, peak, capacity, expected) in [
             (0, 0, 64, "········"),
             (1, 1, 64, "█·······"),
             (32, 40, 64, "████▒···"),
@@ -467,7 +467,7 @@ mod tests {
             (70, 70, 64, "████████"),
             (3, 3, 0, "········"),
         ] {
-            assert_eq!(bar(now, highest, capacity), expected, "{now} {highest} {capacity}");
+            assert_eq!(bar(now, peak, capacity), expected, "{now} {peak} {capacity}");
         }
     }
 

@@ -121,7 +121,7 @@ impl InferStage {
     ) -> Result<Self, NodeError> {
         common.queue = Some(cx.histogram(common.node, Term::Queue, 2));
         if common.joins {
-            common.hold = Some(cx.histogram(common.node, Term::Hold, 2));
+            common.wait = Some(cx.histogram(common.node, Term::Wait, 2));
         }
         common.blocked = Some(cx.histogram(common.node, Term::Blocked, 2));
         common.compute = cx.histogram(common.node, Term::Compute, 3);
@@ -140,7 +140,7 @@ impl InferStage {
         cx.has_device |= residence.is_some();
         let (node, has_batches, joins) = (common.node, batch.max > 1, common.joins);
         cx.models.push(ModelCalls { node, is_async, has_batches, joins });
-        let wait = if joins { Term::BatchWait } else { Term::Hold };
+        let wait = if joins { Term::BatchWait } else { Term::Wait };
         let batch_wait = (has_batches || is_async).then(|| cx.histogram(node, wait, 2));
         cx.shared.backend(common.node, |status| {
             let SessionMetadata { device, threads, memory, .. } = session.metadata();

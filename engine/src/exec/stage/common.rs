@@ -81,7 +81,7 @@ pub(crate) struct Common {
     /// Restart state, if a failed node is rebuilt.
     pub(crate) restart: Option<Box<Restart>>,
     pub(super) turns: u32,
-    pub(crate) hold: Option<Hist>,
+    pub(crate) wait: Option<Hist>,
     pub(crate) blocked: Option<Hist>,
     /// How far apart in time joined messages originated.
     pub(crate) skew: Option<Hist>,
@@ -120,7 +120,7 @@ impl Common {
             counts,
             compute: cx.histogram(node, Term::Compute, 2),
             queue: None,
-            hold: None,
+            wait: None,
             blocked: None,
             skew: None,
             joins: plan.joins,
@@ -165,7 +165,7 @@ impl Common {
         }
         self.queue = Some(cx.histogram(self.node, Term::Queue, 2));
         if inputs > 1 {
-            self.hold = Some(cx.histogram(self.node, Term::Hold, 2));
+            self.wait = Some(cx.histogram(self.node, Term::Wait, 2));
         }
         self.note_joins(cx);
     }

@@ -29,7 +29,7 @@ pub(super) struct PathEnds {
     /// By source: the end-to-end histogram, and the age histogram of reused messages.
     paths: Vec<Option<Hist>>,
     ages: Vec<Option<Hist>>,
-    closure: Hist,
+    residual: Hist,
     skew: Option<Hist>,
     origins: Vec<OriginNote>,
     /// If origins are tracked: those of the next message, and the number of each noted message.
@@ -118,7 +118,7 @@ impl PathEnds {
         PathEnds {
             paths,
             ages,
-            closure: cx.histogram(common.node, Term::Closure, 2),
+            residual: cx.histogram(common.node, Term::Residual, 2),
             skew: common.skew,
             origins: Vec::with_capacity(most * each),
             now: Origins::default(),
@@ -197,7 +197,7 @@ impl PathEnds {
             cx.record(*hist, sent.saturating_sub(begun), n, weight);
         }
         if closes {
-            cx.record_mostly_zero(sent, self.closure, sent.abs_diff(accounted), n, weight);
+            cx.record_mostly_zero(sent, self.residual, sent.abs_diff(accounted), n, weight);
         }
     }
 

@@ -97,7 +97,12 @@ impl SpecReader<'_> {
                 "on_error" => (policy.on_error, policy.restart) = self.on_error(value),
                 "qos" => policy.qos = value.read(self.problems),
                 "clock" => policy.clock = self.clock(value).unwrap_or_default(),
-                "join" => policy.join = value.read(self.problems),
+                "join" => {
+                    let mut join = value.clone();
+                    // Until 0.2.
+                    node.notices.extend(join.rename("hold", "wait"));
+                    policy.join = join.read(self.problems);
+                }
                 "budget" => policy.budget = value.read(self.problems),
                 "fault" => policy.fault = self.fault(value),
                 _ => {}

@@ -38,7 +38,7 @@ pub(crate) struct JoinRule {
     /// By time: how far from the moment a message's origin may be, ns.
     pub(crate) within: u64,
     /// How long a message is held back so that older ones can still arrive, ns.
-    pub(crate) hold: u64,
+    pub(crate) wait: u64,
     /// By time: whether messages may begin later than now.
     pub(crate) ahead: bool,
     /// The input whose messages are each joined with the newest of the others.
@@ -87,8 +87,8 @@ impl JoinRule {
         }
     }
 
-    /// Whether another input sets the moment, so that an unmatched message of this one is thinned, not lost.
-    pub(crate) fn thins(&self, input: usize) -> bool {
+    /// Whether another input sets the moment, so that an unmatched message of this one is discarded, not lost.
+    pub(crate) fn discards_unmatched(&self, input: usize) -> bool {
         match self.policy {
             JoinPolicy::Sample => self.trigger.is_some_and(|trigger| trigger != input),
             JoinPolicy::ByTime => self.anchor.is_some_and(|anchor| anchor != input),
@@ -201,7 +201,7 @@ fn combine<'a>(known: u64, parts: impl Iterator<Item = (&'a Header, Run)>) -> Ru
     if !recorded {
         return Run { n: 1, ..Run::default() };
     }
-    Run { hold: complete.saturating_sub(run.sent), n: 1, ..run }
+    Run { wait: complete.saturating_sub(run.sent), n: 1, ..run }
 }
 
 fn joined_state(open: bool, states: impl Iterator<Item = EdgeState>) -> EdgeState {

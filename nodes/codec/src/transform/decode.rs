@@ -5,8 +5,8 @@ use crate::format::tree::Tree;
 pub use crate::format::{Algorithm, Checksum, Format, Sentence};
 use limen::message::{DType, PortSpec};
 use limen::node::{
-    Building, Connected, Emit, IncidentCounter, LossCounter, Many, Metrics, Node, NodeError, OutPort, PlanErrors,
-    Planning, Ports, ThinnedCounter, Transform,
+    Building, Connected, DiscardCounter, Emit, IncidentCounter, LossCounter, Many, Metrics, Node, NodeError, OutPort,
+    PlanErrors, Planning, Ports, Transform,
 };
 use limen::{Message, Tensor};
 use limen_nodes_core::format::excerpt::excerpt;
@@ -191,7 +191,7 @@ pub struct Decode {
     crc: Option<Checksum>,
     malformed: LossCounter,
     /// Sentences of other types.
-    other: ThinnedCounter,
+    other: DiscardCounter,
     /// Messages with a value that is left out, and what the report says of the first one.
     missing: IncidentCounter,
     fields: Vec<Field>,
@@ -202,7 +202,7 @@ impl Decode {
         let ports = ports(&config.fields, &mut PlanErrors::default());
         let reader = Reader::new(&config, &ports);
         let Config { crc, fields, .. } = config;
-        Decode { reader, crc, malformed, other: ThinnedCounter::default(), missing: IncidentCounter::default(), fields }
+        Decode { reader, crc, malformed, other: DiscardCounter::default(), missing: IncidentCounter::default(), fields }
     }
 
     /// Reads a message and returns it without its checksum; counts it if there is nothing to be sent.
@@ -267,7 +267,7 @@ impl Node for Decode {
             node.missing = cx.incidents("missing");
         }
         if matches!(node.reader, Reader::Sentence(..)) {
-            node.other = cx.thinned("other");
+            node.other = cx.discarded("other");
         }
         Ok(node)
     }

@@ -1,7 +1,7 @@
 //! The last message before a pause.
 
 use limen::node::{
-    Building, Connected, Emit, InPort, Node, NodeError, PlanErrors, Planning, Ports, Reset, ThinnedCounter, Transform,
+    Building, Connected, DiscardCounter, Emit, InPort, Node, NodeError, PlanErrors, Planning, Ports, Reset, Transform,
 };
 use limen::unit::Span;
 use limen::{Message, Tensor};
@@ -21,7 +21,7 @@ pub struct Config {
 pub struct Debounce {
     quiet: u64,
     last: Option<Message<Tensor>>,
-    stopped: ThinnedCounter,
+    stopped: DiscardCounter,
 }
 
 impl Node for Debounce {
@@ -39,7 +39,7 @@ impl Node for Debounce {
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        Ok(Debounce { quiet: config.quiet.as_nanos(), last: None, stopped: cx.thinned("stopped") })
+        Ok(Debounce { quiet: config.quiet.as_nanos(), last: None, stopped: cx.discarded("stopped") })
     }
 
     fn reset(&mut self, _: Reset) {

@@ -2,7 +2,7 @@
 
 use crate::tensor::shape;
 use limen::node::{
-    Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, Reset, ThinnedCounter, Transform,
+    Building, Connected, DiscardCounter, Emit, Node, NodeError, PlanErrors, Planning, Ports, Reset, Transform,
 };
 use limen::{Message, Tensor};
 use schemars::JsonSchema;
@@ -20,7 +20,7 @@ pub struct Config {
 pub struct Decimate {
     keep_every: u64,
     count: u64,
-    stopped: ThinnedCounter,
+    stopped: DiscardCounter,
 }
 
 impl Node for Decimate {
@@ -37,7 +37,7 @@ impl Node for Decimate {
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        Ok(Decimate { keep_every: config.keep_every, count: 0, stopped: cx.thinned("stopped") })
+        Ok(Decimate { keep_every: config.keep_every, count: 0, stopped: cx.discarded("stopped") })
     }
 
     fn reset(&mut self, _: Reset) {

@@ -1,7 +1,7 @@
 //! A switch for messages.
 
 use crate::tensor::shape;
-use limen::node::{Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, ThinnedCounter, Transform};
+use limen::node::{Building, Connected, DiscardCounter, Emit, Node, NodeError, PlanErrors, Planning, Ports, Transform};
 use limen::{Message, Tensor};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -24,7 +24,7 @@ fn yes() -> bool {
 #[derive(Debug)]
 pub struct Gate {
     open: bool,
-    stopped: ThinnedCounter,
+    stopped: DiscardCounter,
 }
 
 impl Node for Gate {
@@ -35,7 +35,7 @@ impl Node for Gate {
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        Ok(Gate { open: config.open, stopped: cx.thinned("stopped") })
+        Ok(Gate { open: config.open, stopped: cx.discarded("stopped") })
     }
 
     fn set(&mut self, name: &str, value: f64) -> Result<(), NodeError> {

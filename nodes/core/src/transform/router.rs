@@ -3,7 +3,7 @@
 use limen::Tensor;
 use limen::message::DType;
 use limen::node::{
-    Building, Connected, Emit, Many, MessageSet, Node, NodeError, OutPort, PlanErrors, Planning, Ports, ThinnedCounter,
+    Building, Connected, DiscardCounter, Emit, Many, MessageSet, Node, NodeError, OutPort, PlanErrors, Planning, Ports,
     Transform,
 };
 use schemars::JsonSchema;
@@ -38,7 +38,7 @@ pub struct Router {
     routes: Vec<Condition>,
     /// Index of the input that carries the value.
     by: usize,
-    stopped: ThinnedCounter,
+    stopped: DiscardCounter,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -190,7 +190,7 @@ impl Node for Router {
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
         let routes = config.routes.iter().filter_map(|route| Condition::parse(&route.when)).collect();
         // Inputs are in the order in which `ports` declares them.
-        Ok(Router { routes, by: usize::from(cx.inputs().len() > 1), stopped: cx.thinned("stopped") })
+        Ok(Router { routes, by: usize::from(cx.inputs().len() > 1), stopped: cx.discarded("stopped") })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::tensor::shape;
 use limen::node::{
-    Building, Connected, Emit, Node, NodeError, PlanErrors, Planning, Ports, Reset, ThinnedCounter, Transform,
+    Building, Connected, DiscardCounter, Emit, Node, NodeError, PlanErrors, Planning, Ports, Reset, Transform,
 };
 use limen::unit::Rate;
 use limen::{Message, Tensor};
@@ -28,7 +28,7 @@ pub struct Throttle {
     period: u64,
     /// The earliest origin of the next message to forward, ns.
     next: u64,
-    stopped: ThinnedCounter,
+    stopped: DiscardCounter,
 }
 
 impl Node for Throttle {
@@ -39,7 +39,7 @@ impl Node for Throttle {
     }
 
     fn build(config: Config, cx: &mut Building<'_>) -> Result<Self, NodeError> {
-        Ok(Throttle { period: config.rate.period_ns() as u64, next: 0, stopped: cx.thinned("stopped") })
+        Ok(Throttle { period: config.rate.period_ns() as u64, next: 0, stopped: cx.discarded("stopped") })
     }
 
     fn set(&mut self, name: &str, value: f64) -> Result<(), NodeError> {
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_new_rate_counts_from_the_last_message() {
-        let mut throttle = Throttle { period: 100_000_000, next: 700_000_000, stopped: ThinnedCounter::default() };
+        let mut throttle = Throttle { period: 100_000_000, next: 700_000_000, stopped: DiscardCounter::default() };
         for (rate, next) in [(5.0, 800_000_000), (20.0, 650_000_000), (10.0, 700_000_000)] {
             throttle.set("rate", rate).unwrap();
             assert_eq!((throttle.next, throttle.period), (next, (1e9 / rate) as u64), "{rate} Hz");

@@ -3,7 +3,7 @@
 use crate::tensor::shape;
 use limen::message::{Dim, Header, MAX_RANK};
 use limen::node::{
-    Building, Connected, Emit, LossCounter, Node, NodeError, PlanErrors, Planning, Ports, Reset, ThinnedCounter,
+    Building, Connected, DiscardCounter, Emit, LossCounter, Node, NodeError, PlanErrors, Planning, Ports, Reset,
     Transform,
 };
 use limen::{Message, Tensor};
@@ -52,7 +52,7 @@ pub struct Window {
     skip: usize,
     /// Messages that were not part of any window yet.
     fresh: usize,
-    stopped: ThinnedCounter,
+    stopped: DiscardCounter,
     dropped: LossCounter,
 }
 
@@ -114,7 +114,7 @@ impl Node for Window {
             headers: std::collections::VecDeque::with_capacity(config.length),
             skip: 0,
             fresh: 0,
-            stopped: cx.thinned("stopped"),
+            stopped: cx.discarded("stopped"),
             dropped: cx.lost("dropped"),
         })
     }

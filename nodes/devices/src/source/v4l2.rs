@@ -3,8 +3,8 @@
 use crate::stream::device_clock::{DeviceClock, Stamp, StampClock};
 use limen::message::{DType, PortSpec};
 use limen::node::{
-    Building, Claim, Connected, Cost, Descriptors, Emit, Interest, LossCounter, Metrics, Next, Node, NodeError,
-    PlanErrors, Planning, Ports, Source, ThinnedCounter, Watched,
+    Building, Claim, Connected, Cost, Descriptors, DiscardCounter, Emit, Interest, LossCounter, Metrics, Next, Node,
+    NodeError, PlanErrors, Planning, Ports, Source, Watched,
 };
 use limen::unit::{Rate, Span, show_ns};
 use limen::{Folders, Tensor, Time};
@@ -286,7 +286,7 @@ struct Counts {
     frames: u64,
     dropped: LossCounter,
     damaged: LossCounter,
-    superseded: ThinnedCounter,
+    superseded: DiscardCounter,
     stalls: u64,
 }
 
@@ -410,7 +410,7 @@ impl Node for V4l2 {
             counts: Counts {
                 dropped: cx.lost("dropped"),
                 damaged: cx.lost("damaged"),
-                superseded: cx.thinned("superseded"),
+                superseded: cx.discarded("superseded"),
                 ..Counts::default()
             },
             stamps: DeviceClock::new(config.clock),

@@ -5,8 +5,8 @@ use crate::recording::meaning::{Channel, Schemas};
 use crate::stream::web_socket::{CONNECTION_MEMORY, Client, Incoming, Rules, Server, Taken};
 use data_encoding::BASE64;
 use limen::node::{
-    Building, Connected, Cost, EdgeStats, Metrics, Node, NodeError, NodeStats, OneOf, PathStats, Picked, PlanErrors,
-    Planning, Ports, Progress, RunStats, Sink, Statistics, ThinnedCounter, Window,
+    Building, Connected, Cost, DiscardCounter, EdgeStats, Metrics, Node, NodeError, NodeStats, OneOf, PathStats,
+    Picked, PlanErrors, Planning, Ports, Progress, RunStats, Sink, Statistics, Window,
 };
 use limen::unit::Bytes;
 use limen::{Clock, Tensor, Time};
@@ -110,7 +110,8 @@ const NODE: Shape = (
     ],
 );
 const PATH: Shape = ("limen.PathStatistics", &["p50_us", "p99_us", "max_us", "count", "judged", "missed", "silent_s"]);
-const EDGE: Shape = ("limen.EdgeStatistics", &["messages", "highest", "capacity", "lost", "starves_s"]);
+const EDGE: Shape =
+    ("limen.EdgeStatistics", &["depth", "peak_depth", "capacity", "lost", "starves_s", "messages", "highest"]);
 
 /// A topic of the statistics.
 #[derive(Debug)]
@@ -144,9 +145,9 @@ pub struct Foxglove {
     /// When to stop waiting for the last bytes.
     end: Option<Time>,
     sent: u64,
-    full: ThinnedCounter,
+    full: DiscardCounter,
     /// Messages for a connection that had just ended.
-    undelivered: ThinnedCounter,
+    undelivered: DiscardCounter,
 }
 
 impl Config {
@@ -255,11 +256,14 @@ fn of_path(path: &PathStats) -> Value {
 fn of_edge(edge: &EdgeStats) -> Value {
     let starves = edge.starves.unwrap_or_default().as_secs_f64();
     json!({
-        "messages": edge.messages,
-        "highest": edge.highest,
+        "depth": edge.depth,
+        "peak_depth": edge.peak_depth,
         "capacity": edge.capacity,
         "lost": edge.lost,
         "starves_s": starves,
+        // Deprecated names, until 0.2.
+        "messages": edge.depth,
+        "highest": edge.peak_depth,
     })
 }
 
@@ -456,14 +460,14 @@ impl Node for Foxglove {
             encoded: Vec::new(),
             end: None,
             sent: 0,
-            full: cx.thinned("full"),
-            undelivered: cx.thinned("undelivered"),
+            full: cx.discarded("full"),
+            undelivered: cx.discarded("undelivered"),
         })
     }
 
     fn metrics(&self, to: &mut Metrics) {
         to.set("sent", self.sent as f64);
-        to.thinned("undelivered", self.server.unsure());
+        to.discarded("undelivered", self.server.unsure());
         let counts = &self.server.counts;
         to.set("connections", counts.connections as f64);
         to.set("disconnects", counts.disconnects as f64);
@@ -523,7 +527,11 @@ mod tests {
             (of_path(&path), PATH, json!({ "count": 0, "judged": 9, "missed": 3, "silent_s": 4.0 })),
             (of_path(&PathStats::default()), PATH, json!({ "count": 0 })),
             (of_node(&node), NODE, json!({ "done": 0, "failed": 0, "lost": 3 })),
-            (of_edge(&edge), EDGE, json!({ "messages": 0, "highest": 0, "capacity": 0, "lost": 7, "starves_s": 2.0 })),
+            (
+                of_edge(&edge),
+                EDGE,
+                json!({ "depth": 0, "peak_depth": 0, "capacity": 0, "lost": 7, "starves_s": 2.0, "messages": 0, "highest": 0 }),
+            ),
         ] {
             assert_eq!(found, expected);
             assert!(found.as_object().unwrap().keys().all(|key| names.contains(&key.as_str())), "{found}");

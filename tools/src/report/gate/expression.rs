@@ -1,5 +1,6 @@
 //! The grammar of `--fail-on`, `FIGURE OP VALUE`, and its errors.
 
+use crate::old_names;
 use crate::report::condition::{Amount, Condition, percentile, percentile_name};
 use limen::report::Term;
 use std::fmt;
@@ -57,12 +58,12 @@ const OPS: [(&str, Op); 6] = [
 const TERMS: [Term; 13] = [
     Term::Source,
     Term::Queue,
-    Term::Hold,
+    Term::Wait,
     Term::BatchWait,
     Term::Blocked,
     Term::Compute,
     Term::Emit,
-    Term::Closure,
+    Term::Residual,
     Term::Batch,
     Term::Skew,
     Term::Upload,
@@ -120,7 +121,7 @@ pub enum GateError {
 impl fmt::Display for GateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const FIGURES: &str =
-            "a figure such as `accuracy`, `score.accuracy`, `lost`, `thinned`, `left`, `failed` or `p99(e2e)`";
+            "a figure such as `accuracy`, `score.accuracy`, `lost`, `discarded`, `left`, `failed` or `p99(e2e)`";
         match self {
             GateError::NoFigure => write!(f, "expected {FIGURES} before the comparison"),
             GateError::NoOperator { found } if found.is_empty() => {
@@ -178,7 +179,9 @@ impl Figure {
     fn parse(name: &str, of: Option<&str>) -> Result<Self, GateError> {
         let is_of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
         let stat = match (of, name) {
-            (None, name) if !name.is_empty() && name.chars().all(is_of_name) => return Ok(Figure::Metric(name.into())),
+            (None, name) if !name.is_empty() && name.chars().all(is_of_name) => {
+                return Ok(Figure::Metric(old_names::figure(name).into()));
+            }
             (None, _) => return Err(GateError::NoFigure),
             (_, "max") => Stat::Max,
             _ => Stat::Quantile(percentile(name).ok_or_else(|| GateError::NoStatistic { found: name.into() })?),
@@ -204,6 +207,7 @@ impl Of {
             return whole.then(|| Of::Path(from.into(), to.into())).ok_or_else(wrong);
         }
         let (node, term) = text.rsplit_once('.').ok_or_else(wrong)?;
+        let term = old_names::term(term);
         let term = TERMS.into_iter().find(|t| t.name() == term).ok_or_else(wrong)?;
         Ok(Of::Term(node.into(), term))
     }

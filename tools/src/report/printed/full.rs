@@ -9,14 +9,14 @@ use limen::unit::show_ns;
 
 pub(super) fn edges(text: &mut String, report: &Report) {
     let mut table =
-        Table::new(["<edge", "sent", "received", "lost", "thinned", "left", "capacity", "<when full", "<crosses"]);
+        Table::new(["<edge", "sent", "received", "lost", "discarded", "left", "capacity", "<when full", "<crosses"]);
     for edge in &report.edges {
         table.row([
             format!("{} -> {}", edge.from, edge.to),
             edge.sent.to_string(),
             edge.received.to_string(),
             edge.lost_total().to_string(),
-            if_some(edge.thinned_total()),
+            if_some(edge.discarded_total()),
             edge.left.to_string(),
             edge.capacity.to_string(),
             edge.when_full.name().into(),

@@ -22,8 +22,8 @@ fn at(recorded: Option<&Recorded>, q: f64) -> String {
     }
 }
 
-/// The histogram of a term, unless the term was always 0: a node that can hold messages and never did is shown like one that
-/// cannot.
+/// The histogram of a term, unless the term was always 0: a node that can make messages wait and
+/// never did is shown like one that cannot.
 fn if_any<'a>(index: &ReportIndex<'a>, node: &str, term: Term) -> Option<&'a Recorded> {
     index.term(node, term).filter(|recorded| recorded.histogram.max() > 0)
 }
@@ -35,7 +35,7 @@ pub(super) fn latencies(text: &mut String, report: &Report, index: &ReportIndex<
         "failed",
         "queue p50",
         "p99",
-        "hold p50",
+        "wait p50",
         "p99",
         "batch wait p50",
         "p99",
@@ -54,8 +54,8 @@ pub(super) fn latencies(text: &mut String, report: &Report, index: &ReportIndex<
             failed,
             at(of(Term::Queue), 0.5),
             at(of(Term::Queue), 0.99),
-            at(if_any(Term::Hold), 0.5),
-            at(if_any(Term::Hold), 0.99),
+            at(if_any(Term::Wait), 0.5),
+            at(if_any(Term::Wait), 0.99),
             at(if_any(Term::BatchWait), 0.5),
             at(if_any(Term::BatchWait), 0.99),
             at(if_any(Term::Blocked), 0.99),
@@ -99,22 +99,22 @@ pub(super) fn devices(text: &mut String, report: &Report, index: &ReportIndex<'_
     }
 }
 
-/// Of each join: how far apart the messages it combined began, and how long the first of them waited for the others. Joins whose
-/// messages always began together are left out.
+/// Of each join: how far apart the messages it combined began, and how long the first of them
+/// waited for the others. Joins whose messages always began together are left out.
 pub(super) fn joins(text: &mut String, report: &Report, index: &ReportIndex<'_>) {
-    let mut table = Table::new(["<join", "n", "skew p50", "p99", "max", "hold p50", "p99", "max"]);
+    let mut table = Table::new(["<join", "n", "skew p50", "p99", "max", "wait p50", "p99", "max"]);
     for node in &report.nodes {
         let Some(skew) = if_any(index, &node.name, Term::Skew) else { continue };
-        let hold = index.term(&node.name, Term::Hold);
+        let wait = index.term(&node.name, Term::Wait);
         table.row([
             node.name.clone(),
             skew.samples.to_string(),
             at(Some(skew), 0.5),
             at(Some(skew), 0.99),
             show_ns(skew.histogram.max()),
-            at(hold, 0.5),
-            at(hold, 0.99),
-            hold.map_or_else(String::new, |hold| show_ns(hold.histogram.max())),
+            at(wait, 0.5),
+            at(wait, 0.99),
+            wait.map_or_else(String::new, |wait| show_ns(wait.histogram.max())),
         ]);
     }
     if !table.is_empty() {
@@ -125,7 +125,7 @@ pub(super) fn joins(text: &mut String, report: &Report, index: &ReportIndex<'_>)
 
 pub(super) fn path_latencies(text: &mut String, report: &Report, index: &ReportIndex<'_>) {
     let mut table =
-        Table::new(["<path", "n", "p50", "p90", "p99", "p99.9", "max", "closure p99", "deadline", "missed"]);
+        Table::new(["<path", "n", "p50", "p90", "p99", "p99.9", "max", "residual p99", "deadline", "missed"]);
     for (from, to, recorded) in report.paths() {
         let deadline = index.deadline(from, to);
         table.row([
@@ -136,7 +136,7 @@ pub(super) fn path_latencies(text: &mut String, report: &Report, index: &ReportI
             at(Some(recorded), 0.99),
             at(Some(recorded), 0.999),
             show_ns(recorded.histogram.max()),
-            at(index.term(to, Term::Closure), 0.99),
+            at(index.term(to, Term::Residual), 0.99),
             deadline.map_or_else(String::new, |d| show_ns(d.deadline)),
             deadline.map_or_else(String::new, misses),
         ]);
@@ -208,10 +208,10 @@ fn misses(path: &DeadlineReport) -> String {
 pub(super) fn coverage(text: &mut String, report: &Report, index: &ReportIndex<'_>) {
     let ends = |node: &&NodeReport| index.outgoing(&node.name).is_empty();
     let arrived: u64 = report.nodes.iter().filter(ends).map(|n| n.done).sum();
-    // A message closes its ledger once, however many paths end with it.
-    let closed = || report.histograms.iter().filter(|one| one.term == Term::Closure).map(|one| &one.recorded);
-    let measured: u64 = closed().map(|recorded| recorded.samples).sum();
-    let stood_for: u64 = closed().map(|recorded| recorded.histogram.len()).sum();
+    // A message has one residual, however many paths end with it.
+    let residuals = || report.histograms.iter().filter(|one| one.term == Term::Residual).map(|one| &one.recorded);
+    let measured: u64 = residuals().map(|recorded| recorded.samples).sum();
+    let stood_for: u64 = residuals().map(|recorded| recorded.histogram.len()).sum();
     if measured == 0 && arrived > 0 {
         text.push_str("\nno end-to-end latency was recorded; `--telemetry full` records every message\n");
     } else if measured < arrived {

@@ -226,14 +226,14 @@ impl InferStage {
                     0 => 0,
                     from => flight.started - from.clamp(taken, flight.started),
                 };
-                let hold = flight.started - taken - blocked;
+                let wait = flight.started - taken - blocked;
                 if let Some(hist) = self.batch_wait {
-                    cx.record_until(flight.started, hist, hold, 1, weight);
+                    cx.record_until(flight.started, hist, wait, 1, weight);
                 }
                 if let (Some(hist), true) = (self.common.blocked, rest + blocked > 0) {
                     cx.record(hist, rest + blocked, 1, weight);
                 }
-                accounted = run.accounted + waited + hold + blocked + rest;
+                accounted = run.accounted + waited + wait + blocked + rest;
             }
             self.emit.ports.portion_of(1, accounted, weight);
         }

@@ -41,11 +41,11 @@ fn give_up(
 }
 
 /// A message whose origin is further in the future than this has an invalid clock, ns, unless a source is ahead on purpose. Closer ones
-/// are waited for, so this also bounds how long a wrong clock can hold up a join.
+/// are waited for, so this also bounds how long a wrong clock can delay a join.
 const FUTURE_NS: u64 = 1_000_000_000;
 
 /// By time: each input supplies the message that `pick` selects for a moment, which an input's head sets. Matching uses
-/// the messages' origins; only `hold` and a full edge end the wait for a better one by the clock.
+/// the messages' origins; only `wait` and a full edge end the wait for a better one by the clock.
 fn align_by_time(sides: &mut [&mut dyn AnyJoinInput], rule: &JoinRule, due: &mut u64, known: &mut u64) -> bool {
     let now = rule.clock.now().0;
     let latest = if rule.ahead { u64::MAX - 1 } else { now.saturating_add(FUTURE_NS) };
@@ -68,15 +68,15 @@ fn align_by_time(sides: &mut [&mut dyn AnyJoinInput], rule: &JoinRule, due: &mut
         };
         // An earlier message may still arrive on any side, so messages held back are not matched yet. Those of a source that is ahead are
         // not waited for without need.
-        let held_until = if rule.ahead && rule.hold == 0 { 0 } else { moment.saturating_add(rule.hold) };
+        let held_until = if rule.ahead && rule.wait == 0 { 0 } else { moment.saturating_add(rule.wait) };
         let is_full = sides.iter().any(|side| side.is_full());
         if now < held_until && sides.iter().any(|side| side.is_open()) && !is_full {
             *due = held_until;
             return false;
         }
         let longest = sides.iter().map(|side| side.waiting()).max().unwrap_or(0);
-        let is_final = rule.hold > 0 || is_full || rule.patience.is_some_and(|patience| longest > patience);
-        *known = if rule.hold > 0 { held_until } else { 0 };
+        let is_final = rule.wait > 0 || is_full || rule.patience.is_some_and(|patience| longest > patience);
+        *known = if rule.wait > 0 { held_until } else { 0 };
         let (mut chosen, mut has_open, mut has_nothing, mut has_passed) = ([0usize; MAX_PORTS], false, false, false);
         for (at, side) in sides.iter_mut().enumerate().filter(|(at, _)| *at != anchor) {
             match side.choose(moment, rule, latest, is_final) {
