@@ -64,7 +64,8 @@ pub enum Term {
     Queue,
     /// Join wait: for partners of a join. At a model that joins nothing, batch wait.
     Wait,
-    /// Batch wait at a model that also joins its inputs: for the rest of a batch or for calls in flight.
+    /// Batch wait at a model that also joins its inputs: for the rest of a batch or for calls in
+    /// flight.
     BatchWait,
     /// Ready, but without room in an output or pool.
     Blocked,

@@ -192,7 +192,8 @@ pub struct EdgePlan {
     pub(crate) policy: EdgePolicy,
     /// Bytes of its largest message.
     pub(crate) largest: u64,
-    /// Another input of its consumer sets the moment: messages here without a partner are discarded, not lost.
+    /// Another input of its consumer sets the moment: messages here without a partner are
+    /// discarded, not lost.
     pub(crate) discards_unmatched: bool,
 }
 

@@ -1,7 +1,8 @@
 //! The report of a run: what moved, what was lost and why, where the time went.
 //!
-//! Knows counters and histograms, and how they are serialized (`json`). The message accounting is checked here, at every exit. A sum that
-//! does not balance is a bug in the engine and reported as one.
+//! Knows counters and histograms, and how they are serialized (`json`). The message accounting is
+//! checked here, at every exit. A sum that does not balance is a bug in the engine and reported as
+//! one.
 
 mod json;
 
@@ -79,7 +80,8 @@ pub struct Report {
     pub failures: Vec<FailureReport>,
     /// How many calls failed in all.
     pub failed_calls: u64,
-    /// Errors of the engine: sums of messages that do not balance, panics outside of nodes. Empty, or please report it.
+    /// Errors of the engine: sums of messages that do not balance, panics outside of nodes. Empty,
+    /// or please report it.
     pub bugs: Vec<String>,
     /// Remarks on the run: refused pinning, folded cores.
     pub notes: Vec<String>,
@@ -159,7 +161,8 @@ pub struct EdgeReport {
     pub received: u64,
     /// Messages sent but never received, by reason: lost, or discarded on purpose.
     pub lost: Vec<(Reason, u64)>,
-    /// Whether another input of the consumer sets the moment, so that messages without a partner are discarded, not lost.
+    /// Whether another input of the consumer sets the moment, so that messages without a partner
+    /// are discarded, not lost.
     pub discards_unmatched: bool,
     /// Messages found in it at the end.
     pub left: u64,
@@ -168,7 +171,8 @@ pub struct EdgeReport {
 }
 
 impl EdgeReport {
-    /// Returns whether messages with this reason were discarded on purpose, to keep the newest or those that fit.
+    /// Returns whether messages with this reason were discarded on purpose, to keep the newest or
+    /// those that fit.
     pub fn is_discarded(&self, reason: Reason) -> bool {
         reason == Reason::Superseded || (reason == Reason::Unmatched && self.discards_unmatched)
     }
@@ -401,8 +405,8 @@ impl Report {
         self.edges.iter().map(EdgeReport::discarded_total).chain(handles).chain(nodes).sum()
     }
 
-    /// Returns the exit code of a program that only ran this graph: 0 success, 1 a node failed, 3 the message accounting does not balance, 70 the deadline
-    /// of the stop passed.
+    /// Returns the exit code of a program that only ran this graph: 0 success, 1 a node failed, 3
+    /// the message accounting does not balance, 70 the deadline of the stop passed.
     pub fn exit_code(&self) -> u8 {
         if !self.bugs.is_empty() {
             return 3;
@@ -414,9 +418,11 @@ impl Report {
         }
     }
 
-    /// Returns a figure by its name in `--fail-on` expressions: a node's own (`score.accuracy`, or `accuracy` if only one
-    /// node has it), `lost`, losses of one reason (`lost.overrun`), `discarded`, `left`, `failed`, `missed` (deadlines), `over_budget`
-    /// (calls), `gaps` (of inputs), `restarts` (of nodes). A reason by which nothing in the graph can lose has no figure.
+    /// Returns a figure by its name in `--fail-on` expressions: a node's own (`score.accuracy`, or
+    /// `accuracy` if only one node has it), `lost`, losses of one reason (`lost.overrun`),
+    /// `discarded`, `left`, `failed`, `missed` (deadlines), `over_budget` (calls), `gaps` (of
+    /// inputs), `restarts` (of nodes). A reason by which nothing in the graph can lose has no
+    /// figure.
     pub fn metric(&self, name: &str) -> Option<f64> {
         match name {
             "lost" | "drops" => return Some(self.lost_total() as f64),
@@ -476,8 +482,8 @@ impl Report {
         paths.filter_map(|h| Some((h.node.as_str(), h.to.as_deref()?, &h.recorded)))
     }
 
-    /// Checks the message accounting; a sum that does not balance is a bug in the engine. `remaining` returns what an edge still contains; what was left in a loop is
-    /// not in it.
+    /// Checks the message accounting; a sum that does not balance is a bug in the engine.
+    /// `remaining` returns what an edge still contains; what was left in a loop is not in it.
     pub(crate) fn check_accounting(&mut self, remaining: impl Fn(usize) -> u64) {
         for (at, edge) in self.edges.iter().enumerate().filter(|(_, e)| e.counted) {
             let EdgeReport { from, to, sent, received, left, .. } = edge;

@@ -1,4 +1,5 @@
-//! Messages that are lost, and messages that are discarded because the graph asks for it. Simulated, so that time is exact.
+//! Messages that are lost, and messages that are discarded because the graph asks for it.
+//! Simulated, so that time is exact.
 
 use limen::{Plan, Report, Spec};
 use limen_tests::{registry, turn};

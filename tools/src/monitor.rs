@@ -96,7 +96,8 @@ impl Monitor {
         self.answer(running, &edges);
     }
 
-    /// Takes the requests that have arrived. Returns whether any needs the queue depth of the edges.
+    /// Takes the requests that have arrived. Returns whether any needs the queue depth of the
+    /// edges.
     pub(crate) fn read(&mut self) -> bool {
         self.connections.retain_mut(Connection::read);
         // More than can be taken at once wait in the kernel.
@@ -111,7 +112,8 @@ impl Monitor {
     }
 
     /// Answers the requests that were read. `edges` is what [`Running::edge_stats`] returned just now; it may be empty if
-    /// [`read`](Self::read) returned false. Every such return is needed here, because an edge tells its peak depth only once.
+    /// [`read`](Self::read) returned false. Every such return is needed here, because an edge tells
+    /// its peak depth only once.
     pub(crate) fn answer(&mut self, running: &Running, edges: &[EdgeStats]) {
         if !edges.is_empty() {
             self.peaks.look(edges);

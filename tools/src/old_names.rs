@@ -1,4 +1,5 @@
-//! Deprecated names in reports, statistics and metrics. Until 0.2 they are written beside the new names, and read as the new names.
+//! Deprecated names in reports, statistics and metrics. Until 0.2 they are written beside the new
+//! names, and read as the new names.
 
 use crate::report::condition::Condition;
 use serde::de::{DeserializeOwned, Error as _};

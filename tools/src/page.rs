@@ -112,8 +112,8 @@ impl ReportPage {
         self.history.add(intervals);
     }
 
-    /// Reads the queue depth of every edge ([`Running::edge_stats`](limen::Running::edge_stats)), and looks how busy threads are. To be called about
-    /// ten times a second.
+    /// Reads the queue depth of every edge ([`Running::edge_stats`](limen::Running::edge_stats)),
+    /// and looks how busy threads are. To be called about ten times a second.
     pub fn look(&mut self, edges: &[EdgeStats]) {
         self.history.look(edges);
     }
@@ -234,17 +234,17 @@ impl ReportPage {
 
 /// Gives what a page of an earlier version shows its new names.
 fn renew(data: &mut Value) {
-    old_names::renew(&mut data["summary"]["paths"]);
-    for one in data["summary"]["histograms"].as_array_mut().into_iter().flatten() {
+    data.pointer_mut("/summary/paths").into_iter().for_each(old_names::renew);
+    for one in data.pointer_mut("/summary/histograms").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some(tag) = one["tag"].as_str() {
             one["tag"] = old_names::tag(tag).into();
         }
     }
-    if let Some(curves) = data["curves"].as_object_mut() {
+    if let Some(curves) = data.get_mut("curves").and_then(Value::as_object_mut) {
         *curves = std::mem::take(curves).into_iter().map(|(tag, curve)| (old_names::tag(&tag).into(), curve)).collect();
     }
-    let routes = data["routes"].as_array_mut().into_iter().flatten();
-    for part in routes.filter_map(|route| route["terms"].as_array_mut()).flatten() {
+    let routes = data.get_mut("routes").and_then(Value::as_array_mut).into_iter().flatten();
+    for part in routes.filter_map(|route| route.get_mut("terms")?.as_array_mut()).flatten() {
         if let Some(term) = part[1].as_str() {
             part[1] = old_names::term(term).into();
         }
@@ -286,7 +286,10 @@ mod tests {
             "routes": [{ "terms": [[0, "wait", 3], [1, "queue", 4]] }],
         });
         assert_eq!(data, expected);
-        let mut empty = json!({});
-        renew(&mut empty);
+        for mut other in [json!({}), json!({ "summary": "x", "curves": 1, "routes": ["x", { "terms": [2] }] })] {
+            let before = other.clone();
+            renew(&mut other);
+            assert_eq!(other, before);
+        }
     }
 }

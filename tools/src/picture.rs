@@ -15,7 +15,7 @@ use load::{NodeLoad, loads};
 use outline::Outline;
 
 /// A picture of a graph: its nodes in groups by thread, and its edges. Of a run also which nodes their threads spent their time in, how
-/// many messages passed each edge, how full it was, and what was lost.
+/// many messages passed each edge, its peak depth, and what was lost.
 ///
 /// ```no_run
 /// use limen_run::Picture;
@@ -104,7 +104,8 @@ impl Picture {
         }
     }
 
-    /// Reads the queue depth of every edge ([`Running::edge_stats`](limen::Running::edge_stats)); to be called about ten times a second.
+    /// Reads the queue depth of every edge ([`Running::edge_stats`](limen::Running::edge_stats));
+    /// to be called about ten times a second.
     pub fn look(&mut self, edges: &[EdgeStats]) {
         for (edge, stats) in self.edges.iter_mut().zip(edges) {
             edge.peak_depth = edge.peak_depth.max(stats.peak_depth);

@@ -1,7 +1,8 @@
 //! Traces: what every worker did when, in a file for Perfetto's viewer (`ui.perfetto.dev`) and its `trace_processor`.
 //!
-//! One track for each worker has its turns, in them its calls, and its sleeps; an arrow leads from the call that sent a message to
-//! the one that took it. Each edge has a counter of its queue depth, each path one of its latencies.
+//! One track for each worker has its turns, in them its calls, and its sleeps; an arrow leads from
+//! the call that sent a message to the one that took it. Each edge has a counter of its queue
+//! depth, each path one of its latencies.
 
 mod packet;
 

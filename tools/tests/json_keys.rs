@@ -30,7 +30,8 @@ nodes:
 paths: [{ from: a, to: z, deadline: 10ms }]
 ";
 
-/// Deprecated names are there too, until 0.2: `thinned`, `closure_p99`, and of an edge `messages` and `highest`.
+/// Deprecated names are there too, until 0.2: `thinned`, `closure_p99`, and of an edge `messages`
+/// and `highest`.
 const SUMMARY: &[&str] = &[
     " bugs:list degraded:bool edges:list error:null exit_code:number failed_calls:number failures:list gates:list graph:text handles:list histograms:list metrics:object nodes:list notes:list outcome:text paths:list problems:list started:number tails:list wall_s:number workers:list",
     "edges[] capacity:number counted:bool crossing:bool discarded:number from:text left:number lost:object received:number sent:number thinned:number to:text when_full:text",

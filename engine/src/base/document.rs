@@ -125,7 +125,8 @@ impl Tree {
         Some(entries.remove(at).1)
     }
 
-    /// Renames a key of a map, unless the map also has a key with the new name. Returns the notice for the user.
+    /// Renames a key of a map, unless the map also has a key with the new name. Returns the notice
+    /// for the user.
     pub(crate) fn rename(&mut self, old: &str, new: &str) -> Option<String> {
         let Value::Map(entries) = &mut self.value else { return None };
         if entries.iter().any(|(key, _)| key.name == new) {

@@ -13,7 +13,7 @@ use crate::ledger::{Run, push_run};
 use crate::message::payload::{Message, Payload};
 use crossbeam_queue::ArrayQueue;
 
-/// The fill level of an edge.
+/// Where the queue depth of an edge is: below both watermarks, between them, or at the hard one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Mark {
     Below,

@@ -78,8 +78,8 @@ impl Meter {
         self.logged += 1;
     }
 
-    /// As [`Meter::record`], of what is mostly zero, and has no part in a trace then: a wait, or the residual. A zero of weight 1 costs a
-    /// counter instead of an entry of the log.
+    /// As [`Meter::record`], of what is mostly zero, and has no part in a trace then: a wait, or
+    /// the residual. A zero of weight 1 costs a counter instead of an entry of the log.
     #[inline]
     pub(crate) fn record_mostly_zero(&mut self, hist: Hist, value: u64, n: u32, weight: u32, at: u64) {
         if value == 0

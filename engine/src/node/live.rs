@@ -92,7 +92,8 @@ impl IncidentCounter {
     }
 }
 
-/// Counts messages that a node discards on purpose for one reason; see [`Building::discarded`](crate::node::Building::discarded).
+/// Counts messages that a node discards on purpose for one reason; see
+/// [`Building::discarded`](crate::node::Building::discarded).
 ///
 /// `+=` adds messages. It costs as little as adding to a field of the node.
 #[derive(Debug, Default)]

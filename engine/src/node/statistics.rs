@@ -102,8 +102,9 @@ pub struct EdgeStats {
     pub depth: u64,
     /// An upper bound of their bytes, if their size is known.
     pub bytes: Option<u64>,
-    /// Peak depth: the most messages seen in it since the program's last query. It is sampled at least once a second, and by every call
-    /// that waits or queries; peaks between two samples are missed.
+    /// Peak depth: the most messages seen in it since the program's last query. It is sampled at
+    /// least once a second, and by every call that waits or queries; peaks between two samples are
+    /// missed.
     pub peak_depth: u64,
     /// Messages it holds.
     pub capacity: usize,

@@ -34,8 +34,8 @@ const SILENCE: u64 = 3_000_000_000;
 const WATCH: Duration = Duration::from_secs(1);
 /// The longest time between two checks while a thread waits for an event.
 const LOOK: Duration = Duration::from_millis(50);
-/// Unintended losses. Superseded messages and those dropped by a gate or a rate are discarded, and losses at a failed node are covered by
-/// the event of its failure.
+/// Unintended losses. Superseded messages and those dropped by a gate or a rate are discarded, and
+/// losses at a failed node are covered by the event of its failure.
 const UNINTENDED: [Reason; 6] =
     [Reason::FullNewest, Reason::FullOldest, Reason::Expired, Reason::TooLarge, Reason::InvalidTime, Reason::Unmatched];
 
@@ -77,7 +77,8 @@ pub(crate) struct WatchedEdge {
 }
 
 impl WatchedEdge {
-    /// Its queue depth now; `peak` is the peak depth so far, `starves` for how long a join has waited for it, in ns.
+    /// Its queue depth now; `peak` is the peak depth so far, `starves` for how long a join has
+    /// waited for it, in ns.
     fn stats(&self, peak: u64, starves: Option<u64>) -> EdgeStats {
         let depth = self.counters.depth();
         EdgeStats {

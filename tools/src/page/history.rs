@@ -1,4 +1,5 @@
-//! What happened while a graph ran, in a memory that does not grow: quantiles of every interval, how full edges were, how busy threads were.
+//! What happened while a graph ran, in a memory that does not grow: quantiles of every interval,
+//! queue depths of edges, how busy threads were.
 
 use limen::report::{Counts, Recorded, Term};
 use limen::run::{EdgeStats, IntervalReport};

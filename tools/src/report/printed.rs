@@ -221,7 +221,8 @@ fn accounting(text: &mut String, report: &Report, index: &ReportIndex<'_>) {
     report.bugs.iter().for_each(|bug| paragraph(text, "bug: ", bug));
 }
 
-/// The accounting of each edge into a recording: whoever reads the file later asks what is missing in it.
+/// The accounting of each edge into a recording: whoever reads the file later asks what is missing
+/// in it.
 fn recorded_edges(text: &mut String, report: &Report, index: &ReportIndex<'_>) {
     for node in report.nodes.iter().filter(|node| node.kind == "record") {
         let edges = index.incoming(&node.name).iter().filter(|edge| edge.counted);

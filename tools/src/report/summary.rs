@@ -25,8 +25,9 @@
 //! error        why a planned graph did not start, or null
 //! ```
 //!
-//! A quantile with fewer than ten samples beyond it is null. Keys may be added, but are never removed. Until 0.2, deprecated names are
-//! written beside the new ones: `thinned` of `discarded`, `closure_p99` of `residual_p99`.
+//! A quantile with fewer than ten samples beyond it is null. Keys may be added, but are never
+//! removed. Until 0.2, deprecated names are written beside the new ones: `thinned` of `discarded`,
+//! `closure_p99` of `residual_p99`.
 
 use crate::old_names;
 use crate::report::exit_code::exit_code;

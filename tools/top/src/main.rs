@@ -1,5 +1,6 @@
-//! `limen-top` watches a running graph: how much its nodes do and how long that takes, how full its edges are, what was lost, and what
-//! its threads cost. It asks the monitor of the run (`limen-run --monitor`) once a second.
+//! `limen-top` watches a running graph: the calls of its nodes and their times, the queue depth of
+//! its edges, lost messages, and the CPU time of its threads. It asks the monitor of the run
+//! (`limen-run --monitor`) once a second.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Where paths end at a sink: end-to-end latencies and ages of its messages, and what their ledgers leave unaccounted.
+//! Where paths end at a sink: end-to-end latencies and ages of its messages, and their residuals.
 
 use super::feed::{Ends, LoneLedger};
 use super::{Common, note_skew};

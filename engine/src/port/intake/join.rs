@@ -87,7 +87,8 @@ impl JoinRule {
         }
     }
 
-    /// Whether another input sets the moment, so that an unmatched message of this one is discarded, not lost.
+    /// Whether another input sets the moment, so that an unmatched message of this one is
+    /// discarded, not lost.
     pub(crate) fn discards_unmatched(&self, input: usize) -> bool {
         match self.policy {
             JoinPolicy::Sample => self.trigger.is_some_and(|trigger| trigger != input),
