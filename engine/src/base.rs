@@ -1,5 +1,6 @@
 //! The foundation of the engine: problems with places, quantities, policies, YAML trees. Imports nothing from the other folders.
 
+pub(crate) mod deprecation;
 pub(crate) mod document;
 pub(crate) mod error;
 pub mod expression;

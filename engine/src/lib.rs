@@ -41,11 +41,12 @@ mod port;
 pub mod report;
 pub mod run;
 
+pub use base::deprecation::Deprecation;
 pub use base::error::{Place, Problem, Problems};
 pub use base::{expression, policy, unit};
 pub use exec::infer;
 pub use file::builder::{Connection, GraphBuilder, NodeBuilder};
-pub use file::layers::Layers;
+pub use file::layers::{Layers, SourceFile};
 pub use file::schema;
 pub use file::spec::Spec;
 pub use handle::{Inlet, Outlet, RecvError, SendError, Tap};

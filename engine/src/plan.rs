@@ -5,6 +5,7 @@
 
 mod check;
 mod connection;
+mod deprecated_keys;
 mod effort;
 mod joins;
 mod kind;

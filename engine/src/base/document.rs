@@ -11,6 +11,7 @@ mod substituted;
 
 pub(crate) use substituted::Substituted;
 
+use crate::base::deprecation::Deprecation;
 use crate::base::error::{Place, Problem, Problems, suggest_one};
 use reader::{Findings, ReadError, TreeReader};
 use serde::de::DeserializeOwned;

@@ -8,6 +8,7 @@
 mod defaults;
 mod include;
 mod merge;
+mod source_file;
 mod subgraph;
 mod variable;
 
@@ -19,6 +20,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
+pub use source_file::SourceFile;
 pub(crate) use subgraph::Expectation;
 
 /// The layers applied to a graph file.
@@ -116,7 +118,7 @@ impl Layers {
         }
         let mut problems = Problems::default();
         let real = opened.map(|file| file.real().to_path_buf());
-        include::include(&mut tree, real, &folders, self, &mut problems);
+        include::include(&mut tree, real, &folders, self, &mut problems, None);
         self.apply_profile(&mut tree, &mut problems);
         for path in &self.overlays {
             self.apply_overlay(&mut tree, path, &folders, &mut problems);

@@ -134,7 +134,7 @@ pub(super) fn recorders(record: &Tree, nodes: &[NodeSpec], problems: &mut Proble
             cpu: None,
             policy: NodePolicy::default(),
             places: Places::default(),
-            notices: Vec::new(),
+            deprecations: Vec::new(),
             in_doubt: false,
         });
     }

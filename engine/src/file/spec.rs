@@ -9,6 +9,7 @@ mod paths;
 pub(crate) use nodes::MAX_CAPACITY;
 pub(crate) use paths::WrittenPath;
 
+use crate::base::deprecation::Deprecation;
 use crate::base::document::{Key, Tree, Value};
 use crate::base::error::{Place, Problem, Problems, suggest};
 use crate::base::policy::{EdgePolicy, Isolation, NodePolicy, OnMiss, RealTime, Schedule, Telemetry, Wait};
@@ -82,8 +83,8 @@ pub(crate) struct NodeSpec {
     pub(crate) policy: NodePolicy,
     /// The places of its values.
     pub(crate) places: Places,
-    /// What its user must know of it: keys under old names.
-    pub(crate) notices: Vec<String>,
+    /// The keys of its config that had old names.
+    pub(crate) deprecations: Vec<Deprecation>,
     /// Whether one of its keys or connections could not be read, so that what it seems to lack may not be missing.
     pub(crate) in_doubt: bool,
 }

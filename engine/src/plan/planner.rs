@@ -7,7 +7,8 @@ use super::path::rules;
 use super::transfer::Transfers;
 use super::unpaced::note_times;
 use super::{EdgePlan, NodePlan, Options, Plan};
-use crate::base::error::{Place, Problem, Problems, suggest};
+use crate::base::deprecation::Deprecation;
+use crate::base::error::{Escaped, Place, Problem, Problems, suggest};
 use crate::base::policy::{OnError, OnMiss, Schedule, WhenFull};
 use crate::exec::planned::StagePlan;
 use crate::exec::stage::BySource;
@@ -72,6 +73,12 @@ impl Planner<'_> {
         help: impl Into<String>,
     ) {
         self.problems.push(Problem::new(code, place.clone(), message).help(help));
+    }
+
+    /// Describes a deprecated key, and how to rename it if it is in a file.
+    fn notice(&self, found: &Deprecation) -> String {
+        let migrate = format!(" or run `limen-run migrate {}`", Escaped(&self.spec.file));
+        format!("has {found}{}", if found.place.line > 0 { &migrate } else { "" })
     }
 
     /// Returns the files in memory that a run may need. A planned model holds everything that it read; other nodes read again when they
@@ -355,7 +362,7 @@ impl Planner<'_> {
                 outputs: Vec::new(),
                 inserted: self.transfers.inserted.get(&node.name).cloned(),
                 notes: Vec::new(),
-                notices: node.notices.clone(),
+                notices: node.deprecations.iter().map(|found| self.notice(found)).collect(),
                 endless: false,
                 paced: false,
                 total: None,

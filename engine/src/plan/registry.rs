@@ -4,6 +4,7 @@
 use super::kind::{Kind, Role, read};
 use super::kind_words::KindWords;
 use super::planned_node::{SinkNode, SourceNode, TransformNode, plan_node};
+use crate::base::deprecation::Deprecation;
 use crate::base::document::Tree;
 use crate::base::error::{Place, Problem, Problems};
 use crate::exec::infer::{DeviceSide, DeviceUse, Infer};
@@ -201,6 +202,12 @@ impl Registry {
         }
     }
 
+    /// Returns the deprecated keys of a config.
+    pub(super) fn deprecated_in(&self, kind: &str, has_inputs: bool, config: &Tree) -> Vec<Deprecation> {
+        let old_keys = self.named(kind, has_inputs).and_then(|kind| self.old_keys.get(&kind.node));
+        old_keys.into_iter().flatten().filter_map(|(old, new)| config.deprecated(old, new)).collect()
+    }
+
     /// Adds a name to a list in the schema of a kind's config, for names that a program adds: `list` is the list's definition there.
     #[must_use]
     pub fn with_name(mut self, kind: &str, list: &'static str, name: &'static str) -> Self {
@@ -238,8 +245,11 @@ impl Registry {
     }
 
     fn on_host(&self, node: &NodeSpec) -> Option<&Kind> {
-        let kinds = self.kinds.get(&node.kind.value)?;
-        let has_inputs = !node.inputs.is_empty();
+        self.named(&node.kind.value, !node.inputs.is_empty())
+    }
+
+    fn named(&self, kind: &str, has_inputs: bool) -> Option<&Kind> {
+        let kinds = self.kinds.get(kind)?;
         kinds.iter().find(|k| (k.role != Role::Source) == has_inputs).or_else(|| kinds.first())
     }
 

@@ -176,7 +176,7 @@ fn copy_node(name: &str, kind: &str, device: &str, input: InputSpec, served: Opt
             ..NodePolicy::default()
         },
         places: Places::default(),
-        notices: Vec::new(),
+        deprecations: Vec::new(),
         in_doubt: false,
     }
 }

@@ -1,7 +1,7 @@
 //! Resolves `include:`: other files of the graph's folder, overridden by the graph's own keys.
 
 use super::variable::Variables;
-use super::{Budget, Layers, OVERLAY, check_keys, merge};
+use super::{Budget, Layers, OVERLAY, SourceFile, check_keys, merge};
 use crate::base::document::{Tree, Value};
 use crate::base::error::{Place, Problem, Problems};
 use crate::host::files::{FileError, InputFile};
@@ -45,17 +45,18 @@ pub(super) fn read(path: &Path, file: &str, folders: Option<&Folders>) -> Result
     Ok((text, opened))
 }
 
-/// Merges a graph over its included files.
+/// Merges a graph over its included files, and keeps each as it is written if `kept` is given.
 pub(super) fn include(
     tree: &mut Tree,
     real: Option<PathBuf>,
     folders: &Folders,
     layers: &Layers,
     problems: &mut Problems,
+    kept: Option<&mut Vec<SourceFile>>,
 ) {
     let open = real.into_iter().collect();
     let budget = Budget(Cell::new(Budget::ALL));
-    let mut reading = Reading { folders, variables: Variables::new(layers, &budget), open, files: 1, problems };
+    let mut reading = Reading { folders, variables: Variables::new(layers, &budget), open, files: 1, problems, kept };
     reading.include(tree, &folders.graph);
 }
 
@@ -66,6 +67,7 @@ struct Reading<'a, 'p> {
     open: Vec<PathBuf>,
     files: usize,
     problems: &'p mut Problems,
+    kept: Option<&'p mut Vec<SourceFile>>,
 }
 
 impl Reading<'_, '_> {
@@ -136,6 +138,9 @@ impl Reading<'_, '_> {
         let known: Vec<&str> = OVERLAY.into_iter().chain(["include", "profiles"]).collect();
         if !check_keys(&tree, "an included file", &known, self.problems) {
             return None;
+        }
+        if let Some(kept) = &mut self.kept {
+            SourceFile::keep(kept, SourceFile { file, real: real.clone(), text, tree: tree.clone() });
         }
         let inner = path.parent().unwrap_or(folder).to_path_buf();
         self.open.push(real);

@@ -55,7 +55,7 @@ impl SpecReader<'_> {
             cpu: None,
             policy: NodePolicy::default(),
             places: Places::default(),
-            notices: Vec::new(),
+            deprecations: Vec::new(),
             in_doubt: false,
         };
         let before = self.problems.0.len();
