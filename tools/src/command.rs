@@ -7,6 +7,7 @@ pub(crate) mod explain;
 pub(crate) mod hist;
 mod inspect;
 pub(crate) mod kinds;
+mod migrate;
 pub(crate) mod model_starter;
 pub(crate) mod option_values;
 pub(crate) mod plan;
@@ -31,9 +32,9 @@ use arguments::{Arguments, RunArguments};
 use clap::builder::BoolishValueParser;
 use clap::{CommandFactory, Subcommand};
 use hist::HistVerb;
-use limen::Registry;
 use limen::policy::Trials;
 use limen::text::nearest;
+use limen::{Layers, Registry};
 use limen_infer::BackendOptions;
 use model_starter::InputKind;
 use option_values::ModelLimits;
@@ -90,6 +91,25 @@ pub enum Verb {
     Dot(Box<RunArguments>),
     /// Print the flat graph, each value with its origin; paths stay relative to the graph's folder, and ${NAME} unexpanded unless --env lists it
     Expand(Box<RunArguments>),
+    /// Rename deprecated keys in graphs and the files that they include: show what changes, or change it with --write
+    #[command(
+        after_help = "Everything else in the files stays as it is. Exits with 1 if deprecated keys are left, so that CI can \
+                            refuse them."
+    )]
+    Migrate {
+        /// The graphs
+        #[arg(value_name = "GRAPH", required = true)]
+        graphs: Vec<PathBuf>,
+        /// Change the files; each is replaced once its new text is complete
+        #[arg(long)]
+        write: bool,
+        /// Also an overlay of these graphs; may be repeated
+        #[arg(long, env = "LIMEN_OVERLAY", value_name = "FILE", hide_env = true)]
+        overlay: Vec<PathBuf>,
+        /// Also let the graphs include files of this folder; may be repeated
+        #[arg(long, env = "LIMEN_ALLOW_PATH", value_name = "DIR", hide_env = true)]
+        allow_path: Vec<PathBuf>,
+    },
     /// Write the intact messages of a recording that was not finished into a new file, and read that back
     #[cfg(feature = "recording")]
     Recover {
@@ -178,6 +198,16 @@ impl Verb {
                     (registry.with_extension(options), &model_limits.clone().unwrap_or_default().0);
                 let shown = inspect::show_inspection(file, *json, *tensors, trials, registry.extensions());
                 print_about(file, shown.map_err(|error| one_line(&inspect::reason(&error))), REFUSED)
+            }
+            Verb::Migrate { graphs, write, overlay, allow_path } => {
+                let layers = Layers { overlays: overlay.clone(), allowed: allow_path.clone(), ..Layers::default() };
+                match migrate::migrate(graphs, &layers, *write, &registry) {
+                    Ok((text, code)) => Stdout::default().print(&text, code),
+                    Err(error) => {
+                        print_error(&error);
+                        REFUSED
+                    }
+                }
             }
             #[cfg(feature = "recording")]
             Verb::Recover { file, out } => {

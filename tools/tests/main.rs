@@ -17,6 +17,7 @@ mod hostile;
 mod json_keys;
 mod memory;
 mod metrics;
+mod migrate;
 mod model_commands;
 mod monitor;
 mod new_model;

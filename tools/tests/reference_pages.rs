@@ -60,7 +60,7 @@ fn command_line() {
         let about = match verb {
             "" => help(&["--help"]),
             // For a verb with the options of `run`, only its own options are printed.
-            _ if verb != "run" && short.contains("--overlay") => {
+            _ if verb != "run" && short.contains("--profile") => {
                 let mut own: Vec<&str> =
                     short.lines().filter(|line| line.is_empty() || !run.lines().any(|o| o == *line)).collect();
                 own.retain(|line| !line.trim_start().starts_with("-h, --help"));
