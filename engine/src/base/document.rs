@@ -126,16 +126,19 @@ impl Tree {
         Some(entries.remove(at).1)
     }
 
-    /// Renames a key of a map, unless the map also has a key with the new name. Returns the notice
-    /// for the user.
-    pub(crate) fn rename(&mut self, old: &str, new: &str) -> Option<String> {
-        let Value::Map(entries) = &mut self.value else { return None };
-        if entries.iter().any(|(key, _)| key.name == new) {
-            return None;
+    /// Returns the key of a map that has its old name, unless the map has the new one too.
+    pub(crate) fn deprecated(&self, old: &'static str, new: &'static str) -> Option<Deprecation> {
+        let key = |name: &str| self.entries().iter().map(|(key, _)| key).find(|key| key.name == name);
+        let found = key(old).filter(|_| key(new).is_none())?;
+        Some(Deprecation { place: found.place.clone(), old, new })
+    }
+
+    /// Renames a deprecated key of the map.
+    pub(crate) fn rename(&mut self, deprecation: &Deprecation) {
+        let Value::Map(entries) = &mut self.value else { return };
+        for (key, _) in entries.iter_mut().filter(|(key, _)| key.name == deprecation.old) {
+            key.name = deprecation.new.into();
         }
-        let (key, value) = entries.iter_mut().find(|(key, _)| key.name == old)?;
-        key.name = new.into();
-        Some(format!("has `{old}`, a deprecated name of `{new}`: write `{new}` ({})", value.place))
     }
 
     /// Returns the value under a key of a map.

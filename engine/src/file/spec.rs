@@ -6,7 +6,7 @@
 mod nodes;
 mod paths;
 
-pub(crate) use nodes::MAX_CAPACITY;
+pub(crate) use nodes::{MAX_CAPACITY, deprecated_in_join};
 pub(crate) use paths::WrittenPath;
 
 use crate::base::deprecation::Deprecation;

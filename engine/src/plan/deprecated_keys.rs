@@ -4,6 +4,7 @@ use super::registry::Registry;
 use crate::base::deprecation::Deprecation;
 use crate::base::document::Tree;
 use crate::file::layers::SourceFile;
+use crate::file::spec::deprecated_in_join;
 use std::collections::HashMap;
 
 /// The name of the subgraph that declares a node (empty for the graph), and the node's own name.
@@ -33,6 +34,7 @@ impl Registry {
             let mut check = |kind: &str, has_inputs: bool, node: &Tree| {
                 let config = node.get("config").into_iter();
                 found.extend(config.flat_map(|config| self.deprecated_in(kind, has_inputs, config)));
+                found.extend(node.get("join").and_then(deprecated_in_join));
             };
             nodes.iter().for_each(|(name, node)| check_node(*name, node, &known, &mut check));
             let profiles = entries(&file.tree, "profiles").map(|(_, profile)| profile);

@@ -196,9 +196,9 @@ impl Registry {
 
     /// Gives the keys in a node's config that have old names the new ones.
     pub(crate) fn rename_keys(&self, node: &mut NodeSpec) {
-        let Some(kind) = self.on_host(node) else { return };
-        for (old, new) in self.old_keys.get(&kind.node).into_iter().flatten() {
-            node.notices.extend(node.config.rename(old, new));
+        for deprecation in self.deprecated_in(&node.kind.value, !node.inputs.is_empty(), &node.config) {
+            node.config.rename(&deprecation);
+            node.deprecations.push(deprecation);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Reading the nodes of a graph file and their connections.
 
 use super::{InputSpec, NodeSpec, Placed, Places, SpecReader, is_name};
+use crate::base::deprecation::Deprecation;
 use crate::base::document::{Key, Tree, Value};
 use crate::base::error::{Place, Problem};
 use crate::base::policy::{ClockOffset, EdgePolicy, FaultSpec, NodePolicy, OnError, OnGap, RestartSpec};
@@ -9,6 +10,11 @@ use std::collections::HashMap;
 
 /// The largest number of messages an edge may hold.
 pub(crate) const MAX_CAPACITY: usize = 1 << 24;
+
+/// Returns the deprecated key of a join.
+pub(crate) fn deprecated_in_join(join: &Tree) -> Option<Deprecation> {
+    join.deprecated("hold", "wait")
+}
 
 impl SpecReader<'_> {
     pub(super) fn nodes(&mut self, tree: &Tree) -> Vec<NodeSpec> {
@@ -99,8 +105,10 @@ impl SpecReader<'_> {
                 "clock" => policy.clock = self.clock(value).unwrap_or_default(),
                 "join" => {
                     let mut join = value.clone();
-                    // Until 0.2.
-                    node.notices.extend(join.rename("hold", "wait"));
+                    if let Some(found) = deprecated_in_join(&join) {
+                        join.rename(&found);
+                        node.deprecations.push(found);
+                    }
                     policy.join = join.read(self.problems);
                 }
                 "budget" => policy.budget = value.read(self.problems),
