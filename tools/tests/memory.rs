@@ -107,7 +107,7 @@ fn what_is_wrong_with_a_file_in_memory_is_named() {
         (
             graph_at("mem:"),
             Some(("head", &b"1234"[..])),
-            ["graph.yaml:8:", "`mem:head` has 4 bytes; f32[2, 10] takes 80"],
+            ["graph.yaml:8:", "`mem:head` has 4 bytes; f32[2, 10] needs 80"],
         ),
         (
             graph_at("mem:").replace("mem:head", "mem:../head"),

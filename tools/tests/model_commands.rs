@@ -115,7 +115,7 @@ fn models_are_inspected_and_compared_from_the_command_line() {
             ("graph.yaml --shadow ort:9", "--> --shadow ort:9", "shadow.backend"),
         ] {
             let ran = folder.run(&format!("{words} --onnxruntime ./none.so"));
-            let why = format!("the backend that `{key}` asks for: `ort` is not available");
+            let why = format!("the backend of `{key}`: `ort` is not available");
             ran.expect(2, "", &why).expect(2, "", option).expect(2, "", "help: name the library of ONNX Runtime with");
         }
     }

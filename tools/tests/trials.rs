@@ -142,7 +142,7 @@ fn a_model_that_crashes_its_process_is_refused() {
             let ran = folder.run(&format!("{verb} graph.yaml --model-limits {limits}"));
             let how = how.split(" while").next().filter(|_| verb.starts_with("calibrate")).unwrap_or(how);
             ran.expect(2, "", how).expect(2, "", "error[E0130]: `m`: `model.onnx` was tried in a process of its own");
-            ran.expect(2, "", "help: give it more with `--model-limits ");
+            ran.expect(2, "", "help: raise the limit with `--model-limits ");
             assert!(!ran.err.contains("panicked") && !ran.err.contains("memory allocation of"), "{}", ran.err);
         }
     }

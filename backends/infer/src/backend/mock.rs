@@ -68,7 +68,7 @@ impl MockConfig {
         let mut wrong = Vec::new();
         let mut side = |side: &str, specs: &BTreeMap<String, String>| {
             if specs.is_empty() {
-                wrong.push((side.to_string(), "is empty; a model has at least one".to_string()));
+                wrong.push((side.to_string(), format!("`mock.{side}` must have at least one port, got none")));
             }
             let mut parsed = Vec::new();
             for (name, text) in specs {
@@ -110,7 +110,7 @@ impl MockConfig {
 fn parse_spec(text: &str) -> Result<(DType, Vec<Dim>), String> {
     let spec: PortSpec = text.parse()?;
     if let Some(dim) = spec.shape.iter().find(|dim| !matches!(dim, Dim::Fixed(_))) {
-        return Err(format!("`{text}`: `{dim}` is not a length; the mock takes only fixed lengths"));
+        return Err(format!("`{text}`: `{dim}` is not a length; the mock expects fixed lengths"));
     }
     Ok((spec.dtype, spec.shape))
 }
@@ -209,7 +209,7 @@ impl Session for MockSession {
             return Err(BackendError::Call(format!("mock: call {call} fails as configured")));
         }
         if config.max_batch.is_some_and(|max| batch > max) {
-            return Err(BackendError::Call(format!("mock: a batch of {batch} is more than it takes")));
+            return Err(BackendError::Call(format!("mock: a batch of {batch} is more than its `max_batch`")));
         }
         let first = inputs.first().ok_or_else(|| BackendError::Call("mock: there is no input".into()))?;
         let item_bytes = first.bytes.len() / batch.max(1);

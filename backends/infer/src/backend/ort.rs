@@ -142,12 +142,12 @@ const DEVIATIONS: &[Deviation] = &[
     Deviation {
         op: "MaxUnpool",
         concerns: |op| op.has_input(2),
-        what: "takes indices as those of `output_shape`, which only pads what they are of",
+        what: "reads indices as indices into `output_shape`, which should only pad the result",
     },
     Deviation {
         op: "Resize",
         concerns: aligns_fractional_corners,
-        what: "aligns corners to the rounded length where its scales give a fraction",
+        what: "aligns corners to the rounded length if its scales produce a fraction",
     },
 ];
 
@@ -192,7 +192,7 @@ fn why_no_session(device: &str, error: &str) -> BackendError {
     let own = if device == "webgpu" { "wgpu" } else { "cuda" };
     BackendError::Unsupported(format!(
         "`provider: {device}` does not run all of its operators, and ONNX Runtime does not say which: write `cpu_fallback: true` to run the \
-         others on the CPU, or take `backend: {own}`, or `provider: cpu`"
+         others on the CPU, or use `backend: {own}`, or `provider: cpu`"
     ))
 }
 

@@ -89,18 +89,18 @@ const DEVIATIONS: &[Deviation] = &[
         concerns: computes_halves,
         what: "keeps `float16` in 32 bits, where nothing overflows at 65504",
     },
-    Deviation { op: "Acosh", concerns: |_| true, what: "gives infinity beyond 1.8e19" },
+    Deviation { op: "Acosh", concerns: |_| true, what: "returns infinity beyond 1.8e19" },
     Deviation {
         op: "ArgMax",
         concerns: |op| op.int("select_last_index") != Some(1),
-        what: "takes the last of equal elements",
+        what: "selects the last of equal elements",
     },
     Deviation {
         op: "ArgMin",
         concerns: |op| op.int("select_last_index") != Some(1),
-        what: "takes the last of equal elements",
+        what: "selects the last of equal elements",
     },
-    Deviation { op: "Asinh", concerns: |_| true, what: "gives infinity beyond 1.8e19" },
+    Deviation { op: "Asinh", concerns: |_| true, what: "returns infinity beyond 1.8e19" },
     Deviation {
         op: "ConvInteger",
         concerns: |op| op.has_input(2) && (has_same_padding(op) || op.ints("pads").iter().any(|pad| *pad != 0)),
@@ -116,7 +116,7 @@ const DEVIATIONS: &[Deviation] = &[
     Deviation {
         op: "LogSoftmax",
         concerns: covers_several_dims,
-        what: "covers one dim, where before operator set 13 it covers all dims from `axis` on",
+        what: "covers one dim; before operator set 13 it should cover all dims from `axis` on",
     },
     Deviation {
         op: "MatMul",
@@ -129,7 +129,7 @@ const DEVIATIONS: &[Deviation] = &[
     Deviation {
         op: "NonMaxSuppression",
         concerns: |_| true,
-        what: "lets a box suppress those of other classes and images",
+        what: "lets a box suppress boxes of other classes and images",
     },
     Deviation {
         op: "Pow",
@@ -138,7 +138,7 @@ const DEVIATIONS: &[Deviation] = &[
             [Some(Elem::I32), exponent, _] => !matches!(exponent, Some(Elem::I32 | Elem::I64)),
             _ => false,
         },
-        what: "computes powers of integers in 32 bits, which wrap, and those by floats with 7 digits",
+        what: "computes integer powers in 32 bits, which wrap, and powers by floats with 7 digits",
     },
     Deviation {
         op: "Resize",
@@ -148,13 +148,13 @@ const DEVIATIONS: &[Deviation] = &[
     Deviation {
         op: "Resize",
         concerns: aligns_fractional_corners,
-        what: "aligns corners to the rounded length where its scales give a fraction",
+        what: "aligns corners to the rounded length if its scales produce a fraction",
     },
-    Deviation { op: "Sign", concerns: |_| true, what: "gives 1 for 0" },
+    Deviation { op: "Sign", concerns: |_| true, what: "returns 1 for 0" },
     Deviation {
         op: "Softmax",
         concerns: covers_several_dims,
-        what: "covers one dim, where before operator set 13 it covers all dims from `axis` on",
+        what: "covers one dim; before operator set 13 it should cover all dims from `axis` on",
     },
     Deviation {
         op: DYNAMIC_LSTM,
@@ -229,7 +229,7 @@ impl Runtime for RtenRuntime {
         };
         if let Some(file) = artifact.data.iter().find(|file| !is_known(&file.name)) {
             return Err(BackendError::Unsupported(format!(
-                "rten takes weights only from files in the model's folder that end in `.data` or `.onnx_data`; these are in `{}`",
+                "rten reads weights only from files in the model's folder that end in `.data` or `.onnx_data`, found `{}`",
                 file.name
             )));
         }
@@ -250,7 +250,7 @@ impl Runtime for RtenRuntime {
         let depth = longer.iter().fold(artifact.outline.depth, |depth, (nodes, longer)| depth + nodes * longer);
         if depth > MAX_DEPTH {
             return Err(BackendError::Unsupported(format!(
-                "it has a chain of {depth} operators; rten takes at most {MAX_DEPTH}; use another backend"
+                "it has a chain of {depth} operators; rten supports at most {MAX_DEPTH}; use another backend"
             )));
         }
         let mut options = ModelOptions::with_all_ops();
@@ -572,7 +572,7 @@ mod tests {
         };
         assert_eq!(prepare(MAX_DEPTH).map(drop), Ok(()));
         let error = prepare(MAX_DEPTH + 1).unwrap_err().to_string();
-        assert!(error.contains("it has a chain of 4097 operators; rten takes at most 4096"), "{error}");
+        assert!(error.contains("it has a chain of 4097 operators; rten supports at most 4096"), "{error}");
         assert!(prepare(20_000).is_err());
     }
 

@@ -137,13 +137,13 @@ const CORRECTED: [&str; 3] = ["Softplus", "LogSoftmax", "NonMaxSuppression"];
 
 /// What tract 0.23 computes otherwise than ONNX.
 const DEVIATIONS: &[Deviation] = &[
-    Deviation { op: "Acosh", concerns: |_| true, what: "gives infinity beyond 1.8e19" },
-    Deviation { op: "Asinh", concerns: |_| true, what: "gives infinity beyond 1.8e19" },
+    Deviation { op: "Acosh", concerns: |_| true, what: "returns infinity beyond 1.8e19" },
+    Deviation { op: "Asinh", concerns: |_| true, what: "returns infinity beyond 1.8e19" },
     Deviation {
         op: "BitShift",
         // Before this version such shifts were undefined.
         concerns: |op| op.opset >= 28,
-        what: "takes a shift by more bits than there are, or by fewer than none, modulo their number",
+        what: "applies a shift that is negative or too large modulo the number of bits",
     },
     Deviation {
         op: "Celu",
@@ -158,7 +158,7 @@ const DEVIATIONS: &[Deviation] = &[
     Deviation {
         op: "ConvTranspose",
         concerns: |op| !op.ints("output_shape").is_empty(),
-        what: "shifts its result where `output_shape` is given, or fails",
+        what: "shifts its result if `output_shape` is set, or fails",
     },
     Deviation { op: "GlobalLpPool", concerns: |_| true, what: "computes another norm" },
     Deviation { op: "GRU", concerns: is_reverse, what: RUNS_FORWARD },
@@ -184,7 +184,7 @@ const DEVIATIONS: &[Deviation] = &[
     Deviation {
         op: "ReduceLogSumExp",
         concerns: |_| true,
-        what: "gives infinity from 88 on, and rounds integers down",
+        what: "returns infinity from 88 on, and rounds integers down",
     },
     Deviation { op: "RNN", concerns: is_reverse, what: RUNS_FORWARD },
     Deviation { op: "RNN", concerns: is_clipped, what: DOES_NOT_CLIP },
@@ -198,12 +198,12 @@ const DEVIATIONS: &[Deviation] = &[
     Deviation {
         op: "Swish",
         concerns: |op| op.float("alpha").is_some_and(|alpha| alpha != 1.0),
-        what: "takes `alpha` as 1",
+        what: "uses 1 for `alpha`",
     },
 ];
 const RUNS_FORWARD: &str = "runs forward where `direction` is `reverse`";
 const DOES_NOT_CLIP: &str = "does not apply `clip`";
-const HAS_ITS_OWN: &str = "takes ONNX's default `activations`, whatever they are";
+const HAS_ITS_OWN: &str = "ignores `activations` and uses ONNX's defaults";
 
 const SUMS_IN_32_BITS: &str = "sums `int64`, `uint32` and `uint64` in 32 bits, or fails";
 

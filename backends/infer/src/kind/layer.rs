@@ -81,12 +81,13 @@ impl Layer {
         let widened = widened.into_iter().filter_map(|(field, weights)| Some((field, weights?.widened.as_ref()?)));
         let notes = widened.map(|(field, from)| format!("{prefix}{field}: widened to f32 from {from}")).collect();
         let &[rows, inputs] = &weight.shape[..] else {
-            let message = format!("is {}{:?}; a layer takes a matrix of two dims", weight.dtype, weight.shape);
+            let message =
+                format!("`{prefix}weight` must be a matrix of two dims, got {}{:?}", weight.dtype, weight.shape);
             errors.at(format!("{prefix}weight"), message).help("`transform: [{ reshape: [n, k] }]` makes it one");
             return None;
         };
         if rows == 0 || inputs == 0 {
-            errors.at(format!("{prefix}weight"), format!("is {:?}, which is empty", weight.shape));
+            errors.at(format!("{prefix}weight"), format!("`{prefix}weight` must not be empty, got {:?}", weight.shape));
             return None;
         }
         let bias = match bias {

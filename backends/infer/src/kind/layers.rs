@@ -39,7 +39,7 @@ fn load(config: &impl LayerList, folders: &Folders) -> Result<Vec<Layer>, PlanEr
     let mut errors = PlanErrors::default();
     let configs = config.layers();
     if configs.is_empty() {
-        errors.at("layers", "is empty; at least one layer is needed");
+        errors.at("layers", "`layers` must have at least one layer, got none");
     }
     let mut layers: Vec<Layer> = Vec::new();
     let mut is_whole = true;
@@ -48,7 +48,9 @@ fn load(config: &impl LayerList, folders: &Folders) -> Result<Vec<Layer>, PlanEr
             Some(layer) => {
                 if let Some(before) = layers.last().filter(|before| is_whole && before.outputs() != layer.inputs) {
                     let (gives, takes) = (before.outputs(), layer.inputs);
-                    let message = format!("takes {takes} numbers a row; the layer before gives {gives}");
+                    let message = format!(
+                        "`{prefix}weight` expects {takes} numbers per row, found {gives} from the previous layer"
+                    );
                     errors.at(format!("{prefix}weight"), message);
                 }
                 is_whole = true;
@@ -137,7 +139,7 @@ where
         let fits = |dim: &Dim| *dim == Dim::Fixed(first.inputs);
         if let Some(spec) = spec.as_ref().filter(|spec| !spec.shape.last().is_some_and(fits)) {
             let takes = first.inputs;
-            let message = format!("{spec} does not fit: the weights take rows of {takes} numbers: f32[..., {takes}]");
+            let message = format!("expected f32[..., {takes}] (rows of {takes} numbers, as the weights), found {spec}");
             let error = errors.input("in", message);
             if layers.len() == 1 && spec.shape.last() == Some(&Dim::Fixed(first.outputs())) {
                 error.help(format!(

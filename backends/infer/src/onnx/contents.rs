@@ -203,7 +203,7 @@ impl Contents {
     pub(super) fn read(graph: &wire::Graph, opsets: &[wire::OpSet], file_bytes: u64) -> Result<Self, BackendError> {
         let nodes = nodes(graph);
         if nodes > MAX_NODES {
-            return Err(BackendError::Model(format!("it has {nodes} nodes; at most {MAX_NODES} are possible")));
+            return Err(BackendError::Model(format!("it has {nodes} nodes; at most {MAX_NODES} are supported")));
         }
         let mut reader =
             ContentsReader { opsets, file_bytes, found: Contents::default(), wrong: ModelProblems::default() };
@@ -258,7 +258,7 @@ impl ContentsReader<'_> {
         for node in &graph.nodes {
             for input in node.inputs.iter().filter(|input| !input.is_empty()) {
                 if !seen.contains(input) && !made.contains_key(input.as_str()) {
-                    let what = || format!("{} takes `{}`, which is not in the model", name_of(node), brief(input));
+                    let what = || format!("{} reads `{}`, which is not in the model", name_of(node), brief(input));
                     self.wrong.push(what);
                 }
             }
@@ -357,13 +357,13 @@ impl ContentsReader<'_> {
             };
             let (offset, length) = (number("offset", 0)?, number("length", bytes)?);
             if bits > 0 && length != bytes {
-                return Err(format!("has {length} bytes in another file; {elem}{dims:?} takes {bytes}"));
+                return Err(format!("has {length} bytes in another file; {elem}{dims:?} needs {bytes}"));
             }
             external = Some(External { file: entry("location").unwrap_or_default().to_string(), offset, length });
         } else {
             match &tensor.raw {
                 Some(raw) if bits > 0 && raw.len() as u64 != bytes => {
-                    return Err(format!("has {} bytes; {elem}{dims:?} takes {bytes}", raw.len()));
+                    return Err(format!("has {} bytes; {elem}{dims:?} needs {bytes}", raw.len()));
                 }
                 // As single numbers, elements take at least a byte each, or half a byte for 4-bit types.
                 None if elements / 2 > self.file_bytes => {

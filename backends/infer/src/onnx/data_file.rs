@@ -92,7 +92,7 @@ pub(super) fn data_files(
         for (weight, part) in parts {
             if part.offset.checked_add(part.length).is_none_or(|end| end > size) {
                 let (External { offset, length, .. }, weight) = (part, &weight.name);
-                return Err(wrong(format!("which has {size} bytes; `{weight}` takes {length} from offset {offset}")));
+                return Err(wrong(format!("which has {size} bytes; `{weight}` needs {length} from offset {offset}")));
             }
         }
         sums.insert(name.clone(), sum);

@@ -104,13 +104,13 @@ impl Input {
             _ => LeadingDim::None,
         };
         if dims.len() > MAX_RANK + 1 {
-            return unsupported(format!("has {} dims; at most {MAX_RANK} and a batch are possible", dims.len()));
+            return unsupported(format!("has {} dims; at most {MAX_RANK} and a batch are supported", dims.len()));
         }
         let fixed = dims.iter().map(|dim| if let Length::Fixed(length) = dim { *length as u64 } else { 1 });
         let bytes = fixed.fold(elem.dtype().size() as u64, u64::saturating_mul);
         if bytes > MAX_ITEM_BYTES {
             let (has, most) = (show_bytes(bytes), show_bytes(MAX_ITEM_BYTES));
-            return unsupported(format!("has {has} in one item; at most {most} are possible"));
+            return unsupported(format!("has {has} in one item; at most {most} are supported"));
         }
         Ok(Input { name: value.name.clone(), port, elem, lead, shape: dims })
     }

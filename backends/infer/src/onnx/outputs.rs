@@ -138,7 +138,7 @@ impl OutputBounds<'_> {
         let is_inferred = source == BoundSource::Operators;
         let source = match source {
             BoundSource::Max => "as `max:` says".to_string(),
-            BoundSource::Operators => format!("the most that {by} gives for inputs of this size"),
+            BoundSource::Operators => format!("the most that {by} produces for inputs of this size"),
             BoundSource::Trial => "as in the trial run on the longest inputs".into(),
         };
         let more = if bytes > LARGE && is_inferred {
@@ -411,7 +411,7 @@ impl MaxLengths<'_> {
     fn fixed(&mut self, port: &str, dim: usize, declared: usize) -> Result<(), String> {
         match self.is_whole().then(|| self.next()).flatten() {
             Some(given) if given != declared => Err(format!(
-                "`max` gives {given} for dim {dim} of output `{port}`, which the model declares as {declared}"
+                "`max` has {given} for dim {dim} of output `{port}`, which the model declares as {declared}"
             )),
             _ => Ok(()),
         }

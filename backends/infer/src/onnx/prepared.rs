@@ -362,7 +362,7 @@ impl<R: Runtime> OnnxPrepared<R> {
         let max_batch = max_batch.max(1);
         if let Some(most) = self.signature.max_batch.filter(|most| max_batch > *most) {
             let why = self.single.as_deref().unwrap_or_default();
-            return Err(BackendError::Unsupported(format!("batches of {max_batch}: the model takes {most}, {why}")));
+            return Err(BackendError::Unsupported(format!("batches of {max_batch}: the model accepts {most}, {why}")));
         }
         let buckets = self.buckets(max_batch);
         let batches = if buckets.is_empty() { vec![max_batch] } else { buckets.clone() };

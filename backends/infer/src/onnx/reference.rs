@@ -37,9 +37,10 @@ impl Reference {
             return Err(format!("output {at} is {theirs} on `{}`, and {ours} here", self.name));
         }
         match self.signature.max_batch {
-            Some(most) if most < max_batch => {
-                Err(format!("`{}` takes at most {most} in a call, and calls have up to {max_batch} here", self.name))
-            }
+            Some(most) if most < max_batch => Err(format!(
+                "`{}` accepts at most {most} items per call, and calls have up to {max_batch} here",
+                self.name
+            )),
             _ => Ok(()),
         }
     }

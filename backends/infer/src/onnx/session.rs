@@ -280,7 +280,7 @@ impl<R: Runtime> OnnxSession<R> {
         let constants = self.inputs.iter().filter(|input| input.is_constant).count();
         if inputs.len() + states + constants != self.inputs.len() || outputs.len() + states != self.outputs.len() {
             let (i, o) = (inputs.len(), outputs.len());
-            return Err(BackendError::Call(format!("{i} inputs and {o} outputs are not those of the model")));
+            return Err(BackendError::Call(format!("{i} inputs and {o} outputs do not match the model")));
         }
         if batch == 0 {
             return Err(BackendError::Call("the batch is empty".into()));
@@ -390,7 +390,7 @@ fn input_bytes<'a>(input: &mut SessionInput, given: Option<&BatchRef<'a>>) -> Re
             let (has, bytes) = (given.bytes.len(), given.shape.iter().product::<usize>() * given.dtype.size());
             if has != bytes {
                 let port = &input.port;
-                return Err(BackendError::Call(format!("input `{port}` has {has} bytes; its shape takes {bytes}")));
+                return Err(BackendError::Call(format!("input `{port}` has {has} bytes; its shape needs {bytes}")));
             }
             Ok(given.bytes)
         }
@@ -412,7 +412,7 @@ fn pad(input: &mut SessionInput, given: &[u8], batch: usize, size: usize) -> Res
     let (takes, total) = (input.bytes(batch), input.bytes(size));
     if given.len() != takes {
         let has = given.len();
-        return Err(BackendError::Call(format!("input `{}` has {has} bytes; {batch} items take {takes}", input.port)));
+        return Err(BackendError::Call(format!("input `{}` has {has} bytes; {batch} items need {takes}", input.port)));
     }
     if total != takes {
         let buffer: &mut [u8] = bytemuck::cast_slice_mut(&mut input.buffer);
@@ -535,7 +535,7 @@ fn not_planned(side: &SessionOutput, size: usize, output: BatchRef<'_>) -> Strin
         && *by_max
     {
         return format!(
-            "output `{port}` is {received}{shape:?}: this call gave {gave}, `max.{port}` allows {allows}: raise it"
+            "output `{port}` is {received}{shape:?}: this call produced {gave}, `max.{port}` allows {allows}: raise it"
         );
     }
     let lengths: Vec<usize> = std::iter::zip(item, &side.item).map(|(gave, planned)| gave.max(*planned)).collect();

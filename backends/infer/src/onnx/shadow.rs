@@ -282,7 +282,7 @@ mod tests {
             (with(vec![spec("z", 2)]), 1, "output 0 is `y` f32[2] on `other`, and `z` f32[2] here"),
             (with(vec![spec("y", 2), spec("z", 2)]), 1, "output 1 is none on `other`, and `z` f32[2] here"),
             (with(vec![]), 1, "output 0 is `y` f32[2] on `other`, and none here"),
-            (other.signature.clone(), 5, "`other` takes at most 4 in a call, and calls have up to 5 here"),
+            (other.signature.clone(), 5, "`other` accepts at most 4 items per call, and calls have up to 5 here"),
         ] {
             assert_eq!(other.fits(&signature, max_batch), Err(why.to_string()));
         }

@@ -29,7 +29,7 @@ pub(super) fn check(graph: &wire::Graph, data: &[DataFile]) -> Result<(), Backen
             let of = if what == output { String::new() } else { format!(" of `{}`", brief(output)) };
             let most = MAX_ELEMENTS;
             wrong.push(|| {
-                format!("{name} makes a tensor{of} of {elements} elements or more; at most {most} are possible")
+                format!("{name} makes a tensor{of} of {elements} elements or more; at most {most} are supported")
             });
         }
     });
@@ -106,7 +106,7 @@ mod tests {
             (
                 &[wide("r", &[1, 1 << 16]), wide("c", &[1 << 16, 1])],
                 &["y = Add r c"],
-                "node `y` (Add) makes a tensor of 4294967296 elements or more; at most 1073741824 are possible",
+                "node `y` (Add) makes a tensor of 4294967296 elements or more; at most 1073741824 are supported",
             ),
             (
                 &[wide("r", &[1, 1 << 16]), wide("c", &[1 << 16, 1])],

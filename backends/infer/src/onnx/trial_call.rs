@@ -70,13 +70,13 @@ impl<R: Runtime> Trial<'_, R> {
         let help = match (self.model.sample.is_some(), has_constants) {
             _ if !is_call && !has_constants => return Err(BackendError::Unsupported(why).into()),
             (false, true) => {
-                "write another value, `trial: FILE.npz` with an item that it takes, or `trial: first_message`, or take another backend"
+                "write another value, `trial: FILE.npz` with an item that it accepts, or `trial: first_message`, or use another backend"
             }
             (false, false) => {
-                "write `trial: FILE.npz` with an item that it takes, or `trial: first_message`, or take another backend"
+                "write `trial: FILE.npz` with an item that it accepts, or `trial: first_message`, or use another backend"
             }
-            (true, true) => "write another value, or record an item that the model takes",
-            (true, false) => "record an item that the model takes",
+            (true, true) => "write another value, or record an item that the model accepts",
+            (true, false) => "record an item that the model accepts",
         };
         Err(NotPrepared::Call { why, help })
     }

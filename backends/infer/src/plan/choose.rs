@@ -190,7 +190,7 @@ fn check_identity(config: &Config, model: &str, outline: &Outline, cx: &Planning
             Ok(expected) => {
                 let differences = expected.differences(&Inspection::of(outline));
                 if !differences.is_empty() {
-                    let message = format!("`{model}` is not what `{manifest}` says: {}", differences.join("; "));
+                    let message = format!("`{model}` differs from `{manifest}`: {}", differences.join("; "));
                     errors
                         .at("manifest", message)
                         .help("if the change is intended, write to it what `limen-run inspect MODEL --json` prints");
@@ -209,7 +209,7 @@ fn check_narrowing(config: &Config, model: &str, outline: &Outline, errors: &mut
     }
     for input in outline.inputs.iter().filter(|input| input.elem == Elem::F64) {
         errors
-            .at("model", format!("`{model}` takes `f64` at `{}`, which would get `f32`", input.port))
+            .at("model", format!("`{model}` expects `f64` at `{}`, found `f32`", input.port))
             .help("export the model with `f32` inputs, or write `allow_narrowing: true` if seven digits are enough");
     }
     for output in outline.outputs.iter().filter(|output| output.elem == Some(Elem::F64)) {
@@ -233,7 +233,7 @@ fn check_compared(config: &Config, candidates: &[Candidate<'_>], required: &Requ
             RuntimeVerdict::Unavailable(_) => "install what it needs".into(),
             _ => continue,
         };
-        let message = format!("the backend that `{key}` asks for: `{}` {verdict}", candidate.name);
+        let message = format!("the backend of `{key}`: `{}` {verdict}", candidate.name);
         errors.at(key, message).help(format!("{way}, name another backend, or leave it out"));
     }
 }
@@ -405,8 +405,8 @@ fn none_fits(verdicts: &[(Candidate<'_>, RuntimeVerdict)], config: &Config, mode
                     format!("{record}{or}")
                 }
                 (false, _) => format!("write {}", fitting.join(" or ")),
-                (true, true) => "require less, or take another backend".into(),
-                (true, false) => "take another backend".into(),
+                (true, true) => "require less, or use another backend".into(),
+                (true, false) => "use another backend".into(),
             };
             let name = candidate.name;
             errors.at(field, format!("for `{model}`, `{name}` {verdict}")).help(instead + &others(name));

@@ -71,7 +71,7 @@ impl Comparison {
         for (at, wrong) in wrong.into_iter().enumerate() {
             let error = errors.at("verify.against", wrong);
             if at + 1 == last {
-                error.help(format!("{}; allow more, or take another backend", lines.join("; ")));
+                error.help(format!("{}; allow more, or use another backend", lines.join("; ")));
             }
         }
         lines

@@ -24,54 +24,52 @@ impl Config {
         self.check_device(runtimes, errors);
         let serving = runtimes.get(&self.backend);
         if self.state.is_empty() && self.on_skip == OnSkip::Reset {
-            errors.at("on_skip", "is for models with `state:`").help("leave it out");
+            errors.at("on_skip", "`on_skip` is for models with `state:`").help("remove `on_skip`");
         }
         if self.state.is_empty() && self.on_end == OnEnd::Keep {
-            errors.at("on_end", "is for models with `state:`").help("leave it out");
+            errors.at("on_end", "`on_end` is for models with `state:`").help("remove `on_end`");
         }
         if !self.buckets.is_sorted_by(|a, b| a < b) || self.buckets.first() == Some(&0) {
-            errors.at("buckets", "must be ascending numbers from 1 up").help("write, for example, `[1, 2, 4]`");
+            errors.at("buckets", "`buckets` must be ascending numbers from 1 up").help("write `buckets: [1, 2, 4]`");
         } else if let Some(bucket) = self.buckets.iter().find(|bucket| **bucket > self.batch.max) {
             let max = self.batch.max;
             errors
-                .at("buckets", format!("{bucket} is more than the {max} messages of a batch"))
-                .help(format!("write at most {max}, or raise batch.max"));
+                .at("buckets", format!("`buckets` must be at most {max}, the `batch.max`, got {bucket}"))
+                .help(format!("write at most {max}, or raise `batch.max`"));
         }
         if self.threads == 0 || self.threads > MAX_THREADS {
-            errors.at("threads", format!("{} threads inside a call; 1 to {MAX_THREADS} are possible", self.threads));
+            errors.at("threads", format!("`threads` must be 1 to {MAX_THREADS}, got {}", self.threads));
         }
         if let Some(fallback) = &self.fallback {
             if serving.is_none_or(|serving| serving.computes_on == CPU) {
-                let message = "is for the backends `wgpu` and `cuda`, whose device may be lost";
-                errors.at("fallback", message).help("leave it out, or write `backend: wgpu` or `backend: cuda`");
+                let message = "`fallback` is for the backends `wgpu` and `cuda`, whose device may be lost";
+                errors.at("fallback", message).help("remove `fallback`, or write `backend: wgpu` or `backend: cuda`");
             } else if runtimes.get(fallback).is_none_or(|fallback| fallback.computes_on != CPU) {
-                let message = "a fallback computes on the CPU, and not on the device that is lost";
-                errors.at("fallback", message).help("write `rten`, `tract` or `ort`");
+                let message = "`fallback` must be a backend on the CPU, because the device is lost";
+                errors.at("fallback", message).help("write `fallback: rten`, or `tract` or `ort`");
             }
         }
         if self.precision != Precision::F32 {
             let takes = serving.is_some_and(|serving| serving.takes(self.precision));
             if self.precision == Precision::Tf32 && !takes {
-                let message = "products in TF32 are for the backend `cuda`";
-                errors.at("precision", message).help("leave it out, or write `backend: cuda`");
+                let message = "`precision: tf32` is for the backend `cuda`";
+                errors.at("precision", message).help("remove `precision`, or write `backend: cuda`");
             } else if !takes {
                 let precision = self.precision.name();
-                let message = format!(
-                    "`{precision}` is for the backends `wgpu` and `cuda`; the others compute as the model says"
-                );
-                errors.at("precision", message).help("leave it out, or write `backend: wgpu` or `backend: cuda`");
+                let message = format!("`precision: {precision}` is for the backends `wgpu` and `cuda`");
+                errors.at("precision", message).help("remove `precision`, or write `backend: wgpu` or `backend: cuda`");
             }
             if self.verify.as_ref().is_none_or(|verify| verify.case.is_none()) {
                 errors
                     .at(
                         "precision",
-                        "with 2 or 3 decimal digits a model may give other answers; it is not taken unseen",
+                        "with 2 or 3 decimal digits a model may compute other outputs, so a case is required",
                     )
                     .help("write `verify: { case: case.npz, atol: 0.01 }`, or leave it out");
             }
         }
         if self.plans == 0 || self.plans > MAX_PLANS {
-            errors.at("plans", format!("{} shapes; 1 to {MAX_PLANS} are possible", self.plans));
+            errors.at("plans", format!("`plans` must be 1 to {MAX_PLANS}, got {}", self.plans));
         }
         for (port, max) in &self.max {
             let lengths = max.lengths();
@@ -79,43 +77,42 @@ impl Config {
             if elements.is_none_or(|n| n == 0 || n > MAX_OUTPUT) {
                 let field = format!("max.{port}");
                 errors
-                    .at(
-                        field,
-                        format!("{lengths:?} is not the size of an output, which has 1 to {MAX_OUTPUT} elements"),
-                    )
+                    .at(field, format!("`max.{port}` must have 1 to {MAX_OUTPUT} elements, got {lengths:?}"))
                     .help("write the greatest length of each dim of one item");
             }
         }
         if self.in_flight == 0 || self.in_flight > MAX_THREADS {
-            let message = format!("{} calls at once; 1 to {MAX_THREADS} are possible", self.in_flight);
+            let message = format!("`in_flight` must be 1 to {MAX_THREADS}, got {}", self.in_flight);
             errors.at("in_flight", message);
         }
         if self.in_flight > 1 && !self.state.is_empty() {
-            let message = "with `state:`, each call of a stream needs the state from the call before it";
-            errors.at("in_flight", message).help("leave `in_flight:` out, or `state:`");
+            let message = "`in_flight` excludes `state:`: each call of a stream needs the state of the previous call";
+            errors.at("in_flight", message).help("remove `in_flight:` or `state:`");
         }
         if self.in_flight > 1 && self.shadow.is_some() {
             errors
-                .at("in_flight", "`shadow:` compares calls one at a time")
-                .help("leave `in_flight:` out, or `shadow:`");
+                .at("in_flight", "`in_flight` excludes `shadow:`, which compares calls one at a time")
+                .help("remove `in_flight:` or `shadow:`");
         }
         if self.in_flight > 1 && self.fallback.is_some() {
             errors
-                .at("in_flight", "`fallback:` makes calls one at a time")
-                .help("leave `in_flight:` out, or `fallback:`");
+                .at("in_flight", "`in_flight` excludes `fallback:`, which makes calls one at a time")
+                .help("remove `in_flight:` or `fallback:`");
         }
         if let Some(verify) = &self.verify {
             check_tolerance("verify", verify.atol, verify.rtol, errors);
             if verify.case.is_none() && verify.against.is_none() {
                 errors
-                    .at("verify", "has neither a recorded case nor another backend")
-                    .help("write `case:` or `against:`");
+                    .at("verify", "`verify` needs a recorded case or another backend")
+                    .help("write `verify: { case: case.npz }` or `verify: { against: ort }`");
             }
         }
         if let Some(shadow) = &self.shadow {
             check_tolerance("shadow", shadow.atol, shadow.rtol, errors);
             if shadow.every == 0 {
-                errors.at("shadow.every", "0 is not an interval").help("write 1 to repeat every call");
+                errors
+                    .at("shadow.every", "`shadow.every` must be at least 1, got 0")
+                    .help("write `every: 1` to repeat every call");
             }
         }
         match (&*self.backend, &self.mock, &self.model) {
@@ -125,10 +122,14 @@ impl Config {
             }
             (MOCK, Some(mock), _) => mock.check(errors),
             (_, Some(_), _) => {
-                errors.at("mock", "is for the backend `mock` only").help("write `backend: mock`, or leave `mock:` out");
+                errors
+                    .at("mock", "`mock` is for the backend `mock` only")
+                    .help("write `backend: mock`, or remove `mock:`");
             }
             (_, None, None) => {
-                errors.at("model", "is missing").help("write the path of the model, relative to the graph's folder");
+                errors
+                    .at("model", "`model` is missing")
+                    .help("write its path, relative to the graph's folder: `model: model.onnx`");
             }
             _ => {}
         }
@@ -139,43 +140,43 @@ impl Config {
 
     fn check_batch(&self, errors: &mut PlanErrors) {
         if self.keep_warm.is_some_and(|after| after.0.is_zero()) {
-            errors.at("keep_warm", "after 0 s it would do nothing else").help("write a time such as `50ms`");
+            errors.at("keep_warm", "`keep_warm` must be more than 0 s, got 0 s").help("write a time such as `50ms`");
         }
         if self.keep_warm.is_some() && (self.in_flight > 1 || self.load == Load::Lazy) {
             errors
-                .at("keep_warm", "needs `load: eager` and one call at a time")
-                .help("leave it out, or `in_flight` and `load`");
+                .at("keep_warm", "`keep_warm` needs `load: eager` and one call at a time")
+                .help("remove `keep_warm`, or `in_flight` and `load`");
         }
         if self.batch.max == 0 {
-            errors.at("batch.max", "a batch has at least one message");
+            errors.at("batch.max", "`batch.max` must be at least 1, got 0");
         }
         if self.batch.max > MAX_BATCH {
-            let message = format!("{} messages in one call; at most {MAX_BATCH} are possible", self.batch.max);
+            let message = format!("`batch.max` must be 1 to {MAX_BATCH}, got {}", self.batch.max);
             errors.at("batch.max", message).help(format!("write a number from 1 to {MAX_BATCH}"));
         }
         if self.batch.max == 1 && self.batch.within.is_some() {
             errors
                 .at("batch.within", "a batch of one message does not wait for others")
-                .help("write `max:` too, the most messages in one call");
+                .help("write `max:` too, such as `batch: { max: 8, within: 2ms }`");
         }
         if self.batch_dim == BatchDim::None && self.batch.max > 1 {
             errors
                 .at("batch.max", "with `batch_dim: none` a call has one message")
-                .help("leave `batch:` out, or `batch_dim:`");
+                .help("remove `batch:` or `batch_dim:`");
         }
         match self.batch.stride {
-            Some(0) => _ = errors.at("batch.stride", "with 0, no message would ever leave the batch"),
+            Some(0) => _ = errors.at("batch.stride", "`batch.stride` must be at least 1, got 0"),
             Some(stride) if stride > self.batch.max => {
                 let max = self.batch.max;
                 errors
-                    .at("batch.stride", format!("{stride} is more than the {max} messages of a batch"))
-                    .help(format!("write at most {max}, or raise batch.max"));
+                    .at("batch.stride", format!("`batch.stride` must be at most {max}, the `batch.max`, got {stride}"))
+                    .help(format!("write at most {max}, or raise `batch.max`"));
             }
             _ => {}
         }
         if !self.state.is_empty() && self.batch.stride.is_some_and(|stride| stride != self.batch.max) {
             let message = "messages that stay for the next batch would update their stream's state twice";
-            errors.at("batch.stride", message).help("leave `stride:` out, or `state:`");
+            errors.at("batch.stride", message).help("remove `stride:` or `state:`");
         }
     }
 
@@ -191,7 +192,9 @@ impl Config {
             errors.at("verify.against", "backend `mock` has no outputs worth comparing").help("leave it out");
         }
         if self.sha256.is_some() {
-            errors.at("sha256", "is for the file of a model").help("leave `sha256:` out, or choose another backend");
+            errors
+                .at("sha256", "`sha256` is for the file of a model")
+                .help("remove `sha256:`, or choose another backend");
         }
         if self.manifest.is_some() {
             errors.at("manifest", "backend `mock` has no model to compare with").help("leave `manifest:` out");
@@ -232,7 +235,7 @@ fn check_tolerance(field: &str, atol: f64, rtol: f64, errors: &mut PlanErrors) {
         if !(value >= 0.0 && value.is_finite()) {
             errors.at(
                 format!("{field}.{name}"),
-                format!("{value} is not a tolerance, which is a finite number from 0 up"),
+                format!("`{field}.{name}` must be a finite number from 0 up, got {value}"),
             );
         }
     }

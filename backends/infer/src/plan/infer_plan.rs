@@ -48,8 +48,8 @@ pub(crate) fn check_node(
     let mut errors = PlanErrors::default();
     if let Some(most) = signature.max_batch.filter(|most| config.batch.max > *most) {
         let because = single.map(|why| format!(": {why}")).unwrap_or_default();
-        let message = format!("the model takes at most {most} in a call{because}");
-        let help = "more take a model with a symbolic first dim and messages of one size";
+        let message = format!("`batch.max` must be at most {most} for this model, got {}{because}", config.batch.max);
+        let help = "larger batches need a model with a symbolic first dim and messages of one size";
         errors.at("batch.max", message).help(format!("write `max: {most}`; {help}"));
     }
     if let (Some(file), Some((case, _))) = (config.case_file(), case) {

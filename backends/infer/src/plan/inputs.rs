@@ -83,12 +83,11 @@ impl ModelInputs {
                 // Dims of length 1 are what a `reshape` node adds and removes.
                 Some(Length::Symbol(first)) if has_all_dims && longer(have) > longer(&want) => {
                     let port = &input.port;
-                    let message = format!(
-                        "input `{port}` takes {want}, without the dim `{first}` of the model; {have} is connected"
-                    );
+                    let message =
+                        format!("input `{port}` expects {want}, without the dim `{first}` of the model, found {have}");
                     errors.input(port, message).help(format!(
                         "write `batch_dim: none` if `{first}` is part of a message and does not count messages, or connect an output \
-                         that gives {want}"
+                         that produces {want}"
                     ));
                 }
                 _ => _ = errors.check_port(&input.port, have, &want),
@@ -194,7 +193,7 @@ fn way_out(input: &Input, outline: &Outline, states: &[ModelState]) -> Option<St
     let is_free = |output: &&Output| states.iter().all(|state| state.output != output.port);
     let output = outline.outputs.iter().filter(is_free).find(|output| is_next(input, output))?;
     Some(format!(
-        "write `state: [{{ input: {port}, output: {} }}]` in its config, if each call gets what the call before gave; or {connect}",
+        "write `state: [{{ input: {port}, output: {} }}]` in its config, if each call reads what the previous call produced; or {connect}",
         output.port
     ))
 }
@@ -323,7 +322,7 @@ mod tests {
                 pair,
                 json!({}),
                 &[("in_h", "f32[7,4]"), ("input", "f32[7,4]")],
-                &["takes f32[4], without the dim `n`", "write `batch_dim: none`"],
+                &["expects f32[4], without the dim `n`", "write `batch_dim: none`"],
                 "Misfit",
             ),
             (pair, json!({}), &[("in_h", "f32[7,4]"), ("input", "f32[4]")], &["Misfit(\"in_h\""], "batch_dim"),

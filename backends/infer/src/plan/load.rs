@@ -42,7 +42,7 @@ pub(super) fn prepare_onnx<R: Runtime>(job: &PlanRequest<'_>) -> Result<OnnxPrep
         NotPrepared::Field(field, why) => {
             let mut errors = PlanErrors::default();
             errors.at(field, format!("`{model}`: {why}")).help(match field {
-                "max" => "the greatest lengths are those of one item; messages may be shorter, and a call that gives more fails",
+                "max" => "the greatest lengths are those of one item; messages may be shorter, and a call that produces more fails",
                 "state" => "pair it with an output of the same shape and type in every call, or leave it out and connect a node",
                 TRIAL => "leave `trial: first_message` out, or export the model with the types of its outputs",
                 _ => "export the model with inputs and outputs that ports can carry",

@@ -25,7 +25,7 @@ impl ModelFiles {
     /// Returns the files; without a copy if only one runtime loads them.
     pub(crate) fn give(&self) -> Result<Artifact, BackendError> {
         let found = if self.is_shared { self.artifact.borrow().clone() } else { self.artifact.take() };
-        found.ok_or_else(|| BackendError::Model("its files were given to another runtime".into()))
+        found.ok_or_else(|| BackendError::Model("another runtime already has its files".into()))
     }
 }
 
@@ -89,12 +89,12 @@ pub(super) fn unusable<R: crate::onnx::Runtime>(model: &str, error: &BackendErro
         // A runtime of its own for the device.
         _ if R::NAME != R::BACKEND => {
             let help =
-                format!("take `provider: cpu` or another backend than `{}`, or change what the message names", R::NAME);
+                format!("use `provider: cpu` or another backend than `{}`, or change what the message names", R::NAME);
             errors.at("provider", format!("`{model}`: {error}")).help(help);
             return errors;
         }
         _ => format!(
-            "take another backend than `{}` (`auto` takes the first that runs the model), or change what the message names",
+            "use another backend than `{}` (`auto` uses the first that runs the model), or change what the message names",
             R::NAME
         ),
     };

@@ -105,7 +105,7 @@ fn self_comparison<R: Runtime>(reference: &Reference) -> Option<String> {
 /// Reports why a backend does not run the model beside the one that serves, and the key that asks for it.
 fn not_compared(key: &str, why: &str, errors: &mut PlanErrors) {
     let help = "name a backend that this program has and that runs the model, or leave it out";
-    errors.at(key, format!("the backend that `{key}` asks for: {why}")).help(help);
+    errors.at(key, format!("the backend of `{key}`: {why}")).help(help);
 }
 
 /// Compares the model with another backend, if `verify.against` names one.

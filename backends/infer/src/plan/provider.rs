@@ -112,8 +112,8 @@ impl Config {
                 [("cpu_fallback", self.cpu_fallback), ("provider_options", !self.provider_options.is_empty())]
             {
                 if is_given {
-                    let help = "write `provider: webgpu`, `cuda` or `tensorrt` with `backend: ort`, or leave it out";
-                    errors.at(field, "is for another device than the CPU only").help(help);
+                    let help = "write `provider: webgpu`, `cuda` or `tensorrt` with `backend: ort`, or remove it";
+                    errors.at(field, format!("`{field}` is for another provider than `cpu`")).help(help);
                 }
             }
             return;
@@ -151,13 +151,13 @@ impl Config {
                 let known = format!("the options are {}", known.join(", "));
                 let near = nearest(name, all.iter().map(|(known, _)| *known));
                 let help = near.map_or(known.clone(), |near| format!("did you mean `{near}`? {known}"));
-                errors.at(field, "is no option of the provider that a graph may set").help(help);
+                errors.at(field, format!("`{name}` is not an option of the provider that a graph may set")).help(help);
                 continue;
             };
             if !values.contains(&value.as_str()) {
                 let values: Vec<String> = values.iter().map(|value| format!("`{value}`")).collect();
                 errors
-                    .at(field, format!("`{value}` is no value of this option"))
+                    .at(field, format!("`{value}` is not a value of `{name}`"))
                     .help(format!("write {}", values.join(" or ")));
             }
         }
@@ -217,9 +217,9 @@ mod tests {
             ),
             (
                 json!({ "webgpuDevice": "4096" }),
-                &["is no option of the provider that a graph may set", "the options are"],
+                &["is not an option of the provider that a graph may set", "the options are"],
             ),
-            (json!({ "powerPreference": "low" }), &["`low` is no value", "write `high-performance` or `low-power`"]),
+            (json!({ "powerPreference": "low" }), &["`low` is not a value", "write `high-performance` or `low-power`"]),
             (json!({ "preferredLayout": "NHWC" }), &["some convolutions wrong", "`verify: { against: rten }`"]),
             (json!({ "preferredLayout": "NCHW", "powerPreference": "low-power", "enableInt64": "1" }), &[]),
         ] {
@@ -230,9 +230,9 @@ mod tests {
         for (device, options, parts) in [
             ("cuda", json!({ "cudnn_conv_algo_search": "HEURISTIC", "use_tf32": "0" }), &[][..]),
             ("cuda", json!({ "use_tf32": "1" }), &["TF32 keeps 3 decimal digits", "`verify: { against: rten }`"]),
-            ("cuda", json!({ "user_compute_stream": "4096" }), &["is no option of the provider", "`prefer_nhwc`"]),
+            ("cuda", json!({ "user_compute_stream": "4096" }), &["is not an option of the provider", "`prefer_nhwc`"]),
             ("tensorrt", json!({}), &["Field(\"provider\")", "TensorRT may compute with TF32"]),
-            ("tensorrt", json!({ "trt_engine_cache_path": "/" }), &["is no option of the provider"]),
+            ("tensorrt", json!({ "trt_engine_cache_path": "/" }), &["is not an option of the provider"]),
         ] {
             let why = on(device, options);
             assert_eq!(why.is_empty(), parts.is_empty(), "{why}");
@@ -247,9 +247,11 @@ mod tests {
             "model": "m.onnx", "backend": "ort", "cpu_fallback": true, "provider_options": { "powerPreference": "low-power" },
         });
         let why = problems(on_cpu);
-        for field in
-            ["Field(\"cpu_fallback\")", "Field(\"provider_options\")", "is for another device than the CPU only"]
-        {
+        for field in [
+            "Field(\"cpu_fallback\")",
+            "Field(\"provider_options\")",
+            "`cpu_fallback` is for another provider than `cpu`",
+        ] {
             assert!(why.contains(field), "{field}: {why}");
         }
     }

@@ -49,7 +49,7 @@ impl fmt::Display for RuntimeVerdict {
                 write!(f, "has {}{more}", shown.join(", "))
             }
             RuntimeVerdict::Refuses(what) => write!(f, "does not run {}", what.join(", ")),
-            RuntimeVerdict::Deviates(what) => write!(f, "computes otherwise than ONNX: {}", what.join(", ")),
+            RuntimeVerdict::Deviates(what) => write!(f, "computes differently from ONNX: {}", what.join(", ")),
             RuntimeVerdict::Failed(why) => write!(f, "cannot run it: {}", why.join("; ")),
         }
     }

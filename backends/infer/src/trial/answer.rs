@@ -162,7 +162,7 @@ fn perform(request: &Request, memory: MemoryFiles, runtimes: &Runtimes) -> Value
             let found = caught(|| planned(node, runtimes, request.options(), request.limits.max_size(), memory));
             let found = found.unwrap_or_else(|panic| {
                 let mut errors = PlanErrors::default();
-                errors.at("model", format!("cannot be tried: {panic}"));
+                errors.at("model", format!("the model cannot be tried: {panic}"));
                 Err(errors)
             });
             let failed = match &found {
@@ -211,7 +211,7 @@ fn planned(
     config.check_names(runtimes).map_err(|_| {
         wrong("it names a backend of another program: call `limen_infer::trial::serve` first in `main`".into())
     })?;
-    let model = config.model.clone().ok_or_else(|| wrong("there is no model".into()))?;
+    let model = config.model.clone().ok_or_else(|| wrong("there is not a model".into()))?;
     let given = node.given.iter().map(|(port, given)| (port.clone(), given.as_ref().and_then(GivenSpec::spec)));
     let given = Connected::of(given);
     let graph = node.graph.path();

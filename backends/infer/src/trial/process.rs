@@ -243,7 +243,8 @@ impl Trial {
         let limits = self.limits(request);
         let stderr = String::from_utf8_lossy(&self.stderr);
         let signal = status.and_then(|status| status.signal());
-        let more = |what: &str| format!("give it more with `--model-limits {what}`, or use another model or backend");
+        let more =
+            |what: &str| format!("raise the limit with `--model-limits {what}`, or use another model or backend");
         let other = "use another backend, or export the model in another way".to_string();
         let memory = show_bytes(limits.memory);
         let (how, help) = match (end, signal) {

@@ -192,7 +192,7 @@ impl Case {
                 match items_in(&array.shape, spec) {
                     Some(n) if (1..=MAX_ITEMS).contains(&n) && items.is_none_or(|items| items == n) => items = Some(n),
                     Some(n) if n > MAX_ITEMS => {
-                        let why = format!("has {n} items; at most {MAX_ITEMS} are possible");
+                        let why = format!("has {n} items; at most {MAX_ITEMS} are supported");
                         wrong.push(CaseError::Array { array: name, why });
                     }
                     Some(0) => wrong.push(CaseError::Array { array: name, why: "has no items".into() }),

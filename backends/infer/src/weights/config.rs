@@ -283,7 +283,7 @@ pub(super) mod tests {
             (json!({ "file": "w.bin", "dtype": "f32" }), "shape: `w.bin` holds raw numbers"),
             (
                 json!({ "file": "w.bin", "dtype": "f32", "shape": [2, 4] }),
-                "file: `w.bin` has 24 bytes; f32[2, 4] takes 32",
+                "file: `w.bin` has 24 bytes; f32[2, 4] needs 32",
             ),
             (
                 json!({ "file": "w.bin", "dtype": "f32", "shape": [1u64 << 40, 1u64 << 40] }),

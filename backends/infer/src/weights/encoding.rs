@@ -63,7 +63,7 @@ impl Encoding {
             Some(values) if *dtype == DType::U8 => {
                 widened(shape.clone(), bytes.iter().map(|code| values[usize::from(*code)]), self.name().into())
             }
-            _ => Err(format!("is {dtype}{shape:?}; `{}` takes a tensor of u8: leave `encoding:` out", self.name())),
+            _ => Err(format!("is {dtype}{shape:?}; `{}` expects a tensor of u8: leave `encoding:` out", self.name())),
         }
     }
 }
@@ -82,7 +82,7 @@ impl Weights {
         };
         if !scale.is_float() || scales == 0 || ![1, rows].contains(&scales) {
             let (dtype, shape) = (scale.dtype, &scale.shape);
-            let takes = format!("`scale` takes a floating-point number, or one for each of the {rows} rows");
+            let takes = format!("`scale` expects a floating-point number, or one for each of the {rows} rows");
             return Err(format!("is {dtype}{shape:?}; {takes}; scales of blocks: multiply before saving, as f16"));
         }
         let by = finite(scale)?;
@@ -112,7 +112,7 @@ pub(super) fn room(shape: &[usize]) -> Result<usize, String> {
         Some((takes, Ok(bytes))) if takes <= MAX_BYTES => Ok(bytes),
         _ => {
             let most = show_bytes(MAX_BYTES);
-            Err(format!("takes more than {most} as f32{shape:?}, the most that is widened; split the layer"))
+            Err(format!("needs more than {most} as f32{shape:?}, the most that is widened; split the layer"))
         }
     }
 }
@@ -250,7 +250,7 @@ mod tests {
             config
         };
         let takes =
-            "`scale` takes a floating-point number, or one for each of the 4 rows; scales of blocks: multiply before";
+            "`scale` expects a floating-point number, or one for each of the 4 rows; scales of blocks: multiply before";
         for (config, why) in [
             (
                 json!({ "scale": "x" }),
@@ -269,7 +269,7 @@ mod tests {
             ),
             (
                 json!({ "tensor": "f", "encoding": "f8_e5m2" }),
-                "encoding: `w.safetensors` is f32[4]; `f8_e5m2` takes a tensor of u8",
+                "encoding: `w.safetensors` is f32[4]; `f8_e5m2` expects a tensor of u8",
             ),
         ] {
             let error = load(folder.path(), file(config)).unwrap_err();
@@ -277,7 +277,7 @@ mod tests {
         }
         for shape in [vec![1 << 14, (1 << 14) + 1], vec![1 << 62, 1 << 62]] {
             let error = room(&shape).unwrap_err();
-            assert!(error.starts_with("takes more than 1.00 GiB as f32["), "{error}");
+            assert!(error.starts_with("needs more than 1.00 GiB as f32["), "{error}");
         }
         assert_eq!(room(&[1 << 14, 1 << 14]), Ok(1 << 30));
         assert_eq!(room(&[0, 3]), Ok(0));

@@ -55,7 +55,7 @@ impl Layout {
         let part = |at: usize| {
             find(&names[at]).ok_or_else(|| {
                 let takes = names[..3].iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-                let missing = format!("has no tensor `{}`; `{}` takes {takes}", names[at], self.name);
+                let missing = format!("has no tensor `{}`; `{}` expects {takes}", names[at], self.name);
                 ("tensor", format!("{missing}: `tensor` is what their names begin with, up to the last dot"))
             })
         };
@@ -154,7 +154,7 @@ impl Layout {
             let expected = if self.holds_inputs { "a power of two each" } else { "the same number each" };
             let help =
                 if self.holds_inputs { "; `g_idx` tells the group of each input" } else { "; save the layer again" };
-            return Err(format!("has {groups} groups for {inputs} inputs; `{}` takes {expected}{help}", self.name));
+            return Err(format!("has {groups} groups for {inputs} inputs; `{}` expects {expected}{help}", self.name));
         }
         Ok((0..inputs).map(|input| (input / size) as u32).collect())
     }
@@ -163,7 +163,7 @@ impl Layout {
         let Weights { dtype, shape, .. } = found;
         let other = if self.holds_inputs { "awq" } else { "gptq" };
         let help = format!("is it `encoding: {other}`? save layers of other than 4 bits as f16");
-        format!("has `{name}` as {dtype}{shape:?}; `{}` takes {takes}; {help}", self.name)
+        format!("has `{name}` as {dtype}{shape:?}; `{}` expects {takes}; {help}", self.name)
     }
 }
 
@@ -312,54 +312,54 @@ mod tests {
             (
                 "gptq",
                 without(0),
-                "tensor: `l.safetensors` has no tensor `l.qweight`; `gptq` takes `l.qweight`, `l.qzeros`, `l.scales`: `tensor` is",
+                "tensor: `l.safetensors` has no tensor `l.qweight`; `gptq` expects `l.qweight`, `l.qzeros`, `l.scales`: `tensor` is",
             ),
             ("gptq", without(1), "tensor: `l.safetensors` has no tensor `l.qzeros`"),
             ("gptq", without(2), "tensor: `l.safetensors` has no tensor `l.scales`"),
             (
                 "gptq",
                 awq.clone(),
-                "encoding: `l.safetensors` has `l.qweight` as i32[32, 2]; `gptq` takes i32[k/8, n], where n is a multiple of 8",
+                "encoding: `l.safetensors` has `l.qweight` as i32[32, 2]; `gptq` expects i32[k/8, n], where n is a multiple of 8",
             ),
             (
                 "awq",
                 gptq.clone(),
-                "has `l.scales` as f16[4, 16]; `awq` takes f16, bf16 or f32 [groups, 128] with 1 to 4",
+                "has `l.scales` as f16[4, 16]; `awq` expects f16, bf16 or f32 [groups, 128] with 1 to 4",
             ),
             ("awq", gptq.clone(), "; is it `encoding: gptq`?"),
             (
                 "gptq",
                 with(&gptq, "l.qweight", i32, &[64]),
-                "`l.qweight` as i32[64]; `gptq` takes i32[k/8, n], where n is a",
+                "`l.qweight` as i32[64]; `gptq` expects i32[k/8, n], where n is a",
             ),
-            ("gptq", with(&gptq, "l.qweight", i32, &[4, 12]), "`l.qweight` as i32[4, 12]; `gptq` takes i32[k/8, n]"),
-            ("gptq", with(&gptq, "l.qweight", i32, &[0, 16]), "`l.qweight` as i32[0, 16]; `gptq` takes i32[k/8, n]"),
-            ("gptq", with(&gptq, "l.qweight", i32, &[1 << 61, 0]), "takes i32[k/8, n]"),
+            ("gptq", with(&gptq, "l.qweight", i32, &[4, 12]), "`l.qweight` as i32[4, 12]; `gptq` expects i32[k/8, n]"),
+            ("gptq", with(&gptq, "l.qweight", i32, &[0, 16]), "`l.qweight` as i32[0, 16]; `gptq` expects i32[k/8, n]"),
+            ("gptq", with(&gptq, "l.qweight", i32, &[1 << 61, 0]), "expects i32[k/8, n]"),
             ("gptq", with(&gptq, "l.qweight", Dtype::F32, &[4, 16]), "`l.qweight` as f32[4, 16]"),
-            ("awq", with(&awq, "l.qweight", i32, &[32, 0]), "`l.qweight` as i32[32, 0]; `awq` takes i32[k, n/8]"),
-            ("awq", with(&awq, "l.qweight", i32, &[0, 1 << 61]), "`awq` takes i32[k, n/8]"),
+            ("awq", with(&awq, "l.qweight", i32, &[32, 0]), "`l.qweight` as i32[32, 0]; `awq` expects i32[k, n/8]"),
+            ("awq", with(&awq, "l.qweight", i32, &[0, 1 << 61]), "`awq` expects i32[k, n/8]"),
             (
                 "gptq",
                 with(&gptq, "l.scales", Dtype::F16, &[0, 16]),
-                "`l.scales` as f16[0, 16]; `gptq` takes f16, bf16 or f32",
+                "`l.scales` as f16[0, 16]; `gptq` expects f16, bf16 or f32",
             ),
             ("gptq", with(&gptq, "l.scales", Dtype::F16, &[33, 16]), "[groups, 16] with 1 to 32 groups"),
             ("gptq", with(&gptq, "l.scales", Dtype::F16, &[64]), "`l.scales` as f16[64]"),
             ("gptq", with(&gptq, "l.scales", i32, &[4, 16]), "`l.scales` as i32[4, 16]"),
             ("gptq", infinite, "has `l.scales`, which holds inf; scales must be finite"),
-            ("gptq", with(&gptq, "l.qzeros", i32, &[3, 2]), "`l.qzeros` as i32[3, 2]; `gptq` takes i32[4, 2]"),
+            ("gptq", with(&gptq, "l.qzeros", i32, &[3, 2]), "`l.qzeros` as i32[3, 2]; `gptq` expects i32[4, 2]"),
             (
                 "gptq",
                 with(&gptq, "l.qzeros", i32, &[4, 4]),
-                "takes i32[4, 2]; is it `encoding: awq`? save layers of other than 4 bits",
+                "expects i32[4, 2]; is it `encoding: awq`? save layers of other than 4 bits",
             ),
             ("gptq", with(&gptq, "l.qzeros", Dtype::U8, &[4, 2]), "`l.qzeros` as u8[4, 2]"),
-            ("gptq", with(&gptq, "l.g_idx", i32, &[31]), "`l.g_idx` as i32[31]; `gptq` takes i32[32]"),
+            ("gptq", with(&gptq, "l.g_idx", i32, &[31]), "`l.g_idx` as i32[31]; `gptq` expects i32[32]"),
             ("gptq", with(&gptq, "l.g_idx", Dtype::F32, &[32]), "`l.g_idx` as f32[32]"),
             ("gptq", index(|input| input / 4), "has 4 at 16 in `l.g_idx`; the groups are 0 to 3: save `l.g_idx`"),
             ("gptq", index(|input| 2 - input), "has -1 at 3 in `l.g_idx`"),
-            ("gptq", uneven.to_vec(), "has 2 groups for 96 inputs; `gptq` takes a power of two each; `g_idx` tells"),
-            ("awq", awq_uneven.to_vec(), "has 2 groups for 9 inputs; `awq` takes the same number each"),
+            ("gptq", uneven.to_vec(), "has 2 groups for 96 inputs; `gptq` expects a power of two each; `g_idx` tells"),
+            ("awq", awq_uneven.to_vec(), "has 2 groups for 9 inputs; `awq` expects the same number each"),
         ] {
             save(&folder.path().join("l.safetensors"), &tensors);
             let config = json!({ "file": "l.safetensors", "tensor": "l", "encoding": encoding });
@@ -372,7 +372,7 @@ mod tests {
         std::fs::write(folder.path().join("w.bin"), [0; 4]).unwrap();
         let config = json!({ "file": "w.bin", "dtype": "i32", "shape": [1, 1], "encoding": "gptq" });
         let error = load(folder.path(), config).unwrap_err();
-        assert!(error.starts_with("tensor: `w.bin` has no tensor `qweight`; `gptq` takes"), "{error}");
+        assert!(error.starts_with("tensor: `w.bin` has no tensor `qweight`; `gptq` expects"), "{error}");
     }
 
     /// 128 MiB of integers, of which the matrix would take more than weights may.
@@ -384,7 +384,7 @@ mod tests {
         save(&folder.path().join("l.safetensors"), &tensors);
         let config = json!({ "file": "l.safetensors", "tensor": "l", "encoding": "gptq" });
         let error = load(folder.path(), config).unwrap_err();
-        let why = "encoding: `l.safetensors` has a matrix that takes more than 1.00 GiB as f32[16, 16777224]";
+        let why = "encoding: `l.safetensors` has a matrix that needs more than 1.00 GiB as f32[16, 16777224]";
         assert!(error.starts_with(why), "{error}");
     }
 }

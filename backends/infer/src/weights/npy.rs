@@ -70,7 +70,7 @@ impl Head {
         if bytes == *takes {
             Ok(())
         } else {
-            Err(format!("has {bytes} bytes of numbers; {dtype}{shape:?} takes {takes}"))
+            Err(format!("has {bytes} bytes of numbers; {dtype}{shape:?} needs {takes}"))
         }
     }
 
@@ -132,11 +132,11 @@ pub(crate) fn read_npz(
             wrong(if unfolded < most {
                 let (size, unfolded) = (show_bytes(size), show_bytes(unfolded));
                 format!(
-                    "takes {takes}; the arrays of an archive of {size} may take {unfolded} together; save them without compression, \
+                    "needs {takes}; the arrays of an archive of {size} may take {unfolded} together; save them without compression, \
                      with `numpy.savez`"
                 )
             } else {
-                format!("takes {takes}; the arrays of a file may take {} together", show_bytes(most))
+                format!("needs {takes}; the arrays of a file may take {} together", show_bytes(most))
             })
         })?;
         head.check(file.size().saturating_sub(head.at as u64)).map_err(wrong)?;
@@ -146,7 +146,7 @@ pub(crate) fn read_npz(
         let more = usize::try_from(rest).unwrap_or(usize::MAX);
         bytes
             .try_reserve_exact(more)
-            .map_err(|_| wrong(format!("takes {}: not enough memory", show_bytes(head.takes))))?;
+            .map_err(|_| wrong(format!("needs {}: not enough memory", show_bytes(head.takes))))?;
         file.take(rest).read_to_end(&mut bytes).map_err(unreadable)?;
         let array = head.weights(bytes).map_err(wrong)?;
         arrays.push((name, array));
@@ -187,14 +187,14 @@ mod tests {
         let error = read(&bomb, 1 << 30, "a").unwrap_err();
         let why = "KiB may take 64.0 MiB together; save them without compression, with `numpy.savez`";
         assert!(
-            error.starts_with("a1: takes 25.0 MiB; the arrays of an archive of ") && error.ends_with(why),
+            error.starts_with("a1: needs 25.0 MiB; the arrays of an archive of ") && error.ends_with(why),
             "{error}"
         );
         // Only the arrays that are read count.
         assert_eq!(read(&bomb, 1 << 30, "a1"), Ok(1));
         let stored = archive(&[65 * MIB], Stored);
         assert_eq!(read(&stored, 1 << 30, "a"), Ok(1));
-        let why = "a0: takes 65.0 MiB; the arrays of a file may take 2.00 MiB together";
+        let why = "a0: needs 65.0 MiB; the arrays of a file may take 2.00 MiB together";
         assert_eq!(read(&stored, 2 << 20, "a"), Err(why.into()));
     }
 }

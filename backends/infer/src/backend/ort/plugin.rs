@@ -164,7 +164,7 @@ pub(super) fn why_no_session(error: &str) -> BackendError {
     // The text in front of it is about the source of ONNX Runtime.
     if let Some(at) = error.find("Failed to get a WebGPU adapter") {
         return BackendError::Unavailable(format!(
-            "the plugin supports no adapter of the driver: install a later driver (of Mesa, 25.0 was tried, and 22.3 is too old), or take \
+            "the plugin supports no adapter of the driver: install a later driver (Mesa 25.0 works, 22.3 is too old), or use \
              `provider: cpu` ({})",
             error[at..].trim()
         ));

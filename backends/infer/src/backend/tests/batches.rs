@@ -53,7 +53,7 @@ fn a_declared_batch_that_the_model_does_not_compute_is_detected<R: Runtime>() {
             let single = prepared.single().unwrap();
             assert!(single.contains("a trial run on two items failed"), "{single}");
             let error = prepared.session(2).unwrap_err().to_string();
-            assert!(error.contains("the model takes 1, a trial run"), "{error}");
+            assert!(error.contains("the model accepts 1, a trial run"), "{error}");
         }
         // A runtime with symbolic shapes may infer that only one item is possible, and refuse the model.
         Err(error) => assert!(matches!(error, BackendError::Unsupported(_)), "{error}"),
@@ -112,7 +112,7 @@ fn a_model_for_one_item_is_not_tried_on_two<R: Runtime>() {
     }
     assert!(case_of("digits/digits.onnx").check(&one, 1, STRICT).is_ok());
     let error = one.session(2).map(|_| ()).unwrap_err().to_string();
-    assert!(error.contains("the model takes 1, it was loaded for calls with one item"), "{error}");
+    assert!(error.contains("the model accepts 1, it was loaded for calls with one item"), "{error}");
 }
 
 fn items_that_change_each_other_are_found<R: Runtime>() {

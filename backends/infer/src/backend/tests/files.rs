@@ -77,8 +77,8 @@ fn weights_may_be_in_files_beside_the_model<R: Runtime>() {
         ("../outside.data", "8", "`../outside.data`, which is outside the model's folder"),
         ("/etc/passwd", "8", "`/etc/passwd`, which is outside the model's folder"),
         ("link.data", "8", "`link.data`, which is a link out of the model's folder"),
-        ("short.data", "8", "`short.data`, which has 8 bytes; `w` takes 8 from offset 4"),
-        ("m.onnx.data", "9", "tensor `w` has 9 bytes in another file; float[2] takes 8"),
+        ("short.data", "8", "`short.data`, which has 8 bytes; `w` needs 8 from offset 4"),
+        ("m.onnx.data", "9", "tensor `w` has 9 bytes in another file; float[2] needs 8"),
     ] {
         let error = prepare(location, length).unwrap_err().to_string();
         assert!(error.contains(what), "{what}: {error}");

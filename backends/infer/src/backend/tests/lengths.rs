@@ -96,7 +96,7 @@ fn values_may_decide_a_length<R: Runtime>() {
             assert_eq!(found, (vec![expected.len() / 2, 2], expected.to_vec()));
         }
         let error = one::<R, i32>(&mut session, &[1.0; 4], &[3, 2]).unwrap_err().to_string();
-        assert!(error.contains("output `y` is i32[4, 2]: this call gave 4, `max.y` allows 3: raise it"), "{error}");
+        assert!(error.contains("output `y` is i32[4, 2]: this call produced 4, `max.y` allows 3: raise it"), "{error}");
     }
 }
 
@@ -137,7 +137,7 @@ fn an_input_may_be_the_length_of_a_range<R: Runtime>() {
 
 fn a_length_that_values_decide_needs_a_bound<R: Runtime>() {
     for (max, why) in [
-        (Some(vec![3, 7]), "`max` gives 7 for dim 1 of output `y`, which the model declares as 2"),
+        (Some(vec![3, 7]), "`max` has 7 for dim 1 of output `y`, which the model declares as 2"),
         (Some(vec![3, 2, 1]), "`max` has 3 lengths for output `y`, whose items have 2 dims"),
     ] {
         let max = max.map(|max| ("y".to_string(), max));

@@ -103,7 +103,7 @@ fn an_unplanned_shape_is_an_error_that_names_model_and_tensor() {
             DType::F32,
             &[2],
             [0.0, 0.0],
-            "`model.onnx`: output `y` is i32[2, 2]: this call gave 2, `max.y` allows 1: raise it",
+            "`model.onnx`: output `y` is i32[2, 2]: this call produced 2, `max.y` allows 1: raise it",
         ),
         (DType::I32, &[2], [0.0, 1.0], "`model.onnx`: input `x` is i32[2]; f32[2] was planned"),
         (DType::F32, &[1, 2], [0.0, 1.0], "`model.onnx`: input `x` is f32[1, 2]; f32[2] was planned"),

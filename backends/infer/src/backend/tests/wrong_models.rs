@@ -53,11 +53,11 @@ fn contradictory_models_are_refused<R: Runtime>() {
     };
     let add: &[&str] = &["y = Add x w"];
     let cases: [(&[Io<'_>], onnx::TensorProto, &[&str], &str); 9] = [
-        (&[x], raw(&[2], 7), add, "tensor `w` has 7 bytes; float[2] takes 8"),
+        (&[x], raw(&[2], 7), add, "tensor `w` has 7 bytes; float[2] needs 8"),
         (&[x], raw(&[-2], 8), add, "tensor `w` has a dim of length -2"),
         (&[x], floats("w", &[1 << 40], &[]), add, "tensor `w` has 1099511627776 elements, in a file of"),
         (&[x], raw(&[1 << 40, 1 << 40], 8), add, "which does not fit in memory"),
-        (&[x], floats("v", &[2], &[1.0, 2.0]), add, "node `y` (Add) takes `w`, which is not in the model"),
+        (&[x], floats("v", &[2], &[1.0, 2.0]), add, "node `y` (Add) reads `w`, which is not in the model"),
         (
             &[x],
             floats("w", &[2], &[1.0, 2.0]),
@@ -75,7 +75,7 @@ fn contradictory_models_are_refused<R: Runtime>() {
             &[("x", D::FLOAT, &["n", "1099511627776"])],
             raw(&[1], 4),
             add,
-            "input `x` has 4096 GiB in one item; at most 1.00 GiB are possible",
+            "input `x` has 4096 GiB in one item; at most 1.00 GiB are supported",
         ),
     ];
     for (inputs, weight, nodes, what) in cases {
@@ -85,7 +85,7 @@ fn contradictory_models_are_refused<R: Runtime>() {
     let many: Vec<String> = (0..40_000).map(|at| format!("a{at} = Relu x")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).chain(["y = Relu x"]).collect();
     let error = prepare_bytes::<R>(model(&[x], &[y], &[], &many), &[]).unwrap_err().to_string();
-    assert!(error.contains("it has 40001 nodes; at most 32768 are possible"), "{error}");
+    assert!(error.contains("it has 40001 nodes; at most 32768 are supported"), "{error}");
     let plain = model(&[x], &[y], &[floats("w", &[2], &[1.0, 2.0])], add);
     // Functions of a model, sparse weights of its graph.
     let sparse = field(15, &field(1, &field(8, b"s")));

@@ -91,16 +91,16 @@ fn all_errors_are_reported_together() {
         }),
         &[
             "Field(\"model\"), message: \"`none.onnx`: not a readable model: the file cannot be read: No such file",
-            "Field(\"threads\"), message: \"0 threads",
-            "Field(\"batch.stride\"), message: \"5 is more than the 4 messages",
-            "Field(\"mock\"), message: \"is for the backend `mock` only",
+            "Field(\"threads\"), message: \"`threads` must be 1 to 256, got 0",
+            "Field(\"batch.stride\"), message: \"`batch.stride` must be at most 4, the `batch.max`, got 5",
+            "Field(\"mock\"), message: \"`mock` is for the backend `mock` only",
             "Field(\"verify.case\"), message: \"`none.npz` is not a readable .npz: No such file",
-            "Field(\"verify.atol\"), message: \"-1 is not a tolerance",
+            "Field(\"verify.atol\"), message: \"`verify.atol` must be a finite number from 0 up, got -1",
         ],
     );
     fails(
         json!({ "batch": { "max": 0, "stride": 0 } }),
-        &["\"model\"), message: \"is missing", "\"batch.max\"", "no message would ever leave"],
+        &["\"model\"), message: \"`model` is missing", "\"batch.max\"", "`batch.stride` must be at least 1"],
     );
     fails(
         json!({ "model": "digits.onnx", "manifest": "train.py" }),
@@ -180,12 +180,12 @@ fn a_mock_is_planned_without_a_model() {
     assert!(planned.contains("backend mock") && planned.contains("\"y\""), "{planned}");
     fails(
         json!({ "backend": "mock", "mock": mock, "model": "digits.onnx", "batch": { "max": 3 } }),
-        &["backend `mock` runs no model", "\"batch.max\"), message: \"the model takes at most 2 in a call"],
+        &["backend `mock` runs no model", "\"batch.max\"), message: \"`batch.max` must be at most 2 for this model"],
     );
     let mock = json!({ "inputs": { "x": "f32" }, "outputs": { "y": "f32" } });
     let all = json!({ "backend": "mock", "mock": mock, "guard": "finite", "buckets": [1], "load": "lazy",
         "state": [{ "input": "x", "output": "y" }], "batch": { "max": 100_000_000 } });
-    fails(all, &["\"guard\"", "\"buckets\"", "\"load\"", "\"state\"", "100000000 messages in one call; at most 65536"]);
+    fails(all, &["\"guard\"", "\"buckets\"", "\"load\"", "\"state\"", "`batch.max` must be 1 to 65536, got 100000000"]);
     fails(json!({ "backend": "mock" }), &["\"mock\"), message: \"backend `mock` needs its inputs"]);
     let wrong = json!({ "inputs": { "x": "f32[?]" }, "outputs": {} });
     fails(json!({ "backend": "mock", "mock": wrong }), &["\"mock.inputs.x\"", "\"mock.outputs\""]);
@@ -264,8 +264,16 @@ fn auto_names_what_the_node_has_to_change() {
         (json!({ "model": "count.onnx" }), "max", by_values),
         (json!({ "model": "count.onnx", "max": { "z": 3 } }), "max", "`max` names `z`; its outputs are `y`"),
         (json!({ "model": "places.onnx", "max": { "y": [3, 2, 1] } }), "max", "`max` has 3 lengths for output `y`"),
-        (json!({ "model": "places.onnx", "batch": { "max": 2 } }), "batch.max", "the model takes at most 1 in a call"),
-        (json!({ "model": "places.onnx", "batch": { "max": 2 } }), "batch.max", "write `max: 1`; more take a model"),
+        (
+            json!({ "model": "places.onnx", "batch": { "max": 2 } }),
+            "batch.max",
+            "`batch.max` must be at most 1 for this model",
+        ),
+        (
+            json!({ "model": "places.onnx", "batch": { "max": 2 } }),
+            "batch.max",
+            "write `max: 1`; larger batches need a model",
+        ),
     ] {
         for backend in ["auto", "rten"] {
             let mut config = config.clone();
@@ -339,7 +347,7 @@ fn what_is_wrong_on_every_backend_is_said_once() {
             let error = plan(&folder.path().to_string_lossy(), config).unwrap_err();
             assert!(error.contains(&format!("Field(\"{field}\")")), "{backend}: {error}");
             assert_eq!(error.matches(why).count(), 1, "{backend}: {why}: {error}");
-            for never in ["take another backend", "no backend of this program", "not supported"] {
+            for never in ["use another backend", "no backend of this program", "not supported"] {
                 assert!(!error.contains(never), "{backend}: {error}");
             }
         }
@@ -385,7 +393,7 @@ fn the_plan_says_where_a_bound_comes_from() {
         (
             "4",
             None,
-            "output `y` is i32[2,≤4], 32 B a message: the most that node `y` (NonZero) gives for inputs of this size",
+            "output `y` is i32[2,≤4], 32 B a message: the most that node `y` (NonZero) produces for inputs of this size",
         ),
         ("4", Some(3), "output `y` is i32[2,≤3], 24 B a message: as `max:` says"),
         ("200000", None, "a smaller `max: { y: [2, 200000] }` takes less memory"),
@@ -426,7 +434,7 @@ fn what_would_lose_digits_needs_permission() {
     use crate::onnx::test_models::model;
     use rten_onnx::onnx::DataType as D;
     for (takes, gives, nodes, expected) in [
-        (D::DOUBLE, D::FLOAT, &["y = Cast x to==1"][..], "`m.onnx` takes `f64` at `x`"),
+        (D::DOUBLE, D::FLOAT, &["y = Cast x to==1"][..], "`m.onnx` expects `f64` at `x`"),
         (D::FLOAT, D::DOUBLE, &["y = Cast x to==11"], "`m.onnx` produces `f64` at `y`"),
         (
             D::FLOAT,
@@ -615,13 +623,13 @@ fn a_model_that_a_backend_computes_otherwise_needs_a_case() {
     write_npz(&folder.path().join("case.npz"), &arrays);
     let plan = |config| plan(&folder.path().to_string_lossy(), config);
     let config = |verify: serde_json::Value| json!({ "model": "m.onnx", "backend": "rten", "verify": verify });
-    let expected = "`rten` computes otherwise than ONNX: Sign gives 1 for 0 (node `y`)";
+    let expected = "`rten` computes differently from ONNX: Sign returns 1 for 0 (node `y`)";
     for config in [json!({ "model": "m.onnx", "backend": "rten" }), config(json!({ "against": "rten" }))] {
         let why = plan(config).unwrap_err();
         assert!(why.contains(expected) && why.contains("verify: { case: FILE.npz }"), "{why}");
     }
     let planned = plan(config(json!({ "case": "case.npz" }))).unwrap();
-    assert!(planned.contains("1 operator: 0 native, Sign gives 1 for 0"), "{planned}");
+    assert!(planned.contains("1 operator: 0 native, Sign returns 1 for 0"), "{planned}");
 }
 
 /// Operators inside branches and loops are checked too, and named with the nodes they are in.

@@ -45,7 +45,7 @@ fn a_failing_trial_is_mended_by_another_item_or_backend() {
     let bytes = model(&x, &y, &[floats("w", &[2], &[1.0; 2])], &["y = Add x w"]);
     std::fs::write(folder.path().join("m.onnx"), bytes).unwrap();
     let why = plan(&folder.path().to_string_lossy(), json!({ "model": "m.onnx" })).unwrap_err();
-    assert!(why.contains("`trial: FILE.npz`") && why.contains("or take another backend"), "{why}");
+    assert!(why.contains("`trial: FILE.npz`") && why.contains("or use another backend"), "{why}");
 }
 
 /// rten fails at each item. The help names only what mends it.
@@ -58,6 +58,6 @@ fn a_type_that_rten_lacks_is_mended_by_another_backend() {
         let config = json!({ "model": "m.onnx", "backend": "rten" });
         let why = plan(&folder.path().to_string_lossy(), config).unwrap_err();
         assert!(why.contains("type") && !why.contains("trial: F") && !why.contains("another value"), "{why}");
-        assert!(why.contains("take another backend than `rten`"), "{why}");
+        assert!(why.contains("use another backend than `rten`"), "{why}");
     }
 }
