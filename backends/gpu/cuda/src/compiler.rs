@@ -21,12 +21,12 @@ impl Image {
     /// Takes code that somebody else made.
     ///
     /// # Errors
-    /// If it is no cubin that lies in these bytes whole: the driver is not told how many there are, and reads what the code itself says.
+    /// If it is not a cubin that lies in these bytes whole: the driver is not told how many there are, and reads what the code itself says.
     pub fn cubin(bytes: Vec<u8>) -> Result<Image, Error> {
         match elf_end(&bytes) {
             Some(end) if end <= bytes.len() => Ok(Image(bytes)),
             Some(end) => Err(Error::Refused(format!("it ends at {} of its {end} bytes", bytes.len()))),
-            None => Err(Error::Refused("it is no cubin: a file of ELF, with 64 bits, for CUDA".into())),
+            None => Err(Error::Refused("it is not a cubin: a file of ELF, with 64 bits, for CUDA".into())),
         }
     }
 
@@ -166,8 +166,8 @@ mod tests {
             assert!(Image::cubin(whole[..cut].to_vec()).is_err(), "{cut}");
         }
         for (bytes, why) in [
-            (b"text".to_vec(), "it is no cubin"),
-            (elf(u64::MAX), "it is no cubin"),
+            (b"text".to_vec(), "it is not a cubin"),
+            (elf(u64::MAX), "it is not a cubin"),
             (elf(u64::MAX / 4), "it ends at 128 of its"),
             ([elf(10), vec![0; 9]].concat(), "it ends at 137 of its 138 bytes"),
         ] {

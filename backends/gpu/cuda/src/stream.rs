@@ -82,7 +82,7 @@ impl Work {
             return Ok(());
         }
         let Some(RawEvent(end)) = self.end.get() else {
-            return Err(Error::Refused("no event is recorded behind this work yet".into()));
+            return Err(Error::Refused("no event is recorded after this work yet".into()));
         };
         // SAFETY: as above.
         let waited = unsafe { result::event::synchronize(*end) };
@@ -270,7 +270,7 @@ impl Stream {
             return Ok(());
         }
         let Some(RawEvent(end)) = event.0.end.get() else {
-            return Err(Error::Refused("no event is recorded behind the work to follow".into()));
+            return Err(Error::Refused("no event is recorded after the work to follow".into()));
         };
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         // SAFETY: the event was recorded; the driver keeps what it needs of it.

@@ -91,7 +91,7 @@ struct PreparedCopy<A: Api, D> {
 }
 
 fn not_a_model() -> BackendError {
-    BackendError::Unsupported("a copy is no model".into())
+    BackendError::Unsupported("a copy is not a model".into())
 }
 
 macro_rules! backend {
@@ -264,7 +264,7 @@ impl<A: Api> Session for Download<A> {
                 staging.api.read(&mut staging.memory, whole)?;
                 let most = output.shape.first().copied().unwrap_or(0);
                 let length = count.read(whole).filter(|length| *length <= most);
-                let length = length.ok_or_else(|| BackendError::Call(format!("gives more than {most} rows")))?;
+                let length = length.ok_or_else(|| BackendError::Call(format!("produces more than {most} rows")))?;
                 let bytes = output.bytes.len() / most.max(1) * length;
                 output.bytes[..bytes].copy_from_slice(&whole[..bytes]);
                 output.shape.iter_mut().take(1).for_each(|first| *first = length);

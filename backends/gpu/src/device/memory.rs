@@ -33,7 +33,7 @@ impl<A: Api> DeviceMemory for PoolMemory<A> {}
 
 /// The way out for messages that cannot be on a device.
 pub(super) const INSTEAD: &str =
-    "a stock kind without `device`, and a model with `resident: false`, take messages in host memory";
+    "a stock kind without `device`, and a model with `resident: false`, expect messages in host memory";
 
 /// The bytes of a count.
 pub(super) const COUNT: usize = 4;

@@ -339,7 +339,7 @@ impl Backend for MockStep {
     }
 
     fn prepare((): ()) -> Result<PreparedStep, BackendError> {
-        Err(BackendError::Unsupported("a step is no model".into()))
+        Err(BackendError::Unsupported("a step is not a model".into()))
     }
 }
 

@@ -85,7 +85,7 @@ impl<A: Api> Device for SharedDevice<A> {
         // A device that cannot be opened is reported elsewhere.
         let most = self.api().map_or(usize::MAX, |(_, api)| api.most_bytes());
         if slot > most {
-            return Err(format!("a slot has {slot} bytes, and the device takes at most {most}; {INSTEAD}"));
+            return Err(format!("a slot has {slot} bytes, and the device supports at most {most}; {INSTEAD}"));
         }
         slot.checked_mul(pool.slots).ok_or_else(|| "its size overflows".into())
     }

@@ -211,7 +211,7 @@ impl KernelNumber {
             KernelNumber::Number(number) if number.fract() == 0.0 && number.abs() < 2f64.powi(63) => {
                 Ok(*number as i128)
             }
-            KernelNumber::Number(number) => Err(format!("{number} is no whole number")),
+            KernelNumber::Number(number) => Err(format!("{number} is not a whole number")),
             KernelNumber::Computed(expression) => Ok(i128::from(expression.value(symbols)?)),
         }
     }

@@ -71,7 +71,7 @@ impl Expression {
                 Token::Name(name) => Ok(Step::Name(name.into())),
                 Token::Infix(sign) => operator(sign).ok_or_else(|| format!("there is no operator `{sign}`")),
                 Token::Call(name) => match operator(name) {
-                    Some(_) if operands.len() != 2 => Err(format!("`{name}` takes two numbers")),
+                    Some(_) if operands.len() != 2 => Err(format!("`{name}` expects two numbers")),
                     step => step.ok_or_else(|| format!("there is no function `{name}`")),
                 },
                 Token::Prefix(sign) => Err(format!("there is no sign `{sign}`")),
@@ -119,7 +119,7 @@ impl Expression {
         usize::try_from(value)
             .ok()
             .filter(|length| *length > 0)
-            .ok_or_else(|| format!("`{self}` is {value}, which is no length"))
+            .ok_or_else(|| format!("`{self}` is {value}, which is not a length"))
     }
 }
 
@@ -173,7 +173,7 @@ mod tests {
             ("[h]", "there are no lists"),
             ("0.5 * h", "`0.5`: invalid digit"),
             ("pow(h, 2)", "there is no function `pow`"),
-            ("min(h)", "`min` takes two numbers"),
+            ("min(h)", "`min` expects two numbers"),
             ("99999999999999999999", "number too large"),
         ] {
             let error = Expression::parse(text).unwrap_err();
@@ -189,7 +189,7 @@ mod tests {
             ("h / (w - w)", "a division by zero"),
             ("9223372036854775807 * h", "more than 64 bits"),
             ("ceil_div(9223372036854775807, 2)", "more than 64 bits"),
-            ("h - w", "`h - w` is -161, which is no length"),
+            ("h - w", "`h - w` is -161, which is not a length"),
         ] {
             let error = Expression::parse(text).unwrap().length(&symbols).unwrap_err();
             assert!(error.contains(why), "{text}: {error}");

@@ -117,7 +117,7 @@ fn variables(module: &Module, info: &FunctionInfo) -> Result<Vec<Variable>, Stri
         let Some(binding) = &variable.binding else { continue };
         let name = variable.name.clone().unwrap_or_default();
         let AddressSpace::Storage { access } = variable.space else {
-            return Err(format!("`{name}` is no `var<storage, …>`, and nothing else can be bound"));
+            return Err(format!("`{name}` is not a `var<storage, …>`, and nothing else can be bound"));
         };
         if binding.group != 0 {
             return Err(format!("`{name}` is in group {}; the buffers of a kernel are in group 0", binding.group));
@@ -178,7 +178,7 @@ mod tests {
             (
                 "@group(0) @binding(0) var<uniform> u: vec4<f32>;\n@compute @workgroup_size(1) fn a() { let x = u.x; }",
                 None,
-                "`u` is no `var<storage, …>`",
+                "`u` is not a `var<storage, …>`",
             ),
             (
                 "@group(1) @binding(0) var<storage> u: array<f32>;\n@compute @workgroup_size(1) fn a() { let x = u[0]; }",

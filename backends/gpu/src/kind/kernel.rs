@@ -53,7 +53,7 @@ impl Infer for KernelKind {
         if config.time_limit.is_some_and(|limit| !(1..=LONGEST_CALL.as_nanos() as u64).contains(&limit.as_nanos())) {
             let most = LONGEST_CALL.as_secs();
             errors
-                .at("time_limit", format!("a call can take more than 0 and at most {most} s"))
+                .at("time_limit", format!("`time_limit` must be more than 0 and at most {most} s"))
                 .help("write a time such as `500ms`");
         }
         let language = check_device(&config, &mut errors);
@@ -96,7 +96,7 @@ fn check_device(config: &KernelConfig, errors: &mut PlanErrors) -> Option<Langua
     let of = language.filter(|language| language.device() == device);
     // A shader may have any name.
     if of.is_none() && (language.is_some() || device == "cuda") {
-        let message = format!("`{}` is no source for `device: {device}`", config.source);
+        let message = format!("`{}` is not a source for `device: {device}`", config.source);
         errors.at("source", message).help("`wgpu` runs `.wgsl`; `cuda` runs `.cu`, `.ptx` and `.cubin`");
     }
     of
@@ -108,7 +108,7 @@ fn check_device(config: &KernelConfig, errors: &mut PlanErrors) -> Option<Langua
 /// If an input is not connected, from which lengths would follow.
 fn ports(config: &KernelConfig, given: &Connected, errors: &mut PlanErrors) -> Result<Ports, PlanErrors> {
     if config.inputs.is_empty() {
-        errors.at("inputs", "is empty; a kernel runs on the messages of its inputs").help("name one");
+        errors.at("inputs", "`inputs` is empty; a kernel needs an input").help("write `inputs: { x: [h, w] }`");
         return Err(std::mem::take(errors));
     }
     let is_missing = |port: &&String| connected(config, given, port).is_none();
@@ -150,7 +150,7 @@ fn source(path: &str, most: u64, cx: &Planning<'_>) -> Result<Vec<u8>, String> {
 /// Returns a source as text.
 fn text(config: &KernelConfig, source: Vec<u8>, errors: &mut PlanErrors) -> Option<String> {
     let no_text = |_| {
-        let message = format!("`{}` is no text in UTF-8", config.source);
+        let message = format!("`{}` is not UTF-8 text", config.source);
         errors.at("source", message).help("save it as UTF-8");
     };
     String::from_utf8(source).map_err(no_text).ok()
@@ -173,7 +173,7 @@ fn symbols(config: &KernelConfig, given: &Connected, errors: &mut PlanErrors) ->
             continue;
         };
         if shape.len() != dims.len() {
-            let message = format!("gets {spec}, with {} dims, where the config names {}", shape.len(), dims.len());
+            let message = format!("`inputs.{port}` must name {} dims for {spec}, got {}", shape.len(), dims.len());
             errors.at(format!("inputs.{port}"), message).help("name each dim of the messages");
             continue;
         }
@@ -184,14 +184,14 @@ fn symbols(config: &KernelConfig, given: &Connected, errors: &mut PlanErrors) ->
                 None => match dim.value(&Symbols::new()) {
                     Ok(fixed) => fixed,
                     Err(_) => {
-                        let message = format!("`{dim}` is computed; a dim of an input is a name or a number");
+                        let message = format!("`{dim}` is computed; expected a name or a number");
                         errors.at(format!("inputs.{port}"), message).help("give it a name");
                         continue;
                     }
                 },
             };
             if before != length {
-                let message = format!("gets {spec}: dim `{dim}` is {length} there, and {before} elsewhere");
+                let message = format!("`{port}` is {spec}: dim `{dim}` is {length} there, and {before} elsewhere");
                 errors.at(format!("inputs.{port}"), message).help("give dims of different lengths different names");
             }
         }
@@ -205,7 +205,7 @@ fn signature(config: &KernelConfig, given: &Connected, symbols: &Symbols, errors
     for port in config.inputs.keys() {
         let Some(spec) = connected(config, given, port) else { continue };
         if !matches!(spec.dtype, DType::F32 | DType::I32 | DType::U8) {
-            let message = format!("gets elements of {}; on the device there are f32, i32 and u8", spec.dtype);
+            let message = format!("expected elements of f32, i32 or u8, found {}", spec.dtype);
             errors.input(port, message).help("put a `cast` node between");
         }
         inputs.push(TensorSpec { name: port.clone(), dtype: spec.dtype, shape: spec.shape.clone() });
@@ -221,8 +221,10 @@ fn signature(config: &KernelConfig, given: &Connected, symbols: &Symbols, errors
         };
         if !is_possible {
             let given = if is_cuda { "f32, i32 or u8" } else { "f32 or i32" };
-            let message = format!("a kernel gives {given}, not {}", output.dtype);
-            errors.at(format!("outputs.{port}.dtype"), message).help("write one of them, and put a `cast` node behind");
+            let message = format!("`outputs.{port}.dtype` must be {given}, got {}", output.dtype);
+            errors
+                .at(format!("outputs.{port}.dtype"), message)
+                .help("write one of them, and put a `cast` node after it");
         }
         match shape {
             Ok(shape) => outputs.push(TensorSpec { name: port.clone(), dtype: output.dtype, shape }),
@@ -240,7 +242,7 @@ fn grid(field: &str, lengths: &[Expression], symbols: &Symbols, errors: &mut Pla
     if lengths.is_empty() || lengths.len() > 3 {
         let message = match lengths.len() {
             0 => format!("`{field}` is missing"),
-            n => format!("`{field}` has {n} numbers"),
+            n => format!("`{field}` must have 1 to 3 numbers, got {n}"),
         };
         errors.at(field, message).help("write one for each of one to three dims: `[16, 16]`");
         return groups;
@@ -263,7 +265,7 @@ fn in_place(config: &KernelConfig, signature: &Signature, errors: &mut PlanError
         let of = |ports: &[TensorSpec], name: &str| ports.iter().position(|port| port.name == *name);
         let (Some(to), Some(from)) = (of(&signature.outputs, output), of(&signature.inputs, input)) else {
             errors
-                .at(field, format!("`{output}: {input}` names no output and input of the node"))
+                .at(field, format!("expected an output and an input of the node, found `{output}: {input}`"))
                 .help("write an output and the input that it begins as");
             continue;
         };

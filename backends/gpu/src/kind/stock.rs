@@ -98,7 +98,7 @@ fn refused<T>(field: &str, message: &str, help: &str) -> Result<T, PlanErrors> {
 impl Lowered for to_tensor::ToTensor {
     fn program(config: &to_tensor::Config, shape: &[usize], ports: &DevicePorts) -> Result<Program, PlanErrors> {
         if config.dtype != to_tensor::Float::F32 {
-            return refused("dtype", "messages on a device are f32, i32 or u8", "write `f32`");
+            return refused("dtype", "messages on a device are f32, i32 or u8", "write `dtype: f32`");
         }
         let (mut steps, pixels) = Steps::new(shape, true);
         let is_chw = ports.outputs.first().is_some_and(|(_, spec)| spec.layout == Some(Layout::Chw));
@@ -127,7 +127,7 @@ const MAX_SIDE: usize = 1 << 15;
 /// Returns how a filter scales along an axis.
 fn taps(filter: Filter, channels: usize, from: usize, to: usize) -> Result<Taps, PlanErrors> {
     if [from, to].iter().any(|side| !(1..=MAX_SIDE).contains(side)) {
-        let message = format!("on a device a side has 1 to {MAX_SIDE} pixels; this scales {from} to {to}");
+        let message = format!("on a device a side must have 1 to {MAX_SIDE} pixels, got {from} to {to}");
         return refused("device", &message, "leave `device` out, or let smaller images in");
     }
     match filter {
@@ -136,13 +136,13 @@ fn taps(filter: Filter, channels: usize, from: usize, to: usize) -> Result<Taps,
         Filter::Bilinear if channels.is_multiple_of(2) => refused(
             "filter",
             "`bilinear` weights colours by their opacity, which a device does not",
-            "write `linear`, or leave `device` out",
+            "write `filter: linear`, or leave `device` out",
         ),
         Filter::Bilinear => Ok(Taps::triangle(from, to)),
         Filter::Area | Filter::Lanczos3 => refused(
             "filter",
-            "on a device there are `nearest`, `linear` and `bilinear`",
-            "write one of them, or leave `device` out",
+            "`filter` must be `nearest`, `linear` or `bilinear` on a device",
+            "write `filter: linear`, or leave `device` out",
         ),
     }
 }
@@ -178,7 +178,11 @@ impl Lowered for crop::Crop {
 impl Lowered for letterbox::Letterbox {
     fn program(config: &letterbox::Config, shape: &[usize], _: &DevicePorts) -> Result<Program, PlanErrors> {
         let Some((size, first, placement)) = config.place([shape[0], shape[1]]) else {
-            return refused("order", "on a device there is only `scale_first`", "write it, or leave `device` out");
+            return refused(
+                "order",
+                "`order` must be `scale_first` on a device",
+                "write `order: scale_first`, or leave `device` out",
+            );
         };
         let (mut steps, image) = Steps::new(shape, true);
         let levels = scaled(&mut steps, &image, size, config.filter)?;
@@ -193,8 +197,8 @@ impl Lowered for letterbox::Letterbox {
 impl Lowered for threshold::Threshold {
     fn program(config: &threshold::Config, shape: &[usize], _: &DevicePorts) -> Result<Program, PlanErrors> {
         if config.release.is_some_and(|release| release != config.at) {
-            let message = "keeps elements of earlier messages, which a call on a device does not";
-            return refused("release", message, "leave it out, or leave `device` out");
+            let message = "`release` keeps elements of earlier messages, which a device does not";
+            return refused("release", message, "leave `release` or `device` out");
         }
         let (mut steps, values) = Steps::new(shape, false);
         let on = steps.at_least("threshold", &values, config.at);
@@ -220,7 +224,7 @@ impl Lowered for nms::Nms {
     fn program(config: &nms::Config, shape: &[usize], ports: &DevicePorts) -> Result<Program, PlanErrors> {
         let boxes = shape.first().copied().unwrap_or(0);
         if boxes > MAX_BOXES {
-            let message = format!("on a device it chooses from at most {MAX_BOXES} boxes, not {boxes}");
+            let message = format!("on a device `nms` accepts at most {MAX_BOXES} boxes, got {boxes}");
             return refused("device", &message, "leave `device` out");
         }
         let most = |(_, spec): &(String, PortSpec)| spec.shape.first().and_then(Dim::max);

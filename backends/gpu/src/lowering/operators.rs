@@ -304,7 +304,7 @@ impl Lowering {
         if fact.datum_type.is_float() != (x.scalar == Scalar::F32)
             && !matches!(how, How::ArgMax { .. } | How::ArgMin { .. })
         {
-            return Err(format!("it gives {:?}", fact.datum_type));
+            return Err(format!("it produces {:?}", fact.datum_type));
         }
         let result = self.reduce(name, &x, &op.axes, how, of, value);
         let fold = self.program.kernels.last_mut().and_then(|kernel| kernel.fold.as_mut());
@@ -396,7 +396,7 @@ fn element_wise(op: &ElementWiseOp, dtype: DatumType) -> Result<Expr, Refusal> {
         return Ok(x().binary(Binary::Pow, Expr::f32(op.exponent)));
     }
     if let Some(Quantize { scale, zero_point, to }) = op.0.downcast_ref() {
-        let Some([least, greatest]) = range(*to) else { return Err(format!("it gives {to:?}")) };
+        let Some([least, greatest]) = range(*to) else { return Err(format!("it produces {to:?}")) };
         let x = if dtype.is_float() { x() } else { Expr::Cast(Scalar::F32, Box::new(x())) };
         let whole = x.binary(Binary::Div, Expr::f32(*scale)).unary(Unary::RoundEven);
         let shifted = whole.binary(Binary::Add, Expr::f32(*zero_point));

@@ -226,7 +226,7 @@ impl KernelCode {
         if self.shared as usize + info.shared > FREE_SHARED {
             let too_much = |error: Error| match failed(error) {
                 BackendError::Unsupported(why) => BackendError::Unsupported(format!(
-                    "{} B of shared memory beside the {} B of the kernel, which is more than a block may have ({why})",
+                    "{} B of shared memory in addition to the {} B of the kernel, more than a block may have ({why})",
                     self.shared, info.shared
                 )),
                 other => other,
@@ -235,7 +235,7 @@ impl KernelCode {
         }
         let Some(sizes) = function.parameters().map_err(failed)? else { return Ok(info) };
         if sizes.len() != self.arguments.len() {
-            return refused(format!("it takes {} arguments; `arguments` has {}", sizes.len(), self.arguments.len()));
+            return refused(format!("it expects {} arguments; `arguments` has {}", sizes.len(), self.arguments.len()));
         }
         for (at, (takes, argument)) in std::iter::zip(sizes, &self.arguments).enumerate() {
             let (what, has) = match argument {
@@ -243,7 +243,9 @@ impl KernelCode {
                 CudaArgument::Number { size, .. } => ("a number", *size),
             };
             if takes != has {
-                return refused(format!("argument {at} is {what} of {has} bytes, and the kernel takes {takes} there"));
+                return refused(format!(
+                    "argument {at} is {what} of {has} bytes, and the kernel expects {takes} there"
+                ));
             }
         }
         Ok(info)
@@ -390,7 +392,7 @@ impl<A: KernelDevice> Session for CudaKernelSession<A> {
         _: &mut [()],
     ) -> Result<(), BackendError> {
         if batch != 1 {
-            return Err(BackendError::Call(format!("a kernel takes one item in a call, not {batch}")));
+            return Err(BackendError::Call(format!("a kernel expects one item per call, not {batch}")));
         }
         let (_, api) = self.device.api()?;
         let inputs: ArrayVec<&[u8], MAX_PORTS> = inputs.iter().map(|input| input.bytes).collect();

@@ -107,7 +107,7 @@ fn a_kernel_works_in_place() {
         assert_eq!(values, [x(0) * 0.5, x(1), x(2) * 0.5, x(3) * 0.5, x(4) * 0.5]);
     }
     for (keys, expected) in [
-        ("in_place: { z: x }", "`z: x` names no output and input"),
+        ("in_place: { z: x }", "found `z: x`"),
         ("in_place: {}", "the kernel does not get `x`"),
         ("in_place: { y: x }, time_limit: 0s", "more than 0 and at most 120 s"),
     ] {
@@ -143,22 +143,27 @@ fn a_kernel_that_does_not_fit_is_refused_with_every_reason() {
         &["it has no kernel `every`", "extern \"C\""],
     );
     refused(KERNEL, &changed("      entry: every_second\n", ""), true, &["is missing: the name of the kernel"]);
-    refused(KERNEL, &changed(", { f32: 7 }]", "]"), true, &["it takes 5 arguments; `arguments` has 4"]);
+    refused(KERNEL, &changed(", { f32: 7 }]", "]"), true, &["it expects 5 arguments; `arguments` has 4"]);
     refused(
         KERNEL,
         &changed("{ f32: 7 }", "{ f64: 7 }"),
         true,
-        &["argument 4 is a number of 8 bytes, and the kernel takes 4 there"],
+        &["argument 4 is a number of 8 bytes, and the kernel expects 4 there"],
     );
-    refused(KERNEL, &changed("{ f32: 7 }", "{ i32: 7.5 }"), true, &["7.5 is no whole number"]);
+    refused(KERNEL, &changed("{ f32: 7 }", "{ i32: 7.5 }"), true, &["7.5 is not a whole number"]);
     refused(KERNEL, &changed("{ f32: 7 }", "{ u32: 'n - 9' }"), true, &["-4 does not fit u32"]);
     refused(
         KERNEL,
         &changed("[x, y, places,", "[x, z, places,"),
         true,
-        &["`z` is no port of the node: those are `x`, `places`, `y`", "the kernel does not get `y`"],
+        &["`z` is not a port of the node; the ports are `x`, `places`, `y`", "the kernel does not get `y`"],
     );
-    refused(KERNEL, &changed("block: [2]", "block: [2048]"), true, &["2048 along a dim; a GPU has at most 1024 there"]);
+    refused(
+        KERNEL,
+        &changed("block: [2]", "block: [2048]"),
+        true,
+        &["`block` must be at most 1024 along this dim, got 2048"],
+    );
     refused(
         KERNEL,
         &changed("block: [2]", "block: [64, 32]"),
@@ -166,15 +171,15 @@ fn a_kernel_that_does_not_fit_is_refused_with_every_reason() {
         &["2048 threads in a block; this kernel runs at most 1024"],
     );
     refused(KERNEL, &changed("block: [2]", "block: []"), true, &["`block` is missing"]);
-    refused(KERNEL, &changed("shared: 2 * 4", "shared: 4 * n - 20"), true, &["which is no length"]);
-    refused(KERNEL, &changed("STEP: 2", "'2STEP': 2"), true, &["is no name of a macro"]);
+    refused(KERNEL, &changed("shared: 2 * 4", "shared: 4 * n - 20"), true, &["which is not a length"]);
+    refused(KERNEL, &changed("STEP: 2", "'2STEP': 2"), true, &["is not a valid macro name"]);
     refused(KERNEL, &changed("defines:", "constants:"), true, &["is for kernels of WGSL only"]);
-    refused(KERNEL, &changed("dtype: i32", "dtype: f64"), true, &["a kernel gives f32, i32 or u8, not f64"]);
+    refused(KERNEL, &changed("dtype: i32", "dtype: f64"), true, &["dtype` must be f32, i32 or u8, got f64"]);
     refused(
         KERNEL,
         &changed("source: k.cu", "source: k.cu\n      device: wgpu"),
         true,
-        &["`k.cu` is no source for `device: wgpu`"],
+        &["`k.cu` is not a source for `device: wgpu`"],
     );
     refused(
         KERNEL,
@@ -187,7 +192,7 @@ fn a_kernel_that_does_not_fit_is_refused_with_every_reason() {
     let other = |end: &str| changed("source: k.cu", &format!("source: k.{end}"));
     refused(KERNEL, &other("cubin"), true, &["is for kernels of CUDA C only"]);
     let other = |end: &str| other(end).replace("      defines: { STEP: 2 }\n", "");
-    refused(KERNEL, &other("cubin"), true, &["`k.cubin`: ", "it is no cubin"]);
+    refused(KERNEL, &other("cubin"), true, &["`k.cubin`: ", "it is not a cubin"]);
     refused(KERNEL, &other("ptx"), true, &["`k.ptx`: ", "cuModuleLoadDataEx"]);
     std::fs::remove_file(here.join("k.cu")).unwrap();
     let problems = plan(here, &good, true).unwrap_err().to_string();

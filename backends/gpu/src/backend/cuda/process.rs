@@ -172,7 +172,7 @@ fn path_bytes(path: &Path) -> Vec<u8> {
 }
 
 fn unexpected() -> BackendError {
-    BackendError::Call("the process of the device gave another answer than expected".into())
+    BackendError::Call("the process of the device sent an unexpected answer".into())
 }
 
 impl Drop for IsolatedCuda {

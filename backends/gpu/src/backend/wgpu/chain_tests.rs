@@ -298,7 +298,7 @@ fn a_kernel_that_does_not_fit_is_refused_with_every_reason() {
         &["declare it `var<storage, read>`", "is f32, and the shader's elements are u32"],
     );
     let long = SHADER.replace("x: array<f32>", "x: array<f32, 6>");
-    refused(&long, &kernel(allowed, from), true, &["has 20 bytes, and the shader's array takes 24"]);
+    refused(&long, &kernel(allowed, from), true, &["has 20 bytes, and the shader's array needs 24"]);
     refused(
         SHADER,
         &kernel(allowed, from).replace("LENGTH:", "LENGHT:"),
@@ -309,7 +309,7 @@ fn a_kernel_that_does_not_fit_is_refused_with_every_reason() {
         SHADER,
         &kernel(allowed, from).replace("x: [n]", "x: [n, m]"),
         true,
-        &["with 1 dims, where the config names 2"],
+        &["`inputs.x` must name 1 dims for f32[5], got 2"],
     );
     refused(
         SHADER,
@@ -329,7 +329,7 @@ fn a_kernel_that_does_not_fit_is_refused_with_every_reason() {
         SHADER,
         &kernel(allowed, from).replace("LENGTH: 'ceil_div(n, 2)'", "LENGTH: 2.5"),
         true,
-        &["is 2.5, and `override LENGTH` of the shader is whole"],
+        &["`constants.LENGTH` must be a whole number, as in the shader, got 2.5"],
     );
     let unused = SHADER.replace("    places[id.x] = i32(2u * id.x);\n", "");
     refused(&unused, &kernel(allowed, from), true, &["its entry point uses no variable `places`"]);
@@ -337,7 +337,7 @@ fn a_kernel_that_does_not_fit_is_refused_with_every_reason() {
         SHADER,
         &kernel(allowed, from).replace("inputs: { x: [n] }", "inputs: {}"),
         true,
-        &["is empty; a kernel runs on"],
+        &["is empty; a kernel needs an input"],
     );
     std::fs::remove_file(here.join("k.wgsl")).unwrap();
     let problems = plan(here, &kernel(allowed, from), true).unwrap_err().to_string();
@@ -370,7 +370,7 @@ fn a_kernel_works_in_place() {
         assert_eq!(values, expected);
     }
     for (keys, expected) in [
-        ("in_place: { z: x }", "`z: x` names no output and input"),
+        ("in_place: { z: x }", "found `z: x`"),
         ("in_place: {}", "uses no variable `x`, only `y`"),
         ("in_place: { y: x }, time_limit: 0s", "more than 0 and at most 120 s"),
     ] {

@@ -186,7 +186,7 @@ impl Session for KernelSession {
         _: &mut [()],
     ) -> Result<(), BackendError> {
         if batch != 1 {
-            return Err(BackendError::Call(format!("a kernel takes one item in a call, not {batch}")));
+            return Err(BackendError::Call(format!("a kernel expects one item per call, not {batch}")));
         }
         let (_, api) = self.device.api()?;
         let (device, queue) = (&api.device.device, &api.device.queue);

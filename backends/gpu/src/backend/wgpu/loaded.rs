@@ -239,7 +239,7 @@ fn check_sizes(device: &Device, program: &Program) -> Result<(), String> {
     let most = limits.max_buffer_size.min(limits.max_storage_buffer_binding_size).min(i32::MAX as u64);
     let largest = program.arrays.iter().map(|array| bytes(array.words())).max().unwrap_or(0);
     if largest > most {
-        return Err(format!("a tensor has {largest} bytes; the adapter takes at most {most}"));
+        return Err(format!("a tensor has {largest} bytes; the adapter supports at most {most}"));
     }
     Ok(())
 }
@@ -255,11 +255,11 @@ fn shaders(device: &Device, program: &Program, width: Width) -> Result<Vec<Shade
         if shader.turns > device.most_turns {
             let (turns, most) = (shader.turns, device.most_turns);
             return Err(refused(format!(
-                "a loop of {turns} turns; this version of the driver ends a loop after {most} and gives wrong numbers"
+                "a loop of {turns} turns; this version of the driver ends a loop after {most} and produces wrong numbers"
             )));
         }
         if bound > most {
-            return Err(refused(format!("{bound} buffers at once; the adapter takes {most}")));
+            return Err(refused(format!("{bound} buffers at once; the adapter supports {most}")));
         }
         Ok(shader)
     });

@@ -50,7 +50,7 @@ pub(super) fn plan(
     let threads = grid("block", &config.block, &symbols, &mut errors);
     for (field, numbers, most) in [("grid", blocks, MAX_BLOCKS), ("block", threads, MAX_THREADS)] {
         for (number, most) in std::iter::zip(numbers, most).filter(|(number, most)| number > most) {
-            let message = format!("{number} along a dim; a GPU has at most {most} there");
+            let message = format!("`{field}` must be at most {most} along this dim, got {number}");
             errors.at(field, message).help("let each thread compute more, or divide the dims otherwise");
         }
     }
@@ -59,7 +59,7 @@ pub(super) fn plan(
         .as_ref()
         .map(|shared| shared.length(&symbols))
         .transpose()
-        .and_then(|bytes| u32::try_from(bytes.unwrap_or(0)).map_err(|_| "it has more than 32 bits".to_string()));
+        .and_then(|bytes| u32::try_from(bytes.unwrap_or(0)).map_err(|_| "`shared` must fit 32 bits".to_string()));
     let shared = shared.map_err(|why| _ = errors.at("shared", why).help("write the bytes of a block")).unwrap_or(0);
     let arguments = arguments(config, &signature, &in_place, &symbols, &mut errors);
     let defines = defines(config, &symbols, &mut errors);
@@ -152,7 +152,7 @@ fn arguments(
             KernelArgument::Port(name) => match ports.iter().position(|port| port == name) {
                 Some(port) => found.push(CudaArgument::Port(port)),
                 None => {
-                    let message = format!("`{name}` is no port of the node: those are {}", names());
+                    let message = format!("`{name}` is not a port of the node; the ports are {}", names());
                     errors.at(field, message).help("write one of them, or a number with its type: `{ i32: h }`");
                 }
             },
@@ -163,7 +163,7 @@ fn arguments(
         }
     }
     if config.arguments.is_empty() {
-        let message = "`arguments` is missing: what the kernel takes, in its order";
+        let message = "`arguments` is missing: the parameters of the kernel, in order";
         errors.at("arguments", message).help(format!("write the ports, {}, and numbers: `{{ i32: 5 }}`", names()));
         return found;
     }
@@ -172,7 +172,7 @@ fn arguments(
     for (at, name) in ports.iter().enumerate().filter(|(at, _)| !is_given(*at) && !is_copied(*at)) {
         let side = if at < signature.inputs.len() { "inputs" } else { "outputs" };
         let message = format!("the kernel does not get `{name}`");
-        errors.at(format!("{side}.{name}"), message).help("name it in `arguments`, where the kernel takes a pointer");
+        errors.at(format!("{side}.{name}"), message).help("name it in `arguments`, where the kernel expects a pointer");
     }
     found
 }
@@ -185,7 +185,7 @@ fn defines(config: &KernelConfig, symbols: &Symbols, errors: &mut PlanErrors) ->
         let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
             && name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
         if !is_name {
-            errors.at(&*field, format!("`{name}` is no name of a macro")).help("write letters, digits and `_`");
+            errors.at(&*field, format!("`{name}` is not a valid macro name")).help("write letters, digits and `_`");
             continue;
         }
         match value.text(symbols) {

@@ -78,8 +78,7 @@ fn check_variables(config: &KernelConfig, interface: &Interface, signature: &Sig
             let field = format!("{side}.{}", port.name);
             if !is_written && config.in_place.values().any(|input| *input == port.name) {
                 if interface.variables.iter().any(|variable| variable.name == port.name) {
-                    let message =
-                        format!("the shader has a variable `{}`, whose elements are those of an output", port.name);
+                    let message = format!("the shader declares `{}`, which `in_place` makes an output", port.name);
                     errors
                         .at(field, message)
                         .help("leave the variable out of the shader, or the input out of `in_place`");
@@ -94,26 +93,26 @@ fn check_variables(config: &KernelConfig, interface: &Interface, signature: &Sig
             if variable.is_written != is_written {
                 let access = if is_written { "read_write" } else { "read" };
                 errors
-                    .at(field.clone(), format!("`{}` has another access", port.name))
+                    .at(field.clone(), format!("`{}` has the wrong access", port.name))
                     .help(format!("declare it `var<storage, {access}>`"));
             }
             match variable.scalar {
                 Some(scalar) if scalar.holds(port.dtype) => {}
                 Some(scalar) => {
-                    let message = format!("is {}, and the shader's elements are {}", port.dtype, scalar.name());
-                    errors
-                        .at(field.clone(), message)
-                        .help("`f32` and `i32` are those of WGSL; `u8` is packed, four in a `u32`");
+                    let message =
+                        format!("`{}` is {}, and the shader's elements are {}", port.name, port.dtype, scalar.name());
+                    errors.at(field.clone(), message).help("declare `f32` or `i32`; `u8` is packed, four in a `u32`");
                 }
                 None => {
                     _ = errors
-                        .at(field.clone(), "its elements are no numbers of 32 bits")
+                        .at(field.clone(), format!("the elements of `{}` must be 32-bit numbers", port.name))
                         .help("declare an `array<f32>`")
                 }
             }
             let bytes = PortSpec::new(port.dtype, port.shape.iter().cloned()).max_bytes().unwrap_or(0);
             if bytes.next_multiple_of(4).max(4) < variable.least {
-                let message = format!("has {bytes} bytes, and the shader's array takes {}", variable.least);
+                let message =
+                    format!("`{}` has {bytes} bytes, and the shader's array needs {}", port.name, variable.least);
                 errors.at(field, message).help("declare an array without a length");
             }
         }
@@ -132,7 +131,7 @@ fn constants(
         let known = interface.and_then(|interface| interface.constants.iter().find(|known| known.name == *name));
         match written.value(symbols) {
             Ok(value) if value.fract() != 0.0 && known.is_some_and(|known| !known.is_float) => {
-                let message = format!("is {value}, and `override {name}` of the shader is whole");
+                let message = format!("`constants.{name}` must be a whole number, as in the shader, got {value}");
                 errors.at(format!("constants.{name}"), message).help("write a whole number, or declare it `f32`");
             }
             Ok(value) => values.extend(known.map(|known| (known.key.clone(), value))),

@@ -234,7 +234,7 @@ fn what_a_device_cannot_do_is_said_at_its_place() {
         (
             "u8[4,4,3]",
             "resize, config: { width: 2, height: 2, filter: area, device: wgpu }",
-            &["`nearest`, `linear` and `bilinear`"][..],
+            &["`nearest`, `linear` or `bilinear`"][..],
         ),
         ("u8[4,4,4]", "resize, config: { width: 2, height: 2, device: wgpu }", &["opacity"]),
         ("u8[4,4,3]", "to_tensor, config: { dtype: f16, device: wgpu }", &["f32, i32 or u8"]),
